@@ -110,21 +110,27 @@ def cue_hits(drops, sentences: list[speechmix.Sentence]) -> float:
 def whole_model(model, sentences: list[speechmix.Sentence]) -> pd.DataFrame:
     """Spearman of each measure from input to output, word by word, with what the margin loses: a
     column for each fill."""
-    judges = ["blank (mask)", "blank (unk)"]
+    perturbations = ["blank (mask)", "blank (unk)"]
     trial = speechmix.faithfulness(
         model,
         sentences,
         measures=[*MEASURES, *TO_OUTPUT],
-        judges=judges,
+        perturbations=perturbations,
         metrics=["spearman"],
         aggregations=["mean", "rollout", "to the output"],
     )
     boards = {
-        judge: trial.leaderboard(judge=judge).set_index(["measure", "aggregation"])
-        for judge in judges
+        perturbation: trial.leaderboard(perturbation=perturbation).set_index(
+            ["measure", "aggregation"]
+        )
+        for perturbation in perturbations
     }
-    columns = {(judge, name): boards[judge][name] for judge in judges for name in ("value", "p")}
-    return pd.DataFrame(columns).sort_values((judges[0], "value"), ascending=False)
+    columns = {
+        (perturbation, name): boards[perturbation][name]
+        for perturbation in perturbations
+        for name in ("value", "p")
+    }
+    return pd.DataFrame(columns).sort_values((perturbations[0], "value"), ascending=False)
 
 
 def main() -> None:
@@ -141,7 +147,7 @@ def main() -> None:
     module, tokenizer = untrained([*learned, *held_out], options.seed)
     train(module, tokenizer, learned, steps=options.steps, seed=options.seed)
     model = speechmix.load(module, processor=tokenizer)
-    margins = np.array([Decision.of(model, sentence).margin for sentence in held_out])
+    margins = np.array([Decision.prepare(model, sentence).margin for sentence in held_out])
     right = [sentence for sentence, margin in zip(held_out, margins, strict=True) if margin > 0]
     print(f"{len(held_out)} held-out sentences, {100 * (margins > 0).mean():.0f} % right")
     twin = speechmix.load(module, init="random", seed=options.seed, processor=tokenizer)
@@ -158,7 +164,9 @@ def main() -> None:
         )
         print(f"\n{value}\n{found.text()}")
         for fill in ("mask", "unk"):
-            here = (found.drops["judge"] == f"blank ({fill})") & (found.drops["init"] == "trained")
+            here = (found.drops["perturbation"] == f"blank ({fill})") & (
+                found.drops["init"] == "trained"
+            )
             print(f"the cue costs most, {fill}: {100 * cue_hits(found.drops[here], asked):.0f} %")
         if options.out:
             write_csv(found.table, options.out.with_stem(f"{options.out.stem}_{value}"))

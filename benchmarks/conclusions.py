@@ -37,7 +37,7 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_intervals
-from speechmix.evaluation.statistics.rank_test import SURE, TWINS_NEEDED, rank_p
+from speechmix.evaluation.statistics.rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED, rank_p
 from speechmix.evaluation.statistics.twin_comparison import (
     WHOLE_STACK,
     compare_with_twins,
@@ -203,7 +203,10 @@ def claims(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     middle = differences.mean(axis=1)
     low, high = middle - np.hypot(middle - low, reach), middle + np.hypot(high - middle, reach)
     p = rank_p(means, np.stack([values[0], values[1:].mean(axis=0)]), scale=100)
-    is_more, is_less = (p[0] <= SURE / 2 + 1e-9) & (low > 0), (p[1] <= SURE / 2 + 1e-9) & (high < 0)
+    is_more, is_less = (
+        (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (low > 0),
+        (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (high < 0),
+    )
     return is_more.astype(int) - is_less, low, high
 
 
@@ -329,7 +332,7 @@ def pages(out: Path) -> None:
         models += [
             partial(speechmix.load, folder, check=False, init="random", seed=seed) for seed in seeds
         ]
-        return Study.of(
+        return Study.open(
             score_clips(models, clips, out / f"run_{name}", twin_clips=len(clips), **options)
         ).table
 

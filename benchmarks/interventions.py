@@ -77,7 +77,7 @@ def naive(decision: Decision, stack: str, pairs: list[tuple[int, int]]) -> list[
                 return output
 
             handle = attention.value.register_forward_hook(zero)
-            margins.append(decision.margins(model.module(**inputs, use_cache=False)).item())
+            margins.append(decision.compute_margins(model.module(**inputs, use_cache=False)).item())
             handle.remove()
     return margins
 
@@ -96,7 +96,7 @@ def main() -> None:
     torch.manual_seed(0)
     for shape in options.shapes.split(","):
         model, inputs = SHAPES[shape](options)
-        decision = Decision.of(model, inputs, objective=(options.words - 1, 7, 9))
+        decision = Decision.prepare(model, inputs, objective=(options.words - 1, 7, 9))
         every = list(itertools.product(range(options.layers), range(options.words)))
         pairs = every[:: max(1, len(every) // options.pairs)]
         seconds: dict[str, list[float]] = {"together": [], "one by one": []}

@@ -165,7 +165,7 @@ def measure_steps(folder: Path) -> None:
     """Print what opening, and each attribute of a study, costs in this process."""
     from speechmix.reporting.pages.study_results import Study
 
-    began, study = seconds(), Study.of(folder)
+    began, study = seconds(), Study.open(folder)
     _say("open_run", began)
     for step in STEPS:
         began = seconds()
@@ -180,7 +180,7 @@ def measure_page(folder: Path) -> None:
 
     began = seconds()
     path = write_page(
-        Study.of(folder),
+        Study.open(folder),
         title="SIMULATED run",
         notes=["SIMULATED: no model was run."],
         out=folder / "index.html",

@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from speechmix.evaluation.probing.label_codes import STRENGTHS, logistic_predictors
-from speechmix.evaluation.probing.online_code import blocks, online_code
+from speechmix.evaluation.probing.label_codes import PENALTY_STRENGTHS, logistic_predictors
+from speechmix.evaluation.probing.online_code import online_code, split_blocks
 
 SIZES, WIDTHS, DRAWS = (40, 100, 400, 2000), (64, 1024), 5
 KINDS = ("one dimension", "all dimensions", "overlap", "random")
@@ -40,8 +40,8 @@ def states_of(kind: str, count: int, width: int, seed: int) -> tuple[np.ndarray,
 
 def bits_by_predictor(states: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
     """Length of the code by each predictor alone [2 + strengths]."""
-    order, ends = blocks(len(classes), seed=seed)
-    total = np.full(2 + len(STRENGTHS), float(ends[0]))
+    order, ends = split_blocks(len(classes), seed=seed)
+    total = np.full(2 + len(PENALTY_STRENGTHS), float(ends[0]))
     for start, stop in itertools.pairwise(ends):
         sent, scored = order[:start], order[start:stop]
         mean, deviation = states[sent].mean(axis=0), states[sent].std(axis=0)
@@ -60,7 +60,7 @@ def main() -> None:
             states, classes = states_of(kind, count, width, seed)
             alone = bits_by_predictor(states, classes, seed)[2:]
             code = online_code(states, classes.astype(str), seed=seed)
-            lengths.append([alone[STRENGTHS.index(1.0)], alone.min(), code.length])
+            lengths.append([alone[PENALTY_STRENGTHS.index(1.0)], alone.min(), code.length])
         fixed, best, mixed = count / np.mean(lengths, axis=0)
         print(f"{count:6}{width:6}  {kind:15}{fixed:8.2f}{best:8.2f}{mixed:13.2f}", flush=True)
 

@@ -1,10 +1,10 @@
 """Which measure ranks the words that move a state, in the trained encoder of Whisper tiny.en on
 real French recordings.
 
-    python benchmarks/real_encoder.py SHARED [--judges "states (zeros)" "states (noise)"]
+    python benchmarks/real_encoder.py SHARED [--perturbations "states (zeros)" "states (noise)"]
 
 In: the shared folder with the encoder's weights and the recordings (neither is in the package).
-Out: a leaderboard for the trained encoder and for an untrained one, by each judge. The model was
+Out: a leaderboard for the trained encoder and for an untrained one, by each perturbation. The model was
 trained on English and has no output matrix here, so what it would write cannot be asked. About ten
 minutes of a core.
 """
@@ -72,10 +72,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("shared", type=Path)
-    parser.add_argument("--judges", nargs="+", default=["states (zeros)", "states (noise)"])
+    parser.add_argument("--perturbations", nargs="+", default=["states (zeros)", "states (noise)"])
     parser.add_argument("--metric", default="spearman")
     parser.add_argument(
-        "--distance", default="cosine", help="by which the judge sees that a state has moved"
+        "--distance", default="cosine", help="by which the perturbation sees that a state has moved"
     )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="clip .* alignment")
@@ -87,14 +87,14 @@ def main() -> None:
             model,
             clips,
             measures=MEASURES,
-            judges=options.judges,
+            perturbations=options.perturbations,
             aggregations=AGGREGATIONS,
             metrics=[options.metric],
         )
-        for judge in trial.judges:
-            print(f"\n{model.init}: {trial.sentence(options.metric, judge=judge)}")
+        for perturbation in trial.perturbations:
+            print(f"\n{model.init}: {trial.sentence(options.metric, perturbation=perturbation)}")
             print(
-                trial.leaderboard(options.metric, judge=judge)[SHOWN]
+                trial.leaderboard(options.metric, perturbation=perturbation)[SHOWN]
                 .round(2)
                 .to_string(index=False)
             )

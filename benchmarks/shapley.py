@@ -70,7 +70,7 @@ def main() -> None:
         "input_features": features,
         "decoder_input_ids": torch.arange(options.words)[None] + 5,
     }
-    decision = Decision.of(model, inputs, objective=(options.words - 1, 7, 9))
+    decision = Decision.prepare(model, inputs, objective=(options.words - 1, 7, 9))
     model.tokenizer = OneToken()
     players = decision.sources["decoder"]
     sets = (np.arange(2**options.words)[:, None] >> np.arange(options.words)) % 2 == 1

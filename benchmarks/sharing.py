@@ -21,7 +21,7 @@ from study import MEASURES, SHAPES, model_of
 
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
-from speechmix.evaluation.probing.positions import states_at
+from speechmix.evaluation.probing.positions import read_item_states
 from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
 
@@ -49,7 +49,7 @@ def main() -> None:
         "maps": lambda: speechmix.mix(model, clip, measures=MEASURES, targets="target"),
         "ablation": lambda: ablate_with_control(model, clip),
         "transcript": lambda: transcribe(model, clip, max_tokens=options.tokens),
-        "states": lambda: states_at(model, clip, ("target", "deciding")),
+        "states": lambda: read_item_states(model, clip, ("target", "deciding")),
     }
 
     def together() -> None:

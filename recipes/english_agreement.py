@@ -22,7 +22,7 @@ import argparse
 import sys
 
 from speechmix.errors import SpeechmixError
-from speechmix.evaluation.cue_alignment import SUBTOKENS
+from speechmix.evaluation.cue_alignment import SUBTOKEN_OPTIONS
 from speechmix.mixing.maps.numerics import DISTANCES
 from speechmix.studies.agreement import blimp
 from speechmix.studies.agreement.agreement_study import agreement_study, published_measures
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--subtokens",
-        choices=SUBTOKENS,
+        choices=SUBTOKEN_OPTIONS,
         default="all",
         help="which sub-tokens of a cue count (published: first)",
     )

@@ -1,9 +1,8 @@
-"""The app's functions behind a Gradio page, for a hosted space: a clip in, its words coloured, a
-word silenced.
+"""Serve the app's functions as a Gradio page, for a hosted space: colour words, mute a word.
 
 In: models by name, on the command line. Out: a page at Gradio's own address. It wraps
-`speechmix.interfaces.app.measurements`, as `speechmix serve` does, which has more (borders, all
-layers at once, comparison) and needs no Gradio:
+`speechmix.interfaces.app.measurements`. `speechmix serve` has more (boundaries, all layers at once,
+comparison) and needs no Gradio:
 
     pip install '.[gradio]'    # in a checkout
     python recipes/gradio_app.py openai/whisper-small
@@ -17,24 +16,26 @@ from pathlib import Path
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.interfaces.app import measurements as answers
+from speechmix.interfaces.app import clip_changes, measurements
 from speechmix.interventions.audio_removal import SOUND_FILLS
 from speechmix.reporting import plots
 
 load = lru_cache(maxsize=4)(speechmix.load)
 
 
-def placed_clip(source: str, path: str, text: str) -> speechmix.Clip:
-    """A recording with its words: the text that was typed, or else what the model writes."""
-    clip = answers.clip_from_bytes(Path(path).read_bytes(), Path(path).name, longest=30.0)
-    clip = clip.replace(text=text.strip() or answers.transcribe_clip(load(source), clip) or None)
-    return answers.place_words(clip, model=load(source))
+def align_clip(source: str, path: str, text: str) -> speechmix.Clip:
+    """Read a recording and align its text, or else the transcript of the model."""
+    clip = clip_changes.clip_from_bytes(Path(path).read_bytes(), Path(path).name, max_seconds=30.0)
+    clip = clip.replace(
+        text=text.strip() or measurements.transcribe_clip(load(source), clip) or None
+    )
+    return clip_changes.add_word_times(clip, model=load(source))
 
 
-def look(source: str, path: str, text: str, measure: str, stack: str, layer: int):
-    """Text, coloured words (HTML) and a figure of a recording."""
-    clip = placed_clip(source, path, text)
-    maps = answers.measure_clip(load(source), clip, measures=[measure]).maps
+def show_contributions(source: str, path: str, text: str, measure: str, stack: str, layer: int):
+    """Return text, coloured words (HTML) and a figure of a recording."""
+    clip = align_clip(source, path, text)
+    maps = measurements.measure_clip(load(source), clip, measures=[measure]).maps
     mixing_map = maps.get((measure, stack)) or next(iter(maps.values()))
     layer = min(int(layer), mixing_map.layers[-1])
     words = plots.coloured_tokens(mixing_map, layer=layer)._repr_html_()
@@ -45,41 +46,52 @@ def look(source: str, path: str, text: str, measure: str, stack: str, layer: int
     )
 
 
-def silence(source: str, path: str, text: str, word: int, fill: str):
-    """What the model writes before and after, and the sound it heard then."""
-    result = answers.silence_words(
-        load(source), placed_clip(source, path, text), [int(word)], fill=fill
+def mute(source: str, path: str, text: str, word: int, fill: str):
+    """Return the transcripts before and after muting a word, and the changed audio."""
+    result = clip_changes.mute_words(
+        load(source), align_clip(source, path, text), [int(word)], fill=fill
     )
     return (
-        result.before,
-        result.after,
-        (answers.RATE, (32_767 * result.clip.audio(answers.RATE)).astype("int16")),
+        result.text_before,
+        result.text_after,
+        (
+            measurements.SAMPLE_RATE,
+            (32_767 * result.clip.audio(measurements.SAMPLE_RATE)).astype("int16"),
+        ),
     )
 
 
-def page(sources: list[str]):
-    """The Gradio page."""
+def build_page(sources: list[str]):
+    """Build the Gradio page."""
     import gradio as gr
 
     with gr.Blocks(title="speechmix") as blocks:
-        asked = [
+        inputs = [
             gr.Dropdown(sources, value=sources[0], label="model"),
             gr.Audio(type="filepath", label="clip"),
         ]
-        asked += [gr.Textbox(label="text (empty: the model writes it)")]
-        measure = gr.Dropdown(list(answers.page_measures()), value="value_zeroing", label="measure")
+        inputs += [gr.Textbox(label="text (empty: the model transcribes)")]
+        measure = gr.Dropdown(
+            list(measurements.list_page_measures()), value="value_zeroing", label="measure"
+        )
         stack = gr.Dropdown(["encoder", "decoder", "cross"], value="encoder", label="stack")
         layer = gr.Slider(0, 31, value=0, step=1, label="layer")
-        shown = [gr.Textbox(label="text"), gr.HTML(), gr.Plot()]
-        gr.Button("Look").click(look, [*asked, measure, stack, layer], shown)
+        outputs = [gr.Textbox(label="text"), gr.HTML(), gr.Plot()]
+        gr.Button("Show contributions").click(
+            show_contributions, [*inputs, measure, stack, layer], outputs
+        )
         word, fill = (
             gr.Number(0, precision=0, label="word"),
             gr.Dropdown(list(SOUND_FILLS), value="zeros", label="with"),
         )
-        heard = [gr.Textbox(label="before"), gr.Textbox(label="after"), gr.Audio(label="silenced")]
-        gr.Button("Silence").click(silence, [*asked, word, fill], heard)
+        transcripts = [
+            gr.Textbox(label="before"),
+            gr.Textbox(label="after"),
+            gr.Audio(label="muted audio"),
+        ]
+        gr.Button("Mute").click(mute, [*inputs, word, fill], transcripts)
     return blocks
 
 
 if __name__ == "__main__":
-    page(sys.argv[1:] or [str(path) for path in bundled.models().values()]).launch()
+    build_page(sys.argv[1:] or [str(path) for path in bundled.models().values()]).launch()

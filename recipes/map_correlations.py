@@ -27,7 +27,7 @@ from speechmix.evaluation.statistics.map_correlations import (
 from speechmix.files.names import safe_name
 from speechmix.files.text_files import read_text, write_csv
 from speechmix.reporting.plots.correlation_curves import correlation_figure
-from speechmix.reporting.plots.panels import write_figure
+from speechmix.reporting.plots.figure_style import write_figure
 from speechmix.runs.journal.item_lines import answers, folder_for_question
 
 MEASURES = (
@@ -124,7 +124,7 @@ def _report(model, table: pd.DataFrame, options) -> None:
                 statistic=statistic,
                 outliers=outliers if diagonal else None,
                 note=note,
-                beside=beside,
+                draw_published=beside,
             )
             write_figure(figure, out / f"{statistic}_{name}.png", dpi=150)
         pearson = part[part["statistic"] == "pearson"].pivot(

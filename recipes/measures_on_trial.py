@@ -9,7 +9,7 @@ measure: rolled out (composed over encoder, cross-attention and decoder), or to 
 also the last layer's. Judges: sound replaced (mean over four fills), by noise alone, taken from the
 pair's other member; tokens blanked. Out: the trials' tables, and one table a model in Markdown:
 Spearman with each judge; of the bundled clips in brackets the mean over untrained twins. Bold is
-surely better than all three baselines (p < .05, corrected for the rows of that judge), italics a
+surely better than all three baselines (p < .05, corrected for the rows of that perturbation), italics a
 measure that takes words away as the judge. A clip that was judged is kept in the folder: a stopped
 recipe goes on. Half an hour of one core, most of it the twins'.
 
@@ -29,8 +29,8 @@ import pandas as pd
 
 import speechmix
 from speechmix.evaluation.faithfulness import FaithfulnessResults
-from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW
-from speechmix.evaluation.faithfulness.to_output import same_removal
+from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
+from speechmix.evaluation.faithfulness.to_output import has_same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
@@ -51,7 +51,7 @@ TO_OUTPUT = [
     for name in measure_names("model", "logit", "removal")
     if measure_facts(name).objective and name not in SLOW
 ]
-JUDGES = ("silence", "silence (noise)", "patch", "blank")
+JUDGES = ("mute", "mute (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)
 _FEWEST_WORDS, _SEED, _TWINS = 4, 60_000, 2
 Row = tuple[str, str, str]  # stack, measure, aggregation
@@ -71,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         if spoken:
             trials["drawn"] = on_trial(model, spoken, options.out / "drawn")
             columns |= {
-                f"{judge}, drawn": column for judge, column in cells(trials["drawn"], []).items()
+                f"{perturbation}, drawn": column
+                for perturbation, column in cells(trials["drawn"], []).items()
             }
         print(f"\n{name}\n\n{as_markdown(columns)}\n")
         for where, trial in trials.items():
@@ -79,8 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{where}: {trial.values['item'].nunique()} clips in "
                 f"{trial.values['group'].nunique()} groups"
             )
-            for judge in trial.judges:
-                print(f"  {trial.sentence(judge=judge)}")
+            for perturbation in trial.perturbations:
+                print(f"  {trial.sentence(perturbation=perturbation)}")
             for what, notes in trial.left_out.groupby("what", sort=False)["reason"]:
                 print(f"  left out ({what}, {len(notes)} clips), as: {notes.iloc[0]}")
     return 0
@@ -109,7 +110,7 @@ def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> Faithf
         clips,
         out,
         measures=[*MAPS, *TO_OUTPUT],
-        judges=JUDGES,
+        perturbations=JUDGES,
         aggregations=AGGREGATIONS,
         metrics=("spearman", "top_1"),
         progress=sys.stderr.isatty(),
@@ -123,17 +124,17 @@ def cells(
 ) -> dict[str, dict[Row, str]]:
     """Spearman of each way to rank words, by judge; in brackets the mean over the twins."""
     columns = {}
-    for judge in trained.judges:
-        board = trained.leaderboard(judge=judge).set_index(ROW)
+    for perturbation in trained.perturbations:
+        board = trained.leaderboard(perturbation=perturbation).set_index(ROW_KEYS)
         of_twins = [
-            twin.leaderboard(judge=judge).set_index(ROW)["value"]
+            twin.leaderboard(perturbation=perturbation).set_index(ROW_KEYS)["value"]
             for twin in twins
-            if judge in twin.judges
+            if perturbation in twin.perturbations
         ]
         untrained = pd.concat(of_twins, axis=1).mean(axis=1) if of_twins else pd.Series(dtype=float)
         stacks = {stack for stack, *_ in board.index}
-        columns[judge] = {
-            key: _cell(key, row, untrained.get(key), judge)
+        columns[perturbation] = {
+            key: _cell(key, row, untrained.get(key), perturbation)
             for key, row in board.iterrows()
             if _is_shown(key, stacks)
         }
@@ -150,7 +151,7 @@ def _is_shown(key: Row, stacks: set[str]) -> bool:
     return COMPOSED not in stacks or stack != "encoder"
 
 
-def _cell(key: Row, row: pd.Series, untrained: float | None, judge: str) -> str:
+def _cell(key: Row, row: pd.Series, untrained: float | None, perturbation: str) -> str:
     """A number as it is shown: bold where it is surely above all baselines, in italics where the
     measure is the judge's own."""
     shown = f"{row['value']:.2f}"
@@ -159,7 +160,7 @@ def _cell(key: Row, row: pd.Series, untrained: float | None, judge: str) -> str:
             f"**{shown}**"
             if row["better"]
             else f"*{shown}*"
-            if same_removal(key[1], judge)
+            if has_same_removal(key[1], perturbation)
             else shown
         )
     return shown if untrained is None else f"{shown} ({untrained:.2f})"

@@ -16,12 +16,12 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
-from speechmix.evaluation.spelling_likelihood import number_is_right
+from speechmix.evaluation.spelling_likelihood import is_number_correct
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.audio_removal import silence
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, speak_pairs
+from speechmix.interventions.audio_removal import mute
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 TEST_SEED = 90_000
@@ -50,7 +50,7 @@ def evaluate(model, *, count: int = 600) -> pd.DataFrame:
     return pd.concat([table, table.assign(side="both")]).groupby(keys).mean().astype(float).round(1)
 
 
-def _judged(model, example: Example) -> dict:
+def _judged(model, example: SyntheticExample) -> dict:
     clip = example.clip()
     heard, spoken = transcribe(model, clip).split(), example.text.split()
     place = next(
@@ -64,9 +64,9 @@ def _judged(model, example: Example) -> dict:
         return row | {"noun (invariant)": noun}
     return row | {
         "noun": noun,
-        "number": number_is_right(model, clip),
+        "number": is_number_correct(model, clip),
         "target": bool(ablate(model, clip, stacks=[]).right[0]),
-        "number without cue": number_is_right(model, silence(clip)),
+        "number without cue": is_number_correct(model, mute(clip)),
     }
 
 
@@ -128,7 +128,7 @@ def write_clips(
     return manifest
 
 
-def _row(example: Example, name: str, *, pair: str) -> dict:
+def _row(example: SyntheticExample, name: str, *, pair: str) -> dict:
     return {
         "path": f"{name}.flac",
         "name": name,

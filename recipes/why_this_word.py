@@ -141,7 +141,7 @@ def culprits(
     if isinstance(clip.cue, int) and partner is not None:
         yield "swapped cue", clip.cue, exchanged(clip, clip.cue, sound_of(partner, clip.cue))
     index = int(generator.integers(len(words)))
-    noise = sound_of(speechmix.silence(clip, index, fill="noise"), index)
+    noise = sound_of(speechmix.mute(clip, index, fill="noise"), index)
     yield "noise", index, exchanged(clip, index, noise)
     said = {word.text for word in words}
     unrelated = [

@@ -32,7 +32,7 @@ _PUBLIC = {
     "LogitContributions": "mixing.maps.logit_contributions",
     "cue_contribution": "evaluation.cue_contribution",
     "answer_shares": "evaluation.answer_shares",
-    "silence": "interventions.audio_removal",
+    "mute": "interventions.audio_removal",
     "blank": "interventions.token_removal",
     "knock_out": "interventions.knock_out",
     "patch": "interventions.patching",

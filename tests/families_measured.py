@@ -21,47 +21,56 @@ from tests import oracle, oracle_by_path
 from tests.conftest import ALL_FAMILIES, inputs_of, tiny
 from tests.models.more_families import MORE_FAMILIES, built
 
-HEAD = """# Models, and how exact each is
+HEAD = """# Supported models and their precision
 
-Made by `python -m tests.families_measured`; do not edit. Every table is tried on tiny models with random weights in float64
-against an oracle that shares no code with the package: a hook sets rows of the value projection's output to zero and the whole
-layer runs again, all rows. Numbers are the largest difference from it beside the largest score: for Value Zeroing the worst of
-both engines, of cosine and Euclidean distance and of all stacks; for attention, beside the model's own eager attention weights.
-Where norms or softmax compute in float32 whatever they are given, differences of 1e-7 are that rounding.
+Made by `python -m tests.families_measured`; do not edit. Each family is tested with tiny models with random weights
+in float64, against an oracle that shares no code with the package. The oracle sets rows of the value projection's
+output to zero with a hook and runs the whole layer again.
 
-Stacks: e encoder, d decoder, c cross-attention. *Replayed* layers are run again row by row, which is slower; in a *window*,
-changes are carried through a convolution; *beside*: attention and feed-forward run side by side, so that measures that count
-the residual stream refuse.
+Numbers are the largest difference from the oracle, relative to the largest score. For Value Zeroing it is the worst
+of both engines, of cosine and Euclidean distance, and of all stacks. For attention, the reference is the model's own
+eager attention. Differences of 1e-7 are rounding, in models whose norms or softmax always compute in float32.
+
+| term | meaning |
+|---|---|
+| e, d, c | encoder, decoder, cross-attention |
+| replayed | layers are run again row by row, which is slower |
+| window | changes are carried through a convolution |
+| beside | attention and feed-forward run in parallel; measures with the residual stream raise an error |
 
 | `model_type` | stacks | layers | Value Zeroing | attention |
 |---|---|---|---|---|"""
 
 FOOT = """
-A model of one's own, or of another family: [A new architecture](howto/new_architecture.md).
+For another model, see [Use a new architecture](howto/new_architecture.md).
 
-- **Conformers.** Value Zeroing of a Conformer counts all that reaches the target in the layer: what its own attention loses,
-  and what its neighbours' attention loses and the convolution behind it brings. Attention, its norms and ALTI are of the
-  attention block alone: how the convolution mixes frames is in none of them, nor in their rollout.
-- **Granite-speech** attends within blocks of 200 frames (4 s), SeamlessM4T v2 and the encoder of Qwen2.5-Omni (100 frames, 2 s)
-  within chunks: a source of another block is 0, but for what a convolution brings over the border.
-- **Moonshine, Speech2Text, SpeechT5:** a clip with its text (or what the model writes) is scored in all three stacks, as
-  Whisper's is. The decoder begins with its start token and what the tokenizer puts in front of a text, such as the language
-  of a multilingual Speech2Text (`tokenizer.tgt_lang`); a letter that the tokenizer has no token for is refused. A model that
-  translates speech is scored on prepared inputs with `decoder_input_ids`. `align` places no words by their cross-attention.
-- **SpeechT5:** the model that hears and writes (`SpeechT5ForSpeechToText`). Its terms for the distance of two frames are in
-  the attention that is read, so in every measure; its decoder's own attention is replayed.
-- **SeamlessM4T v2:** the speech encoder alone.
-- **Gemma 3** that sees images (`gemma3`) holds the language model of `gemma3_text` and gives the same maps; it is fed text
-  alone.
-- **Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech:** encoder and decoder, with sound, prompt and answer in one map
-  ([Audio language models](howto/audio_language_models.md)). Qwen2-Audio and Qwen2.5-Omni (its thinker) average pairs of
-  frames in front of the encoder's norm: frames of the last layer are compared behind the norm, each by itself.
-  Granite-speech's decoder is carried or replayed, as its config multiplies what blocks add by one or not.
-- **AST:** positions are patches of time and frequency, so that a word is no range of them: prepared inputs, patch by patch.
-- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else than its
-  default path. Each is measured as the model was loaded.
-- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** not in the tables; `register` them with
-  Llama's table and `feed_forwards=()`. Sinks are read: a row of attention sums to less than one.
+- **Conformers.** Value Zeroing includes everything that reaches the target in the layer: through its own attention,
+  and through the attention of its neighbours and the convolution after it. Attention, its norms and ALTI describe
+  only the attention block. Neither they nor their rollout include the convolution.
+- **Granite-speech** attends within blocks of 200 frames (4 s). SeamlessM4T v2 and the encoder of Qwen2.5-Omni (100
+  frames, 2 s) attend within chunks. A source in another block is 0, except for what a convolution carries across the
+  boundary.
+- **Moonshine, Speech2Text, SpeechT5:** a clip with its text (or the model's transcript) is scored in all three
+  stacks, as in Whisper. The decoder begins with its start token and the tokenizer's prefix, such as the language of a
+  multilingual Speech2Text (`tokenizer.tgt_lang`). The provenance records it (`decoder_prefix`).
+    - These models, and an English-only Whisper, do not use a clip's `language`. A warning says so once.
+    - A letter without a token raises an error.
+    - A model that translates speech is scored on prepared inputs with `decoder_input_ids`.
+    - `align` does not use their cross-attention.
+- **SpeechT5:** the speech-to-text model (`SpeechT5ForSpeechToText`). Its relative-position terms are part of the
+  attention, so they are in every measure. The attention of its decoder is replayed.
+- **SeamlessM4T v2:** only the speech encoder.
+- **Gemma 3** with images (`gemma3`) contains the language model of `gemma3_text` and has the same maps; it gets only
+  text.
+- **Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech:** encoder and decoder, with audio, prompt and answer in one
+  map ([Study an audio language model](howto/audio_language_models.md)). Qwen2-Audio and Qwen2.5-Omni (its thinker)
+  average pairs of frames before the norm of the encoder. Frames of the last layer are compared after the norm, each
+  separately. Granite-speech's decoder uses the delta engine or replay, depending on a factor in its config.
+- **AST:** positions are patches of time and frequency, so words have no ranges. Use prepared inputs, patch by patch.
+- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else
+  than its default path. Each model is measured as it was loaded.
+- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** not in the tables. `register`
+  them with Llama's table and `feed_forwards=()`. Sinks are read: a row of attention sums to less than one.
 - **BLOOM, XLNet:** attention cannot be read; the error says so."""
 
 

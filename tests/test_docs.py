@@ -51,6 +51,7 @@ def test_the_page_of_families_names_every_model_type():
 
 
 _LONG = {
+    "gallery.md",
     "howto/many_clips.md",
     "howto/faithfulness.md",
     "howto/speech_ablation.md",
@@ -113,14 +114,14 @@ def test_numbers_are_compared_up_to_rounding():
 def commands() -> list[tuple[str, list[str]]]:
     """Every command of the package in the pages' shell blocks: page, words."""
     found = []
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         for block in re.findall(
             r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
         ):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
                 if words and words[0] in ("speechmix", "python"):
-                    found.append((f"{path.relative_to(DOCS)}: {' '.join(words)}", words))
+                    found.append((f"{path.relative_to(ROOT)}: {' '.join(words)}", words))
     return found
 
 
@@ -135,6 +136,49 @@ def test_commands_are_ones_that_there_are(where, words):
         assert (ROOT / words[1]).is_file()
         if options:
             assert all(option in help_of(words[1]) for option in options)
+
+
+# Options of other programs that a page names.
+OTHER_OPTIONS = {
+    "--constraint",  # pip
+    "--dependency",  # sbatch
+    "--requeue",  # SLURM
+    "--output_format",  # whisperX
+    "--sort",  # tar
+}
+
+
+def test_options_named_in_prose_are_ones_that_there_are():
+    from speechmix.interfaces.cli.command_line import _parser
+
+    (commands,) = _parser()._subparsers._group_actions
+    known = {
+        option for parser in commands.choices.values() for option in parser._option_string_actions
+    }
+    known |= _parser()._option_string_actions.keys() | OTHER_OPTIONS
+    scripts = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("recipes", "benchmarks", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    missing = []
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *DOCS.rglob("*.md"),
+        *(ROOT / "data_templates").rglob("*.md"),
+    ):
+        prose = re.sub(
+            r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        for code in re.findall(r"`([^`\n]+)`", prose):
+            options = re.findall(r"(?<![\w-])--[a-z][\w-]*", code)
+            missing += [
+                f"{path.relative_to(ROOT)}: {option}"
+                for option in options
+                if option not in known and f'"{option}"' not in scripts
+            ]
+    assert missing == []
 
 
 @functools.cache
@@ -268,10 +312,43 @@ def test_every_dotted_name_on_a_page_is_one_that_there_is():
 def test_new_names_in_the_changelog_exist():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = text.partition("## Unreleased")[2].partition("\n## ")[0]
-    assert len(unreleased.encode()) < 9000, "say what a user notices, in a line"
+    changes = unreleased.partition("### Renamed")[0]
+    assert len(changes.encode()) < 8000, "say what a user notices, in a line"
     text = re.sub(r"^\| .*? \|", "|", text, flags=re.MULTILINE)  # the column of old names
     names = re.findall(r"`(speechmix(?:\.\w+)+)[`(]", text)
     assert [name for name in names if not exists(name)] == []
+
+
+def test_every_figure_is_in_the_gallery():
+    from speechmix.reporting import plots
+
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    assert [name for name in plots.__all__ if f"plots.{name}(" not in text] == []
+
+
+# What users type into a search box, and a page that should be found with it.
+SEARCH_TERMS = {
+    "interpretability": "index.md",
+    "attribution": "howto/why_this_word.md",
+    "saliency": "choosing_a_measure.md",
+    "feature importance": "choosing_a_measure.md",
+    "faithfulness": "howto/faithfulness.md",
+    "perturbation": "howto/faithfulness.md",
+    "hallucination": "howto/why_this_word.md",
+    "confidence": "howto/own_clips.md",
+    "word timestamps": "howto/own_clips.md",
+    "forced alignment": "howto/own_clips.md",
+    "logit lens": "howto/probing.md",
+    "phonetics": "index.md",
+    "attention heads": "choosing_a_measure.md",
+}
+
+
+@pytest.mark.parametrize(("term", "page"), SEARCH_TERMS.items())
+def test_terms_that_users_search_for_are_on_the_page_that_answers(term, page):
+    for name in (page, "glossary.md"):
+        text = (DOCS / name).read_text(encoding="utf-8").lower()
+        assert term.rstrip("s") in " ".join(text.split()), name
 
 
 def test_nobody_is_told_to_install_another_project():

@@ -13,7 +13,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.evaluation.planted.recovery import trial as planted_trial
+from speechmix.evaluation.planted.recovery import measure_recovery as planted_trial
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interventions.decision import Decision
@@ -191,7 +191,9 @@ def test_explain_and_faithfulness_have_measures_with_their_own_options(model, cl
     halved, whole = claims[WITH_OPTIONS["removal"]].values, claims["banzhaf"].values
     np.testing.assert_allclose(halved, whole / 2)
     assert set(claims) == set(both)
-    trial = speechmix.faithfulness(model, clips, measures=both, judges=["quieter"], fewest=2)
+    trial = speechmix.faithfulness(
+        model, clips, measures=both, perturbations=["quieter"], min_words=2
+    )
     names = set(trial.values["measure"])
     assert names >= {*both[:3], *both[4:7], "banzhaf (zeros)", "banzhaf:halved=true (zeros)"}
 
@@ -268,9 +270,13 @@ def test_explain_has_a_claim_of_each_scope(model, clips):
 
 def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
     trial = speechmix.faithfulness(
-        model, clips, measures=list(SCOPES.values()), judges=["quieter", "moved"], fewest=2
+        model,
+        clips,
+        measures=list(SCOPES.values()),
+        perturbations=["quieter", "moved"],
+        min_words=2,
     )
-    rows = trial.values.groupby("judge")["measure"].agg(set)
+    rows = trial.values.groupby("perturbation")["measure"].agg(set)
     assert rows["quieter"] >= {
         "value_length",
         "state_length",
@@ -280,10 +286,10 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
         "random",
     }
     assert "value_length" in rows["moved"]
-    decision = Decision.of(model, clips[0])
+    decision = Decision.prepare(model, clips[0])
     expected = decision.margin - run_interventions(decision, [(Removal("sound", (0,), 0.1),)])[0]
     drops = trial.drops[
-        (trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")
+        (trial.drops["item"] == clips[0].name) & (trial.drops["perturbation"] == "quieter")
     ]
     assert drops.set_index("word")["drop"].get(0, expected) == pytest.approx(expected, abs=1e-4)
 
@@ -291,19 +297,19 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
 def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by_default(
     model, clips
 ):
-    trial = speechmix.faithfulness(model, clips[:1], measures="all", metrics=["top_1"], fewest=2)
+    trial = speechmix.faithfulness(model, clips[:1], measures="all", metrics=["top_1"], min_words=2)
     names = set(trial.values["measure"])
     assert {"value_length", "state_length", "position_shares"} <= names
     assert "banzhaf (zeros)" not in names
-    assert "quieter" not in trial.judges
+    assert "quieter" not in trial.perturbations
 
 
 def test_a_stored_evaluation_is_computed_again_when_custom_code_changes(model, clips, tmp_path):
     options = {
         "measures": ["value_length"],
-        "judges": ["quieter"],
+        "perturbations": ["quieter"],
         "metrics": ["spearman"],
-        "fewest": 2,
+        "min_words": 2,
     }
     first = faithfulness_of_clips(model, clips, tmp_path, **options)
     again = faithfulness_of_clips(model, clips, tmp_path, **options)
@@ -328,7 +334,7 @@ def test_planted_models_are_tried_with_custom_measures():
 @pytest.mark.parametrize(
     ("facts", "function", "message"),
     [
-        ({"name": "silence"}, lambda decision, pair: {}, "a name of its own"),
+        ({"name": "mute"}, lambda decision, pair: {}, "a name of its own"),
         ({"fill": "zeros"}, lambda decision, pair: {}, "no fact fill"),
         ({"side": ""}, lambda decision, pair: {}, "say which words it changes"),
         ({"reads": "maps"}, lambda decision, pair: {}, "reads 'decision' or 'states'"),
@@ -344,7 +350,7 @@ def test_what_cannot_be_a_reference_perturbation_is_refused(facts, function, mes
 
 def test_a_custom_reference_without_fills_has_none_in_its_name(model, clips):
     with pytest.raises(InputError, match="found 'quieter"):
-        speechmix.faithfulness(model, clips, judges="quieter (zeros)")
+        speechmix.faithfulness(model, clips, perturbations="quieter (zeros)")
 
 
 def test_help_of_the_command_line_names_every_reference_perturbation(capsys):

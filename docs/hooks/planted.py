@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from speechmix.evaluation.planted import cases, trial
+from speechmix.evaluation.planted import cases, measure_recovery
 
 PAGE = Path(__file__).resolve().parents[1] / "planted_truth.md"
 SEEDS = range(3)
@@ -26,7 +26,7 @@ _NAMES = {case.name: None for case in cases()}
 
 def main() -> None:
     """Compute everything and rewrite the page."""
-    table, of_alti = trial(seeds=SEEDS), alti_by_constant()
+    table, of_alti = measure_recovery(seeds=SEEDS), alti_by_constant()
     PAGE.write_text(
         rewritten(PAGE.read_text(encoding="utf-8"), tables_of(table, of_alti)), encoding="utf-8"
     )
@@ -42,9 +42,9 @@ def alti_by_constant() -> pd.DataFrame:
         "aggregations": (),
     }
     parts = [
-        trial(measures=["alti", "alti_l2"], constant=constant, rotated=rotated, **options).assign(
-            constant=constant, basis="turned" if rotated else "along the axes"
-        )
+        measure_recovery(
+            measures=["alti", "alti_l2"], constant=constant, rotated=rotated, **options
+        ).assign(constant=constant, basis="turned" if rotated else "along the axes")
         for constant in CONSTANTS
         for rotated in (False, True)
     ]

@@ -34,7 +34,7 @@ from matplotlib.lines import Line2D
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.reporting import plots
-from speechmix.reporting.pages.wording import result_sentences
+from speechmix.reporting.pages.result_sentences import result_sentences
 from speechmix.runs.score_clips import score_clips
 
 transformers.utils.logging.disable_progress_bar()

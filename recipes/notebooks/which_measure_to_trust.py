@@ -45,7 +45,7 @@ print(len(clips), "clips, such as", clips[0])
 # %% [markdown]
 # ## The trial
 #
-# Judges that know nothing of the measures: the word's sound is replaced (`silence`, here by digital
+# Judges that know nothing of the measures: the word's sound is replaced (`mute`, here by digital
 # silence and by noise), or taken from the other member of the pair (`patch`). `trial.table` has
 # everything; a sentence says what may be said.
 #
@@ -69,12 +69,12 @@ trial = speechmix.faithfulness(
     model,
     clips,
     measures=measures,
-    judges=["silence (zeros)", "silence (noise)", "patch"],
+    perturbations=["mute (zeros)", "mute (noise)", "patch"],
     metrics=["spearman", "top_1"],
     aggregations=["last", "rollout", "composed", "to the output"],
 )
-for judge in trial.judges:
-    print(trial.sentence(judge=judge), end="\n\n")
+for perturbation in trial.perturbations:
+    print(trial.sentence(perturbation=perturbation), end="\n\n")
 
 # %% [markdown]
 # ## The leaderboard of one judge
@@ -83,7 +83,7 @@ for judge in trial.judges:
 # groups of clips; `p` is the largest of the three baselines', corrected for all rows.
 
 # %%
-board = trial.leaderboard(judge="silence (zeros)")
+board = trial.leaderboard(perturbation="mute (zeros)")
 shown = [
     "stack",
     "measure",
@@ -106,14 +106,16 @@ print(board[shown].head(16).to_string(index=False, na_rep="", float_format="{:.2
 # crowns and another does not is no winner.
 
 # %%
-agreement = trial.judge_agreement()
+agreement = trial.perturbation_agreement()
 print(agreement[agreement["stack"] == "composed"].round(2).to_string(index=False))
 
 # %%
 table = trial.table[
     (trial.table["metric"] == "spearman") & ~trial.table["measure"].isin(["oracle", "random"])
 ]
-wide = table.pivot_table(index=["stack", "measure", "aggregation"], columns="judge", values="value")
+wide = table.pivot_table(
+    index=["stack", "measure", "aggregation"], columns="perturbation", values="value"
+)
 print(wide.round(2).to_string())
 
 # %% [markdown]

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..inputs.words.cue_and_target import cue_words
 from ..mixing.maps.mixing_map import MixingMap
 
-PARTS = ("sound", "prompt", "answer")
+ANSWER_PARTS = ("sound", "prompt", "answer")
 
 
 def answer_shares(
@@ -60,36 +60,39 @@ def answer_shares(
     [{'layer': 0, 'sound': 0.75, 'prompt': 0.25, 'answer': 0.0, 'cue_heard': 0.75, 'cue_written':
     0.0}]
     """
-    told = mixing_map.provenance
-    if mixing_map.stack != "decoder" or not {"sound_positions", "answer_position"} <= told.keys():
+    provenance = mixing_map.provenance
+    if (
+        mixing_map.stack != "decoder"
+        or not {"sound_positions", "answer_position"} <= provenance.keys()
+    ):
         raise InputError(
             "expected the decoder's map of an audio language model that was given a clip, which "
             "knows where sound and answer "
             f"are; found {mixing_map!r}"
         )
-    rows = _rows(mixing_map, told["answer_position"], target)
-    parts = np.array(
+    rows = _answer_rows(mixing_map, provenance["answer_position"], target)
+    part_names = np.array(
         [
-            _part_of(span.start, told["sound_positions"], told["answer_position"])
+            _find_part(span.start, provenance["sound_positions"], provenance["answer_position"])
             for span in mixing_map.sources
         ]
     )
     shares = mixing_map.mean_heads().normalized().scores[:, rows].mean(axis=1)
-    table = {part: shares[:, parts == part].sum(axis=1) for part in PARTS}
+    table = {part: shares[:, part_names == part].sum(axis=1) for part in ANSWER_PARTS}
     if cue is not None:
         is_cue = np.array([span.word in cue_words(cue) for span in mixing_map.sources])
-        table["cue_heard"] = shares[:, is_cue & (parts == "sound")].sum(axis=1)
-        table["cue_written"] = shares[:, is_cue & (parts == "answer")].sum(axis=1)
+        table["cue_heard"] = shares[:, is_cue & (part_names == "sound")].sum(axis=1)
+        table["cue_written"] = shares[:, is_cue & (part_names == "answer")].sum(axis=1)
     return pd.DataFrame({"layer": mixing_map.layers, **table})
 
 
-def _part_of(position: int, sound: tuple[int, int], answer: int) -> str:
+def _find_part(position: int, sound: tuple[int, int], answer: int) -> str:
     """Which part of what the decoder reads a position is in."""
     start, stop = sound
     return "sound" if start <= position < stop else "answer" if position >= answer else "prompt"
 
 
-def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
+def _answer_rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
     """Rows that write the answer, or one word of it."""
     rows = [
         row
@@ -97,9 +100,9 @@ def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
         if span.start >= answer - 1 and span.kind != "special" and target in (None, span.word)
     ]
     if not rows:
-        what = "the answer" if target is None else f"word {target}"
+        description = "the answer" if target is None else f"word {target}"
         raise InputError(
-            f"no row of {mixing_map!r} writes {what}: its answer is "
+            f"no row of {mixing_map!r} writes {description}: its answer is "
             f"{mixing_map.provenance.get('answer')!r}"
         )
     return rows

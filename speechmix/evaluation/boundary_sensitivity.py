@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
     from ..inputs.words.timed_words import Word
 
-SHIFT = 0.02  # seconds
+SHIFT_SECONDS = 0.02  # seconds
 AS_ALIGNED = "as aligned"
 # What is added to (start, end) of cue and target, in shifts.
 VARIANTS = {
@@ -31,10 +31,10 @@ VARIANTS = {
     "wider": (-1, 1),
     "narrower": (1, -1),
 }
-_SHORTEST = 0.005  # seconds that a narrowed word keeps
+_MIN_WORD_SECONDS = 0.005  # seconds that a narrowed word keeps
 
 
-def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
+def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECONDS) -> Clip:
     """Return the clip with the edges of its cue and target moved.
 
     Parameters
@@ -56,16 +56,16 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
         raise InputError(
             f"{clip.name}: moving word boundaries needs words with times, a cue and a target"
         )
-    by_start, by_end = (sign * shift for sign in VARIANTS[variant])
+    start_shift, end_shift = (sign * shift for sign in VARIANTS[variant])
     if any(word.pieces for word in clip.words):
         raise InputError(
             f"{clip.name}: which of its boundaries should move is not defined for a word in pieces"
         )
     words = list(clip.words)
-    asked = sorted((*clip.cue_words, clip.target))
-    for index in asked:
-        words[index] = _moved(words[index], by_start, by_end, clip.duration)
-    for first, second in pairwise(asked):
+    moved_indices = sorted((*clip.cue_words, clip.target))
+    for index in moved_indices:
+        words[index] = _move_word(words[index], start_shift, end_shift, clip.duration)
+    for first, second in pairwise(moved_indices):
         if (
             words[first].end > words[second].start
         ):  # widened into each other: they keep the edge they had
@@ -75,9 +75,9 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
                 replace(words[first], end=edge),
                 replace(words[second], start=edge),
             )
-    for index in set(range(len(words))) - set(asked):
-        earliest = max((words[i].end for i in asked if i < index), default=0.0)
-        latest = min((words[i].start for i in asked if i > index), default=clip.duration)
+    for index in set(range(len(words))) - set(moved_indices):
+        earliest = max((words[i].end for i in moved_indices if i < index), default=0.0)
+        latest = min((words[i].start for i in moved_indices if i > index), default=clip.duration)
         # What now belongs to another word is cut off; a word that is covered keeps no time.
         start, end = (
             min(max(time, earliest), latest) for time in (words[index].start, words[index].end)
@@ -86,11 +86,11 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
     return clip.with_words(words, alignment=clip.alignment)
 
 
-def _moved(word: Word, by_start: float, by_end: float, duration: float) -> Word:
-    start, end = max(word.start + by_start, 0.0), min(word.end + by_end, duration)
-    if end - start < _SHORTEST:  # a word shorter than what is taken off: its middle
-        middle = min(max((word.start + word.end + by_start + by_end) / 2, 0.0), duration)
-        half = min(_SHORTEST, word.end - word.start) / 2
+def _move_word(word: Word, start_shift: float, end_shift: float, duration: float) -> Word:
+    start, end = max(word.start + start_shift, 0.0), min(word.end + end_shift, duration)
+    if end - start < _MIN_WORD_SECONDS:  # a word shorter than what is taken off: its middle
+        middle = min(max((word.start + word.end + start_shift + end_shift) / 2, 0.0), duration)
+        half = min(_MIN_WORD_SECONDS, word.end - word.start) / 2
         start, end = max(middle - half, 0.0), min(middle + half, duration)
     return replace(word, start=start, end=end)
 
@@ -112,7 +112,7 @@ def boundary_sensitivity(
     Returns
     -------
     DataFrame
-        As `compare_with_twins` for `by` and boundaries, with `highest`: the layer with the largest
+        As `compare_with_twins` for `by` and boundaries, with `highest_layers`: the layer with the largest
         difference in that variant.
     """
     names = [
@@ -135,17 +135,21 @@ def boundary_sensitivity(
         .contribution.mean()
         .unstack("init")
     )
-    gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
-    highest = (
-        gain.dropna()
+    differences = (
+        means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
+    )
+    highest_layers = (
+        differences.dropna()
         .groupby(level=[*by, "boundaries"], sort=False, observed=True)
         .idxmax()
         .map(lambda key: key[-1])
     )
-    return result.merge(highest.rename("highest").reset_index(), on=[*by, "boundaries"], how="left")
+    return result.merge(
+        highest_layers.rename("highest").reset_index(), on=[*by, "boundaries"], how="left"
+    )
 
 
-def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
+def summarize_stability(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
     """For each row of `by`: does the sign of the difference, and whether zero is in its interval,
     stay the same?
 
@@ -155,11 +159,13 @@ def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
         Columns of `by`, smallest and largest difference over the variants, holds, same_layer. Empty
         where there is no interval: with one twin, or too few groups.
     """
-    known = sensitivity[sensitivity["low"].notna()]
-    if known.empty:
+    known_rows = sensitivity[sensitivity["low"].notna()]
+    if known_rows.empty:
         return pd.DataFrame(columns=[*by, "smallest", "largest", "holds", "same_layer"])
-    verdicts = known.assign(sign=(known["low"] > 0).astype(int) - (known["high"] < 0).astype(int))
-    grouped = verdicts.groupby(list(by), sort=False)
+    signed_rows = known_rows.assign(
+        sign=(known_rows["low"] > 0).astype(int) - (known_rows["high"] < 0).astype(int)
+    )
+    grouped = signed_rows.groupby(list(by), sort=False)
     result = grouped.difference.agg(smallest="min", largest="max")
     result["holds"] = grouped["sign"].nunique() == 1
     result["same_layer"] = grouped["highest"].nunique() == 1

@@ -34,10 +34,10 @@ from ..mixing.maps.mixing_map import MixingMap
 from .row_metrics import average_precision, chance_level, dot_product
 from .statistics.intervals import mean_interval
 
-METRICS = ("dot_product", "average_precision")
-SHARES = ("share_attractor", "share_special")
+ALIGNMENT_METRICS = ("dot_product", "average_precision")
+SHARE_METRICS = ("share_attractor", "share_special")
 RANK_CORRELATION = "rank_correlation"  # with another map's row; see `distance_effect`
-SUBTOKENS = ("all", "first")
+SUBTOKEN_OPTIONS = ("all", "first")
 
 
 def cue_alignment(
@@ -92,43 +92,43 @@ def cue_alignment(
     >>> cue_alignment(one_layer, cue=[1], target=2)[["dot_product", "average_precision"]].values.tolist()
     [[0.5, 1.0]]
     """
-    if subtokens not in SUBTOKENS:
-        raise InputError(f"subtokens must be one of {SUBTOKENS}, found {subtokens!r}")
+    if subtokens not in SUBTOKEN_OPTIONS:
+        raise InputError(f"subtokens must be one of {SUBTOKEN_OPTIONS}, found {subtokens!r}")
     units_map = mixing_map.without(*drop)
-    columns = _cue_columns(units_map, cue_words(cue), subtokens)
+    columns = _mark_cue_columns(units_map, cue_words(cue), subtokens)
     is_attractor = np.array(
         [span.word is not None and span.word in attractors for span in units_map.sources],
         dtype=bool,
     )
     is_special = np.array([span.kind == "special" for span in units_map.sources], dtype=bool)
     row_metrics = []
-    for row in _target_rows(units_map, target):
+    for row in _find_target_rows(units_map, target):
         stop = units_map.targets[row].stop
-        seen = np.array(
+        is_seen = np.array(
             [units_map.stack != "decoder" or span.start < stop for span in units_map.sources]
         )
-        is_cue = columns & seen
+        is_cue = columns & is_seen
         if not is_cue.any():
             raise InputError(
                 f"the cue (words {list(cue_words(cue))}) comes after word {target}: no causal "
                 "decoder can use it; leave "
                 "such items out"
             )
-        scores = units_map.normalized().mean_heads().scores[:, row, seen]  # [L, K]
-        is_cue = is_cue[seen]
-        others = [_share(scores, kind[seen]) for kind in (is_attractor, is_special)]
+        scores = units_map.normalized().mean_heads().scores[:, row, is_seen]  # [L, K]
+        is_cue = is_cue[is_seen]
+        kind_shares = [_column_share(scores, kind[is_seen]) for kind in (is_attractor, is_special)]
         row_metrics.append(
             [
                 dot_product(scores, is_cue),
                 average_precision(scores, is_cue),
                 *chance_level(is_cue).values(),
             ]
-            + [share for share, _ in others]
-            + [chance for _, chance in others]
+            + [share for share, _ in kind_shares]
+            + [chance for _, chance in kind_shares]
         )
     names = [
         name
-        for metrics in (METRICS, SHARES)
+        for metrics in (ALIGNMENT_METRICS, SHARE_METRICS)
         for name in (*metrics, *(f"chance_{metric}" for metric in metrics))
     ]
     means = (np.mean(values, axis=0) for values in zip(*row_metrics, strict=True))
@@ -145,7 +145,7 @@ def mean_alignment(
     ----------
     table : DataFrame
         Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and
-        those of `by`; others of `SHARES` and "rank_correlation" are taken along. Seeds of a random
+        those of `by`; others of `SHARE_METRICS` and "rank_correlation" are taken along. Seeds of a random
         twin are averaged for each item first.
     by : sequence of str
         What makes a row of the result; ("paradigm", ...) to split it further.
@@ -156,13 +156,20 @@ def mean_alignment(
         Columns of `by`, metric, mean, low, high, chance, items. A metric that no item has is left
         out.
     """
-    missing = [name for name in ("item", *METRICS, *by) if name not in table.columns]
-    if missing or table.empty:
+    missing_columns = [
+        name for name in ("item", *ALIGNMENT_METRICS, *by) if name not in table.columns
+    ]
+    if missing_columns or table.empty:
         raise InputError(
-            f"expected a table of items with the columns item, {', '.join((*METRICS, *by))}; found "
-            f"{len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
+            f"expected a table of items with the columns item, {', '.join((*ALIGNMENT_METRICS, *by))}; found "
+            f"{len(table)} rows"
+            + (f", and {', '.join(missing_columns)} missing" if missing_columns else "")
         )
-    metrics = [metric for metric in (*METRICS, *SHARES, RANK_CORRELATION) if metric in table]
+    metrics = [
+        metric
+        for metric in (*ALIGNMENT_METRICS, *SHARE_METRICS, RANK_CORRELATION)
+        if metric in table
+    ]
     by, values = (
         list(by),
         [name for metric in metrics for name in (metric, f"chance_{metric}") if name in table],
@@ -172,26 +179,28 @@ def mean_alignment(
     for key, part in items.groupby(by, sort=False):
         keys = dict(zip(by, key, strict=True))
         for metric in metrics:
-            finite = part[np.isfinite(part[metric])]
-            if finite.empty and metric not in METRICS:
+            finite_items = part[np.isfinite(part[metric])]
+            if finite_items.empty and metric not in ALIGNMENT_METRICS:
                 continue
-            low, high = mean_interval(finite[metric])
-            chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
+            low, high = mean_interval(finite_items[metric])
+            chance = (
+                finite_items[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
+            )
             rows.append(
                 {
                     **keys,
                     "metric": metric,
-                    "mean": finite[metric].mean(),
+                    "mean": finite_items[metric].mean(),
                     "low": low,
                     "high": high,
                     "chance": chance,
-                    "items": len(finite),
+                    "items": len(finite_items),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _column_share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Share [L] of some columns in a row of shares [L, K], and that of an even row; NaN if there
     are none."""
     if not columns.any():
@@ -199,45 +208,49 @@ def _share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndar
     return shares[:, columns].sum(axis=-1), np.full(len(shares), columns.mean())
 
 
-def _cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> np.ndarray:
+def _mark_cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> np.ndarray:
     """Booleans [K]: which sources are the cue."""
     words = [span.word for span in mixing_map.sources]
     is_cue = np.zeros(len(words), dtype=bool)
     for word in cue:
-        places = [place for place, owner in enumerate(words) if owner == word]
-        if not places:
+        columns = [place for place, source_word in enumerate(words) if source_word == word]
+        if not columns:
             raise InputError(
                 f"cue word {word} is not among the sources of {mixing_map!r}: "
-                f"{_listed(mixing_map.sources)}"
+                f"{_list_words(mixing_map.sources)}"
             )
-        is_cue[places if subtokens == "all" else places[:1]] = True
+        is_cue[columns if subtokens == "all" else columns[:1]] = True
     if not is_cue.any():
         raise InputError("no cue is given: say which words it is, as indices")
     return is_cue
 
 
-def _target_rows(mixing_map: MixingMap, target: int) -> list[int]:
+def _find_target_rows(mixing_map: MixingMap, target: int) -> list[int]:
     """Rows that hold the target; in a decoder those that predict its tokens."""
     if mixing_map.stack != "decoder":
         rows = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        before = {
+        preceding_positions = {
             start - 1
             for span in mixing_map.sources
             if span.word == target
             for start, _ in span.ranges
         }
-        rows = [row for row, span in enumerate(mixing_map.targets) if before & set(span.positions)]
+        rows = [
+            row
+            for row, span in enumerate(mixing_map.targets)
+            if preceding_positions & set(span.positions)
+        ]
     if not rows:
         raise InputError(
-            f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A "
+            f"target word {target} has no row in {mixing_map!r}: {_list_words(mixing_map.targets)}. A "
             "decoder predicts no word "
             "that nothing comes before"
         )
     return rows
 
 
-def _listed(spans: Sequence[Span]) -> str:
+def _list_words(spans: Sequence[Span]) -> str:
     return (
         " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
         or "no words"

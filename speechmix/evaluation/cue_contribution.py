@@ -27,7 +27,7 @@ from ..mixing.maps.mixing_map import MixingMap
 ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
 
 
-def rows_asked_about(mixing_map: MixingMap) -> str:
+def choose_row_kind(mixing_map: MixingMap) -> str:
     """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it,
     else all of the "target"'s."""
     return "deciding" if deciding_row(mixing_map) is not None else "target"
@@ -101,21 +101,21 @@ def cue_contribution(
     array([0.375])
     """
     units_map = mixing_map.without(*drop)
-    target_rows = _target_rows(units_map, target, rows, mixing_map)
+    target_rows = _select_target_rows(units_map, target, rows, mixing_map)
     if _is_spelled(cue):
-        cue = _numbers_of(cue, units_map.sources, "cue", mixing_map)
+        cue = _find_word_indices(cue, units_map.sources, "cue", mixing_map)
     cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
     columns = [
         column
         for word in cue_indices
-        for column in _units_of(units_map.sources, word, "cue", mixing_map)
+        for column in _find_units(units_map.sources, word, "cue", mixing_map)
     ]
-    cells: np.ndarray = units_map.normalized().scores[..., target_rows, :][..., columns]
-    shares: np.ndarray = cells.sum(axis=-1).mean(axis=-1)
+    cue_scores: np.ndarray = units_map.normalized().scores[..., target_rows, :][..., columns]
+    shares: np.ndarray = cue_scores.sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
 
 
-def strength_of_target(
+def target_strength(
     mixing_map: MixingMap,
     *,
     target: WordRequest | None,
@@ -144,29 +144,29 @@ def strength_of_target(
     >>> from speechmix import MixingMap, Span
     >>> units, strength = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1)), np.array([[0.1, 0.3]])
     >>> one_layer = MixingMap(np.ones((1, 2, 2)), units, units, "attention", "encoder", (0,), {}, strength)
-    >>> strength_of_target(one_layer, target=1)
+    >>> target_strength(one_layer, target=1)
     array([0.3])
     """
     units_map = mixing_map.without(*drop)
     if units_map.mixing_strength is None:
         return np.full(len(units_map.layers), np.nan)
-    target_rows = _target_rows(units_map, target, rows, mixing_map)
+    target_rows = _select_target_rows(units_map, target, rows, mixing_map)
     means: np.ndarray = units_map.mixing_strength[:, target_rows].mean(axis=-1)
     return means
 
 
-def _target_rows(
+def _select_target_rows(
     units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap
 ) -> list[int]:
     """Rows of the target, or the one that decides, of a map without the units that are left out."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     if _is_spelled(target):
-        target = cue_words(_numbers_of(target, units_map.targets, "target", whole_map))[0]
+        target = cue_words(_find_word_indices(target, units_map.targets, "target", whole_map))[0]
     return (
-        [_row_that_decides(units_map)]
+        [_require_deciding_row(units_map)]
         if rows == "deciding"
-        else _units_of(units_map.targets, cast("int | None", target), "target", whole_map)
+        else _find_units(units_map.targets, cast("int | None", target), "target", whole_map)
     )
 
 
@@ -177,7 +177,7 @@ def _is_spelled(request: CueRequest | None) -> TypeGuard[CueRequest]:
     )
 
 
-def _row_that_decides(mixing_map: MixingMap) -> int:
+def _require_deciding_row(mixing_map: MixingMap) -> int:
     row = deciding_row(mixing_map)
     if row is None:
         raise InputError(
@@ -188,15 +188,15 @@ def _row_that_decides(mixing_map: MixingMap) -> int:
     return row
 
 
-def _units_of(
+def _find_units(
     spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap
 ) -> list[int]:
     if word is None:
         raise InputError(
             f"{role} is not given: say which word it is ({role}='livres', or its index)"
         )
-    places = [i for i, span in enumerate(spans) if span.word == word]
-    if not places:
+    unit_indices = [i for i, span in enumerate(spans) if span.word == word]
+    if not unit_indices:
         side = "targets" if role == "target" else "sources"
         labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
         raise InputError(
@@ -204,29 +204,30 @@ def _units_of(
             f"{labels or 'no words'}. "
             "In a decoder a word must be found in the text that was fed to it"
         )
-    return places
+    return unit_indices
 
 
-def _numbers_of(
+def _find_word_indices(
     request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap
 ) -> Cue:
     """The number of the clip's word that is spelled so, or of several, whatever tokens they are
     made of."""
-    spelled: dict[int, str] = {}
+    spellings: dict[int, str] = {}
     for span in spans:
         if span.word is not None:
-            spelled[span.word] = spelled.get(span.word, "") + span.label
+            spellings[span.word] = spellings.get(span.word, "") + span.label
     # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put
     # at zero.
     words = [
-        Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0) for text in spelled.values()
+        Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0)
+        for text in spellings.values()
     ]
     where = f"words of this {mixing_map.stack} map"
     if not words:
         raise InputError(
             f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index"
         )
-    numbers = list(spelled)
+    word_indices = list(spellings)
     if role == "target":
-        return numbers[find_word(words, cast("WordRequest", request), role=role, where=where)]
-    return tuple(numbers[index] for index in cue_words(find_cue(words, request, where=where)))
+        return word_indices[find_word(words, cast("WordRequest", request), role=role, where=where)]
+    return tuple(word_indices[index] for index in cue_words(find_cue(words, request, where=where)))

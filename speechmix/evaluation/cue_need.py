@@ -10,8 +10,8 @@ Verdicts, each at 95 % for all rows of a model together (Bonferroni), with exact
 one group as one trial:
 
     needed       sign test over groups: more of them lose than win; and the interval of the loss lies above zero
-    not needed   equivalence test: at most `MARGIN` points of the groups' clips are lost, as the upper limit says
-    at chance    equivalence test: the intact model spells at most `CHANCE` + `CHANCE_MARGIN` % right, so it has nothing to lose
+    not needed   equivalence test: at most `MARGIN_POINTS` points of the groups' clips are lost, as the upper limit says
+    at chance    equivalence test: the intact model spells at most `CHANCE_PERCENT` + `CHANCE_MARGIN_POINTS` % correctly
 
 Else the result is inconclusive (""): with few groups nothing else is possible. To say "not needed"
 of one stack takes 59 groups without a loss, because 0.95^59 = 5 %.
@@ -36,14 +36,16 @@ from .statistics.intervals import (
     proportion_interval,
 )
 
-CHANCE = 50.0  # % of clips, between two spellings
-CHANCE_MARGIN = (
+CHANCE_PERCENT = 50.0  # % of clips, between two spellings
+CHANCE_MARGIN_POINTS = (
     10.0  # points: a model that spells at most so many better than by guessing is at chance
 )
-MARGIN = 5.0  # points of clips: a smaller loss counts as none
+MARGIN_POINTS = 5.0  # points of clips: a smaller loss counts as none
 
 
-def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group") -> pd.DataFrame:
+def measure_cue_need(
+    table: pd.DataFrame, *, by: Sequence[str], group: str = "group"
+) -> pd.DataFrame:
     """What spelling loses without the cue's values in a stack.
 
     Parameters
@@ -65,65 +67,72 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
         test, corrected over the rows of the model; drop, drop_other: of the margin, nats; groups,
         clips; verdict: "needed", "not needed", "at chance", or "" where the result is inconclusive.
     """
-    whole = table[table["layer"].isna()]
-    others = [name for name in by if name != "ablated"]
+    whole_stack_rows = table[table["layer"].isna()]
+    key_columns = [name for name in by if name != "ablated"]
     intact = (
-        whole[whole["ablated"] == "none"]
-        .set_index([*others, "clip"])[["margin", "right"]]
+        whole_stack_rows[whole_stack_rows["ablated"] == "none"]
+        .set_index([*key_columns, "clip"])[["margin", "right"]]
         .add_suffix("_intact")
     )
     rows: list[dict[str, object]] = []
-    for key, part in whole[whole["source"] == CUE].groupby(list(by), sort=False):
+    for key, part in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
+        list(by), sort=False
+    ):
         row: dict[str, object] = dict(
             zip(by, key if isinstance(key, tuple) else (key,), strict=True)
         )
-        control = whole[
-            (whole["source"] == CONTROL) & (whole[list(by)] == pd.Series(row)).all(axis=1)
+        control = whole_stack_rows[
+            (whole_stack_rows["source"] == CONTROL)
+            & (whole_stack_rows[list(by)] == pd.Series(row)).all(axis=1)
         ]
-        row |= _losses(part.join(intact, on=[*others, "clip"]), group)
-        row |= _losses_of_control(control.join(intact, on=[*others, "clip"]), group)
+        row |= _cue_losses(part.join(intact, on=[*key_columns, "clip"]), group)
+        row |= _control_losses(control.join(intact, on=[*key_columns, "clip"]), group)
         rows.append(row)
     result = pd.DataFrame(rows)
     if len(result):
-        rows_of_model = result.groupby("model" if "model" in by else others)["groups"].transform(
-            "size"
-        )
+        rows_of_model = result.groupby("model" if "model" in by else key_columns)[
+            "groups"
+        ].transform("size")
         result["p"] = np.minimum(1, result["p"] * rows_of_model)
         result["verdict"] = [
-            _verdict(row, count)
+            _conclude(row, count)
             for row, count in zip(result.to_dict("records"), rows_of_model, strict=True)
         ]
         result = result.drop(columns=["losses"])
     return result
 
 
-def _losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
+def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
     """Shares spelled right and what is lost, from rows with the ablated and the intact decision of
     each clip."""
     from scipy.stats import binomtest
 
-    right, without = ablated["right_intact"].astype(float), ablated["right"].astype(float)
-    cells = {"right": right, "without": without, "loss": (right - without).clip(lower=0)}
-    cells |= {
-        "gain": (without - right).clip(lower=0),
+    was_correct, is_correct = ablated["right_intact"].astype(float), ablated["right"].astype(float)
+    columns = {
+        "right": was_correct,
+        "without": is_correct,
+        "loss": (was_correct - is_correct).clip(lower=0),
+    }
+    columns |= {
+        "gain": (is_correct - was_correct).clip(lower=0),
         "drop": ablated["margin_intact"] - ablated["margin"],
     }
-    means = pd.DataFrame(cells).astype(float).groupby(ablated[group].to_numpy()).mean()
-    count, net = len(means), means["loss"] - means["gain"]
-    low, high = mean_interval(net)
+    means = pd.DataFrame(columns).astype(float).groupby(ablated[group].to_numpy()).mean()
+    count, net_losses = len(means), means["loss"] - means["gain"]
+    low, high = mean_interval(net_losses)
     if np.isnan(low):  # the same in all groups
         low, high = difference_interval(means["loss"].sum(), means["gain"].sum(), count)
     right_low, right_high = proportion_interval(means["right"].sum(), count)
-    losers, changed = int((net > 0).sum()), int((net != 0).sum())
+    loser_count, changed_count = int((net_losses > 0).sum()), int((net_losses != 0).sum())
     return {
         "right": 100 * means["right"].mean(),
         "right_low": 100 * right_low,
         "right_high": 100 * right_high,
         "without_cue": 100 * means["without"].mean(),
-        "lost": 100 * net.mean(),
+        "lost": 100 * net_losses.mean(),
         "low": 100 * low if count >= FEWEST_GROUPS else np.nan,
         "high": 100 * high if count >= FEWEST_GROUPS else np.nan,
-        "p": binomtest(losers, changed).pvalue if changed else 1.0,
+        "p": binomtest(loser_count, changed_count).pvalue if changed_count else 1.0,
         "losses": means["loss"].sum(),
         "drop": means["drop"].mean(),
         "groups": count,
@@ -131,34 +140,34 @@ def _losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
     }
 
 
-def _losses_of_control(control: pd.DataFrame, group: str) -> dict[str, float]:
+def _control_losses(control: pd.DataFrame, group: str) -> dict[str, float]:
     """What is spelled right, and lost of the margin, with another word ablated."""
     if control.empty:
         return {"without_other": np.nan, "drop_other": np.nan}
-    cells = {
+    columns = {
         "right": control["right"].astype(float),
         "drop": control["margin_intact"] - control["margin"],
     }
-    means = pd.DataFrame(cells).groupby(control[group].to_numpy()).mean().mean()
+    means = pd.DataFrame(columns).groupby(control[group].to_numpy()).mean().mean()
     return {"without_other": 100 * means["right"], "drop_other": means["drop"]}
 
 
-def _verdict(row: dict[Any, Any], rows_of_model: int) -> str:
+def _conclude(row: dict[Any, Any], rows_of_model: int) -> str:
     """The verdict of a row, at 95 % for all rows of its model together."""
     if row["groups"] < FEWEST_GROUPS:
         return ""
     level = 1 - 2 * (1 - LEVEL) / rows_of_model  # of a two-sided interval whose upper limit is used
-    highest_right = (
+    max_accuracy = (
         100 * proportion_interval(row["right"] / 100 * row["groups"], row["groups"], level=level)[1]
     )
-    if highest_right <= CHANCE + CHANCE_MARGIN:
+    if max_accuracy <= CHANCE_PERCENT + CHANCE_MARGIN_POINTS:
         return "at chance"
-    if row["right_low"] <= CHANCE:
+    if row["right_low"] <= CHANCE_PERCENT:
         return ""
     if row["p"] <= 1 - LEVEL and row["low"] > 0:
         return "needed"
-    highest_loss = 100 * proportion_interval(row["losses"], row["groups"], level=level)[1]
-    return "not needed" if highest_loss <= MARGIN else ""
+    max_loss = 100 * proportion_interval(row["losses"], row["groups"], level=level)[1]
+    return "not needed" if max_loss <= MARGIN_POINTS else ""
 
 
 def groups_for_equivalence(rows_of_model: int = 1) -> int:
@@ -169,34 +178,38 @@ def groups_for_equivalence(rows_of_model: int = 1) -> int:
     >>> groups_for_equivalence(), groups_for_equivalence(3)
     (59, 80)
     """
-    return math.ceil(math.log((1 - LEVEL) / rows_of_model) / math.log(1 - MARGIN / 100))
+    return math.ceil(math.log((1 - LEVEL) / rows_of_model) / math.log(1 - MARGIN_POINTS / 100))
 
 
-def need_by_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "group") -> pd.DataFrame:
+def measure_layer_need(
+    table: pd.DataFrame, *, by: Sequence[str], group: str = "group"
+) -> pd.DataFrame:
     """Mean drop of the margin (nats) with the cue ablated in one layer, with its 95 % interval over
     groups.
 
     Parameters
     ----------
     table, by, group
-        As for `need_of_cue`.
+        As for `measure_cue_need`.
 
     Returns
     -------
     DataFrame
         Columns of `by`, layer, drop, low, high, groups; empty where no layer was ablated by itself.
     """
-    others = [name for name in by if name != "ablated"]
+    key_columns = [name for name in by if name != "ablated"]
     intact = (
-        table[table["ablated"] == "none"].set_index([*others, "clip"])["margin"].rename("intact")
+        table[table["ablated"] == "none"]
+        .set_index([*key_columns, "clip"])["margin"]
+        .rename("intact")
     )
-    single = table[table["layer"].notna() & (table["source"] == CUE)].join(
-        intact, on=[*others, "clip"]
+    layer_rows = table[table["layer"].notna() & (table["source"] == CUE)].join(
+        intact, on=[*key_columns, "clip"]
     )
-    if single.empty:
+    if layer_rows.empty:
         return pd.DataFrame(columns=[*by, "layer", "drop", "low", "high", "groups"])
-    single = single.assign(drop=single["intact"] - single["margin"])
-    means = single.groupby([*by, "layer", group], sort=False)["drop"].mean()
+    layer_rows = layer_rows.assign(drop=layer_rows["intact"] - layer_rows["margin"])
+    means = layer_rows.groupby([*by, "layer", group], sort=False)["drop"].mean()
     rows = []
     key: Any
     for key, part in means.groupby(level=[*by, "layer"], sort=False):

@@ -25,7 +25,7 @@ from ..mixing.passes.mix import mix_one
 from .cue_alignment import RANK_CORRELATION, cue_alignment
 from .statistics.map_correlations import map_correlations
 
-REFERENCE = "cosine"
+REFERENCE_DISTANCE = "cosine"
 
 
 def distance_effect(
@@ -78,16 +78,19 @@ def distance_effect(
             targets="target",
             distance=distance,
         )["value_zeroing", stack].without(*drop)
-        for distance in dict.fromkeys((REFERENCE, *distances))
+        for distance in dict.fromkeys((REFERENCE_DISTANCE, *distances))
     }
-    rows = map_correlations(maps, reference=REFERENCE).set_index(["measure", "layer"])["spearman"]
+    rows = map_correlations(maps, reference=REFERENCE_DISTANCE).set_index(["measure", "layer"])[
+        "spearman"
+    ]
     tables = []
     for distance in distances:
         table = cue_alignment(
             maps[distance], cue=cue, target=target, attractors=attractors, subtokens=subtokens
         )
-        alike = [
-            1.0 if distance == REFERENCE else rows[distance, layer] for layer in table["layer"]
+        correlations = [
+            1.0 if distance == REFERENCE_DISTANCE else rows[distance, layer]
+            for layer in table["layer"]
         ]
-        tables.append(table.assign(distance=distance, **{RANK_CORRELATION: alike}))
+        tables.append(table.assign(distance=distance, **{RANK_CORRELATION: correlations}))
     return pd.concat(tables, ignore_index=True)

@@ -65,7 +65,7 @@ def length_exponent(maps: Iterable[MixingMap]) -> float:
         Of one measure; several clips, all layers. Those of random twins show what length alone
         does.
     """
-    lengths, shares = [], []
+    log_lengths, log_shares = [], []
     for mixing_map in maps:
         words = mixing_map.without("silence", "padding").mean_heads().normalized()
         frames = np.log([max(len(source), 1) for source in words.sources])
@@ -79,10 +79,10 @@ def length_exponent(maps: Iterable[MixingMap]) -> float:
                 continue
             for layer in words.scores[:, row, others].astype(float):
                 if (layer > 0).all() and np.isfinite(layer).all():
-                    lengths.append(frames[others] - frames[others].mean())
-                    shares.append(np.log(layer) - np.log(layer).mean())
-    if not lengths or np.ptp(np.concatenate(lengths)) < 1e-9:
+                    log_lengths.append(frames[others] - frames[others].mean())
+                    log_shares.append(np.log(layer) - np.log(layer).mean())
+    if not log_lengths or np.ptp(np.concatenate(log_lengths)) < 1e-9:
         return float("nan")
     from scipy.stats import linregress
 
-    return float(linregress(np.concatenate(lengths), np.concatenate(shares)).slope)
+    return float(linregress(np.concatenate(log_lengths), np.concatenate(log_shares)).slope)

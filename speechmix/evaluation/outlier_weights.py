@@ -21,8 +21,8 @@ from ..adapters.binding.norms import gain_of
 from ..adapters.model import Model
 from ..errors import InputError
 
-OUTLIERS_OF = ("either", "first", "second")
-_FEWEST = 3  # dimensions that a correlation needs to say anything
+OUTLIER_OPTIONS = ("either", "first", "second")
+_MIN_DIMENSIONS = 3  # dimensions that a correlation needs to say anything
 _COLUMNS = [
     "layer",
     "correlation",
@@ -78,17 +78,17 @@ def outlier_weights(
     >>> model = speechmix.load("bert-base-uncased")                             # doctest: +SKIP
     >>> outlier_weights(model).correlation.round(2).tolist()                    # doctest: +SKIP
     """
-    if outliers_of not in OUTLIERS_OF:
-        raise InputError(f"outliers_of must be one of {OUTLIERS_OF}, found {outliers_of!r}")
-    draw = np.random.default_rng(seed)
+    if outliers_of not in OUTLIER_OPTIONS:
+        raise InputError(f"outliers_of must be one of {OUTLIER_OPTIONS}, found {outliers_of!r}")
+    generator = np.random.default_rng(seed)
     rows = []
     for layer, (first, second) in enumerate(norm_gains(model, stack=stack)):
-        correlation, outliers = _over_outliers(first, second, deviations, outliers_of)
-        shuffled = [
-            _over_outliers(first, draw.permutation(second), deviations, outliers_of)[0]
+        correlation, outliers = _correlate_outliers(first, second, deviations, outliers_of)
+        null_correlations = [
+            _correlate_outliers(first, generator.permutation(second), deviations, outliers_of)[0]
             for _ in range(permutations)
         ]
-        null = np.array([r for r in shuffled if np.isfinite(r)])
+        null = np.array([r for r in null_correlations if np.isfinite(r)])
         low, high = np.quantile(null, [0.025, 0.975]) if len(null) else (np.nan, np.nan)
         mean = null.mean() if len(null) else np.nan
         rows.append(
@@ -108,11 +108,11 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
     if stack not in model.stacks:
         raise InputError(f"{model.name} has no stack {stack!r}; it has {', '.join(model.stacks)}")
     gains = []
-    for number, layer in enumerate(model.stacks[stack].layers):
+    for index, layer in enumerate(model.stacks[stack].layers):
         attention_norm = layer.attention.norm
         if attention_norm is None or not layer.feed_forwards:
             raise InputError(
-                f"layer {number} of the {stack} of {model.name}: expected two norms, but the "
+                f"layer {index} of the {stack} of {model.name}: expected two norms, but the "
                 "family's table names none for the "
                 f"{'attention' if attention_norm is None else 'feed-forward'}"
             )
@@ -123,21 +123,25 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
     return gains
 
 
-def _over_outliers(
-    first: np.ndarray, second: np.ndarray, deviations: float, of: str
+def _correlate_outliers(
+    first: np.ndarray, second: np.ndarray, deviations: float, selection: str
 ) -> tuple[float, int]:
     """Correlation over the outlier dimensions, and how many there are."""
-    far = [
+    is_outlier = [
         np.abs(gain - gain.mean()) >= deviations * gain.std()
         if gain.std() > 0
         else np.zeros(len(gain), dtype=bool)
         for gain in (first, second)
     ]
-    outliers = far[0] | far[1] if of == "either" else far[OUTLIERS_OF.index(of) - 1]
+    outliers = (
+        is_outlier[0] | is_outlier[1]
+        if selection == "either"
+        else is_outlier[OUTLIER_OPTIONS.index(selection) - 1]
+    )
     return _pearson(first[outliers], second[outliers]), int(outliers.sum())
 
 
 def _pearson(first: np.ndarray, second: np.ndarray) -> float:
-    if len(first) < _FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
+    if len(first) < _MIN_DIMENSIONS or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])

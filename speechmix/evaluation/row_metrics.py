@@ -25,7 +25,7 @@ def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
     >>> float(dot_product(np.array([0.5, 0.2, 0.3]), np.array([True, False, True])))
     0.8
     """
-    shares, cue = _checked(shares, cue)
+    shares, cue = _check_shapes(shares, cue)
     cue_shares: np.ndarray = shares[..., cue].sum(axis=-1)
     return cue_shares
 
@@ -51,9 +51,9 @@ def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
     >>> float(average_precision(np.array([0.25, 0.25, 0.25, 0.25]), cue))
     0.5
     """
-    scores, cue = _checked(scores, cue)
-    above = scores[..., None, :] >= scores[..., cue][..., :, None]  # [..., cue columns, K]
-    precision = above[..., cue].sum(axis=-1) / np.maximum(above.sum(axis=-1), 1)
+    scores, cue = _check_shapes(scores, cue)
+    is_above = scores[..., None, :] >= scores[..., cue][..., :, None]  # [..., cue columns, K]
+    precision = is_above[..., cue].sum(axis=-1) / np.maximum(is_above.sum(axis=-1), 1)
     return np.where(np.isfinite(scores).all(axis=-1), precision.mean(axis=-1), np.nan)
 
 
@@ -66,14 +66,14 @@ def chance_level(cue: np.ndarray) -> dict[str, float]:
     >>> chance_level(np.array([True, False]))
     {'dot_product': 0.5, 'average_precision': 0.75}
     """
-    columns, cues = len(cue), int(np.count_nonzero(cue))
-    place = np.arange(1, columns + 1)
+    column_count, cue_count = len(cue), int(np.count_nonzero(cue))
+    rank = np.arange(1, column_count + 1)
     # At each place: the cue column that is there, and the others that are expected above it.
-    expected = (1 + (place - 1) * (cues - 1) / max(columns - 1, 1)) / place
-    return {"dot_product": cues / columns, "average_precision": float(expected.mean())}
+    expected = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
+    return {"dot_product": cue_count / column_count, "average_precision": float(expected.mean())}
 
 
-def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check_shapes(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scores, cue = np.asarray(scores, dtype=float), np.asarray(cue, dtype=bool)
     if cue.ndim != 1 or scores.shape[-1:] != cue.shape or not cue.any():
         raise InputError(

@@ -53,8 +53,8 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
     if not model.can_spell:
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
     require_transcription(model, "the log-likelihood of a text")
-    heard = model.family.prepare(model, clip, ("encoder",))
-    inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
+    prepared = model.family.prepare(model, clip, ("encoder",))
+    inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)
     if model.capabilities.decoding == "frames":
         # [1, T, V] -> [T, V]
         scores = model.module(**inputs).logits[0].float().log_softmax(-1)
@@ -65,11 +65,13 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
                 for text in texts
             ]
         )
-    hidden = run_encoder(model, inputs, heard.sound)
-    return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
+    hidden = run_encoder(model, inputs, prepared.sound)
+    return torch.stack(
+        [_decoder_log_likelihood(model, hidden, _replace_text(clip, text)) for text in texts]
+    )
 
 
-def number_is_right(model: Model, clip: Clip) -> bool:
+def is_number_correct(model: Model, clip: Clip) -> bool:
     """Whether the clip's own transcript is likelier than that of the other number.
 
     Raises
@@ -77,17 +79,17 @@ def number_is_right(model: Model, clip: Clip) -> bool:
     InputError
         If the clip does not say what the other member of its pair is, or both are spelled alike.
     """
-    other = clip.meta.get("other_text")
-    if not other or other == clip.text:
+    other_text = clip.meta.get("other_text")
+    if not other_text or other_text == clip.text:
         raise InputError(
             f"{clip.name}: expected meta['other_text'], the transcript in the other number, found "
-            f"{other!r}"
+            f"{other_text!r}"
         )
-    own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
+    own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other_text]).tolist()
     return bool(own_score > other_score)
 
 
-def _chain(model: Model, hidden: ModelOutput, clip: Clip) -> torch.Tensor:
+def _decoder_log_likelihood(model: Model, hidden: ModelOutput, clip: Clip) -> torch.Tensor:
     tokens = decoder_tokens(model, clip)
     ids = torch.tensor([tokens.ids], device=model.device)
     scores = (
@@ -96,11 +98,13 @@ def _chain(model: Model, hidden: ModelOutput, clip: Clip) -> torch.Tensor:
         .float()
         .log_softmax(-1)
     )
-    first = tokens.n_prefix  # the prefix is given, not predicted
-    predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
-    chosen: torch.Tensor = scores[first - 1 :].gather(-1, predicted[:, None])
-    return chosen.sum()
+    first_position = tokens.n_prefix  # the prefix is given, not predicted
+    predicted = torch.tensor(
+        [*tokens.ids[first_position:], model.config.eos_token_id], device=model.device
+    )
+    token_scores: torch.Tensor = scores[first_position - 1 :].gather(-1, predicted[:, None])
+    return token_scores.sum()
 
 
-def _spoken_as(clip: Clip, text: str) -> Clip:
+def _replace_text(clip: Clip, text: str) -> Clip:
     return clip.replace(text=text, words=None, cue=None, target=None, foil=None)

@@ -101,7 +101,7 @@ def explain(
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : str or sequence of {"zeros", "room", "noise", "word"}, optional
-        What replaces a word's sound (`speechmix.silence`), one run for each. By default silence
+        What replaces a word's sound (`speechmix.mute`), one run for each. By default silence
         ("zeros") and noise of the same level and spectrum.
     token_fill : str or sequence of str, optional
         What replaces a word of a text: "remove", "mask", "unk", "pad", or the text of any token. By

@@ -194,7 +194,7 @@ def logits_on(decision: Decision) -> Tensor:
     """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
     sound is kept for later runs."""
     inputs = decision.prepared.inputs
-    if decision.can_share_sound:
+    if decision.can_share_encoder:
         inputs = decision.with_encoder_states(inputs, decision.encoder_output)
     return decision.read_output(inputs, lambda output: token_logits(output)[0].double().cpu())
 

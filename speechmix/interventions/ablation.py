@@ -1,33 +1,32 @@
-"""Ablation as the judge: does the model still spell the target right when the cue gives nothing in
-a whole stack?
+"""Ablation of the cue: can the model still choose the target without the cue in a whole stack?
 
-A source's value vectors are zeroed in all layers of one stack (`knock_out` with ``window="all"``),
-and the model chooses between the target as it is spelled and its foil (livres / livre):
+The value vectors of a source are zeroed in all layers of one stack (`knock_out` with
+``window="all"``). Then the model chooses between the target and its foil (livres / livre):
 
     margin = log p(target) - log p(foil)        right if margin > 0
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.cue_and_target import cue_words
 from ..inputs.words.timed_words import Word
 from .decision import Decision
-from .knock_out import ALL_LAYERS, layer_windows
+from .knock_out import ALL_LAYERS, list_knock_outs
 from .runner import NO_REMOVAL, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.sentences.sentence import Sentence
 
-# What is silenced: the cue, or, as a control, another word of about its length.
+# The ablated source: the cue or, as a control, another word of about its length.
 CUE, CONTROL = "cue", "another word"
 
 
@@ -38,25 +37,24 @@ def ablate(
     stacks: Sequence[str] | None = None,
     source: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Read the choice between target and foil, intact and with a source silenced in one stack after
-    the other.
+    """Ablate a source in one stack after the other, and read the choice between target and foil.
 
-    Silenced are value vectors, in all layers of the stack. What goes round attention stays: in
-    wav2vec2 models the positional convolution carries a word to the frames around it (0.2 s in the
-    bundled model, 2.6 s in XLSR).
+    As `knock_out` with ``window="all"`` and the source's words together, beside the intact model.
+    Other paths than attention stay: in wav2vec2 models the positional convolution carries a word to
+    the frames around it (0.2 s in the bundled model, 2.6 s in XLSR).
 
     Parameters
     ----------
     model : Model
         With its head.
     clip : Clip or Sentence
-        A clip with text and words, or a sentence, with a target and its foil, the other spelling
-        ("livre" for "livres").
+        With a target and its foil, the other spelling ("livre" for "livres"); a clip with text and
+        words.
     stacks : sequence of str, optional
-        All the model has by default.
+        All stacks of the model by default.
     source : int or sequence of int, optional
-        Index of the word to silence, or of several, which are silenced together; the cue (all its
-        words) by default.
+        Index of the word to ablate, or of several words, which are ablated together; the cue (all
+        its words) by default.
 
     Returns
     -------
@@ -66,7 +64,7 @@ def ablate(
     Raises
     ------
     InputError
-        If the clip lacks what is needed, or the model cannot choose between two spellings.
+        If the clip lacks a cue, target or foil, or the model cannot choose between two spellings.
     """
     words = clip.cue_words if source is None else cue_words(source)
     decision = _prepare_spelling(model, clip, words)
@@ -77,22 +75,20 @@ def ablate(
 def ablate_with_control(
     model: Model, clip: Clip | Sentence, *, by_layer: bool = False
 ) -> pd.DataFrame:
-    """`ablate` for the cue and, as its control, for another word; layer by layer too where that is
-    asked for.
+    """Ablate the cue and, as a control, another word of about its length.
 
     Parameters
     ----------
     model, clip
         As for `ablate`.
     by_layer : bool
-        Also silence the cue in each layer of each stack by itself.
+        Also ablate the cue in each layer of each stack by itself.
 
     Returns
     -------
     DataFrame
         Columns source ("cue", "another word"; "" for the intact row), ablated, layer (missing: all
-        of the stack), margin, right.
-        No row for another word where there is none (`control_words`).
+        of the stack), margin, right. No row for another word if there is none (`control_words`).
     """
     decision = _prepare_spelling(model, clip, clip.cue_words)
     word_indices = {CUE: clip.cue_words, CONTROL: control_words(clip)}
@@ -106,21 +102,19 @@ def _ablate_sources(
     *,
     by_layer: bool = False,
 ) -> pd.DataFrame:
-    """A row for the intact item, and one for each source and stack; for the cue and each layer."""
+    """Return a row for the intact item, and one for each source and stack; for the cue and each
+    layer."""
     rows: list[dict[str, object]] = [{"source": "", "ablated": "none", "layer": None}]
     interventions: list[Intervention] = []
     for source, word_indices in words.items():
-        for stack in stacks if word_indices else ():
-            sources = decision.select_sources(stack, word_indices)
-            positions = [position for part in sources for position in part.positions]
-            layer_count = len(decision.model.stacks[stack])
-            rows.append({"source": source, "ablated": stack, "layer": None})
-            interventions += [
-                Patch(stack, layers, positions) for layers in layer_windows(layer_count, ALL_LAYERS)
-            ]
-            for layers in layer_windows(layer_count, 1) if by_layer and source == CUE else ():
-                rows.append({"source": source, "ablated": stack, "layer": layers.start})
-                interventions.append(Patch(stack, layers, positions))
+        windows: tuple[int | str, ...] = (
+            (ALL_LAYERS, 1) if by_layer and source == CUE else (ALL_LAYERS,)
+        )
+        for stack, window in itertools.product(stacks if word_indices else (), windows):
+            for _, patch in list_knock_outs(decision, stack, [word_indices], window):
+                layer = None if window == ALL_LAYERS else patch.layers.start
+                rows.append({"source": source, "ablated": stack, "layer": layer})
+                interventions.append(patch)
     table = pd.DataFrame(rows)
     table["margin"] = run_interventions(decision, [NO_REMOVAL, *interventions])
     table["right"] = table["margin"] > 0
@@ -128,10 +122,10 @@ def _ablate_sources(
 
 
 def control_words(item: Clip | Sentence) -> tuple[int, ...]:
-    """Indices of as many words as the cue has, neither cue nor target, of about its words' lengths;
-    none if they are fewer.
+    """Return control words: as many as the cue has, neither cue nor target, of about its lengths.
 
-    For each of the cue's words, the longest first, the word nearest in length that is still free.
+    For each of the cue's words, the longest first, the unused word nearest in length. Empty if there
+    are too few.
 
     Examples
     --------
@@ -160,7 +154,7 @@ def control_words(item: Clip | Sentence) -> tuple[int, ...]:
 
 
 def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Decision:
-    """The choice between target and foil, with words to silence."""
+    """Prepare the choice between target and foil."""
     has_words = not isinstance(item, Clip) or bool(item.text and item.words)
     if not has_words or item.target is None or item.foil is None or not words:
         raise InputError(
@@ -171,8 +165,8 @@ def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int])
         f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor"
     )
     model.refuse_audio_tokens(
-        f"{message}; of an audio language model ask knock_out or ablate_input"
+        f"{message}; for an audio language model use knock_out or ablate_input"
     )
     if model.hears and not model.can_spell:
         raise InputError(message)
-    return Decision.of(model, item)
+    return Decision.prepare(model, item)

@@ -1,9 +1,7 @@
-"""Silence words in the sound of a clip: with nothing, the room's own tone, noise of like spectrum,
-or another word.
+"""Mute words in the audio of a clip: replace them by zeros, room noise, noise or another word.
 
-Each filler is off what a model was trained on in a way of its own (digital silence never happens in
-a room, noise is no speech, another word says something else), so a conclusion should not rest on
-one alone. The clip keeps its length.
+No fill is neutral: zeros never occur in a room, noise is not speech, another word says something
+else. So a conclusion should not rest on one fill. The clip keeps its length.
 """
 
 from __future__ import annotations
@@ -29,27 +27,27 @@ _MIN_ROOM_SECONDS = 0.03  # seconds of a clip without words, below which its roo
 _FADE_SECONDS = 0.005  # seconds in which filler and clip cross over
 
 
-def silence(
+def mute(
     clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0
 ) -> Clip:
-    """Return the clip with the sound of a word, or of several, replaced; its words keep their
-    times.
+    """Return the clip with the audio of a word, or of several, replaced.
 
-    Of a word in pieces each piece is replaced, and what lies between them stays.
+    The words keep their times. Each piece of a word in pieces is replaced; what lies between the
+    pieces stays.
 
     Parameters
     ----------
     clip : Clip
         With words.
     word : int or sequence of int, optional
-        Index of the word, or of several; the cue (all its words) by default. None of several fills
-        another.
+        Index of the word, or of several; the cue (all its words) by default. With
+        ``fill="word"``, no muted word fills another.
     fill : {"zeros", "room", "noise", "word"}
-        Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's
-        spectrum and loudness (its phases drawn anew); or the clip's word that is nearest in length
-        (neither cue nor target where there is another), cut or repeated to this one's length.
+        Zeros; the clip's own audio outside all words, repeated; noise with the word's spectrum and
+        loudness (random phases); or the clip's word that is nearest in length (neither cue nor
+        target if possible), cut or repeated to the length of this one.
     seed : int
-        Of the noise.
+        Seed of the noise.
 
     Returns
     -------
@@ -58,12 +56,13 @@ def silence(
     Raises
     ------
     InputError
-        If the clip has no words, or nothing to fill with: no 30 ms without words, or no other word.
+        If the clip has no words, less than 30 ms outside words (for "room"), or no other word (for
+        "word").
 
     Examples
     --------
     >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)], cue="les")
-    >>> float(silence(clip).audio(16_000)[4_800])
+    >>> float(mute(clip).audio(16_000)[4_800])
     0.0
     """
     word_indices = _check_word_indices(
@@ -85,15 +84,14 @@ def silence(
 
 
 def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
-    """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital
-    silence.
+    """Return the clip with the samples of some words scaled: 1 keeps a word, 0 mutes it.
 
     Parameters
     ----------
     clip : Clip
         With words.
     gains : dict of int to float
-        By the index of a word.
+        Factor of the samples, by the index of the word.
 
     Raises
     ------
@@ -115,8 +113,9 @@ def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
 
 
 def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
-    """Return the clip with another clip's sound of some words, as long as it is there, so that
-    later words move; without words.
+    """Return the clip with another clip's audio of some words, without word times.
+
+    The audio keeps the other clip's length, so later words move.
 
     Raises
     ------
@@ -129,8 +128,8 @@ def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
         word, replacement = (clip.words or ())[index], (other.words or ())[index]
         if len(word.intervals) != len(replacement.intervals):
             raise InputError(
-                f"{clip.name}: {word.text!r} is in {len(word.intervals)} pieces, the other's "
-                f"{replacement.text!r} in {len(replacement.intervals)}"
+                f"{clip.name}: {word.text!r} has {len(word.intervals)} pieces, but "
+                f"{replacement.text!r} in {other.name} has {len(replacement.intervals)}"
             )
         interval_pairs += zip(word.intervals, replacement.intervals, strict=True)
     # The last first: those before it have not moved yet.
@@ -168,7 +167,7 @@ def _sample_range(interval: _Interval) -> slice:
 
 
 def _word_samples(word: Word, audio: np.ndarray) -> np.ndarray:
-    """Samples of a word, of all its pieces."""
+    """Return the samples of all pieces of a word."""
     return np.concatenate([audio[_sample_range(interval)] for interval in word.intervals])
 
 
@@ -186,9 +185,8 @@ def _fill_with_room(
         is_spoken[_sample_range(spoken_interval)] = True
     if (~is_spoken).sum() < _MIN_ROOM_SECONDS * FILL_SAMPLE_RATE:
         raise InputError(
-            f"{clip.name}: no sound of the room: expected at least {_MIN_ROOM_SECONDS * 1000:.0f} ms "
-            "that no word has, found "
-            f"{(~is_spoken).sum() / FILL_SAMPLE_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
+            f"{clip.name}: fill 'room' needs {_MIN_ROOM_SECONDS * 1000:.0f} ms outside words, found "
+            f"{(~is_spoken).sum() / FILL_SAMPLE_RATE * 1000:.0f} ms; use 'zeros', 'noise' or 'word'"
         )
     return _fit_length(audio[~is_spoken], len(audio[_sample_range(interval)]))
 
@@ -216,7 +214,7 @@ def _fill_with_word(
     neutral_indices = [i for i in other_indices if i not in (*clip.cue_words, clip.target)]
     if not other_indices:
         raise InputError(
-            f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'"
+            f"{clip.name}: fill 'word' needs another word; use 'zeros', 'room' or 'noise'"
         )
     seconds = interval[1] - interval[0]
     filler_index = min(
@@ -236,13 +234,13 @@ _FILLERS: dict[str, Callable[[Clip, np.ndarray, Sequence[int], _Interval, int], 
 
 
 def _fit_length(samples: np.ndarray, length: int) -> np.ndarray:
-    """Samples cut, or repeated there and back (so that nothing jumps), to a length."""
+    """Cut samples to a length, or repeat them forwards and backwards (so without jumps)."""
     mirrored_samples = np.concatenate([samples, samples[::-1]])
     return np.resize(mirrored_samples, length) if length > len(samples) else samples[:length]
 
 
 def _blend_edges(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
-    """A filler that comes in and goes out over a few milliseconds."""
+    """Cross-fade a filler with the audio at both edges."""
     ramp_length = min(round(_FADE_SECONDS * FILL_SAMPLE_RATE), len(sound) // 2)
     filler_weight = np.ones(len(sound), sound.dtype)
     ramp = np.linspace(0, 1, ramp_length, endpoint=False, dtype=sound.dtype)

@@ -1,13 +1,14 @@
-"""A decision: one number of a model for an item, and which positions belong to each word.
+"""Decision: one number that a model computes for an item, and the positions of each word.
 
 In: a model and a clip, sentence or prepared inputs. Out: a `Decision` with its *margin* (nats):
 
-    with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the whole text of a CTC model;
-                     at [MASK] in the target's place of a masked model; of the next token of a causal one
-    without          log p of the target's tokens; of the whole text of a CTC model
-    of a classifier  log p of the label that it gives the text as it is
+    with a foil     log p(target) - log p(foil): at the deciding position of a decoder; of the whole
+                    text for a CTC model; at [MASK] for a masked model; of the next token for a
+                    causal model
+    without a foil  log p of the target's tokens; of the whole text for a CTC model
+    classifier      log p of the label that the model predicts for the intact text
 
-Those are `measures.objectives` ("contrast" and "log_probability"), which gradient measures
+These are `measures.objectives` ("contrast" and "log_probability"), which gradient measures
 differentiate.
 """
 
@@ -40,7 +41,7 @@ from .removable_sources import Source, audio_frame_spans, join_sources, removabl
 from .removals import RowIndices
 from .runner import run_inputs
 
-# Inputs: of an encoder that hears, of a decoder, and what an encoder has made of a sound.
+# Names of inputs: audio features, tokens of a decoder, and encoder states in place of the audio.
 _FEATURES_INPUT, _DECODER_IDS_INPUT, ENCODER_STATES = (
     "input_features",
     "decoder_input_ids",
@@ -50,26 +51,26 @@ _FEATURES_INPUT, _DECODER_IDS_INPUT, ENCODER_STATES = (
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a model decides about an item.
+    """A decision of a model about an item, and the sources of each stack.
 
     Parameters
     ----------
     model : Model
     item : Clip, Sentence or None
-        As it was fed; None for prepared inputs.
+        The item that the model gets; None for prepared inputs.
     prepared : Prepared
     objective : Objective
     sources : dict of stack to tuple of Source
-        In the decoder of an audio language model a word's sound has the word's number; the words of
-        the answer are numbered on behind the clip's.
+        In the decoder of an audio language model, a word's audio has the word's index. The words of
+        the answer follow, with the next indices.
     units : {"word", "token"}
-        What sources are, where they are parts of a text.
+        Units of the sources of a text.
 
     Examples
     --------
     >>> model = speechmix.load("bert-base-uncased")                                       # doctest: +SKIP
     >>> sentence = speechmix.Sentence("the keys are here", target="are", foil="is")       # doctest: +SKIP
-    >>> Decision.of(model, sentence).margin                                               # doctest: +SKIP
+    >>> Decision.prepare(model, sentence).margin                                               # doctest: +SKIP
     4.1
     """
 
@@ -81,7 +82,7 @@ class Decision:
     units: str = "word"
 
     @classmethod
-    def of(
+    def prepare(
         cls,
         model: Model,
         item: Item,
@@ -95,19 +96,19 @@ class Decision:
         ----------
         model : Model
         item : Clip, Sentence, str or dict
-            With a target, and a foil for a choice between two spellings. A masked model is fed its
-            mask for the target.
+            With a target, and a foil for a choice between two spellings. A masked model gets its
+            mask in place of the target.
         objective : optional
-            Another number to read, as in `mix`; prepared inputs need (position, token id, foil's
+            Another number than the margin, as in `mix`; prepared inputs need (position, token id, foil's
             id), a classifier takes the name of a label, or of two, as (label,) or (label, label).
         units : {"word", "token"}
-            Of a text: what its sources are. Special tokens are none.
+            Units of the sources of a text, without special tokens.
 
         Raises
         ------
         InputError
-            If there is no target, or it is not decided by a token that the model writes; if a clip
-            is asked for in tokens.
+            If there is no target, or no generated token decides it; if units="token" and the item is
+            a clip.
         ModelError
             If the model has no head.
         """
@@ -146,12 +147,12 @@ class Decision:
 
     @property
     def has_foil(self) -> bool:
-        """Whether the margin is that of a choice between two spellings, which may flip."""
+        """Return whether the margin compares two spellings."""
         return self.objective.details.get("kind") == "contrast"
 
     @property
     def read_positions(self) -> list[int]:
-        """Positions whose logits the margin is made of; none if it is that of a whole text."""
+        """Positions whose logits make the margin; none if it is that of a whole text."""
         details = self.objective.details
         if "position" in details:
             return [details["position"]]
@@ -159,43 +160,43 @@ class Decision:
 
     @property
     def deciding_rows(self) -> list[int]:
-        """Positions of the stack's rows that the decision is made from; a classifier's head reads
-        one of them."""
+        """Rows of the last stack that make the decision; for a classifier, the row its head reads."""
         details = self.objective.details
         return [details["row"]] if "row" in details else self.read_positions
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
-        """Inputs on the model's device, in the precision that states are computed in."""
-        return self.moved(self.prepared.inputs)
+        """Inputs on the model's device, in the dtype of its states."""
+        return self.move_inputs(self.prepared.inputs)
 
-    def moved(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Other inputs likewise."""
+    def move_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Move other inputs to the model's device and dtype."""
         return inputs_to_device(inputs, self.model.device, self.model.state_dtype)
 
-    def margins(self, output: ModelOutput) -> Tensor:
-        """Margin [R] of each of R runs, in double precision."""
+    def compute_margins(self, output: ModelOutput) -> Tensor:
+        """Compute the margin [R] of each of R runs, in double precision."""
         if isinstance(getattr(output, "logits", None), Tensor):
             output.logits = output.logits.double()
         return self.objective.function(output)
 
     @cached_property
     def margin(self) -> float:
-        """Margin of the item as it is."""
+        """Margin of the intact item."""
         return self.input_margin(self.prepared.inputs)
 
     def input_margin(self, inputs: Mapping[str, Tensor], rows: RowIndices = None) -> float:
-        """Run the whole model on other inputs; `rows` says which of their logits stand for the
-        item's positions, if they have moved."""
+        """Run the whole model on other inputs, and compute the margin.
+
+        `rows` has the row of the new logits for each position of the item, if they have moved."""
         return float(run_inputs(self, [(inputs, rows)], self.objective.function)[0])
 
     def read_output(
         self, inputs: Mapping[str, Tensor], read: Callable[[ModelOutput], Tensor]
     ) -> Tensor:
-        """What is read of the model's output on other inputs, perhaps of many runs."""
+        """Run the model on other inputs, of one or many runs, and read its output."""
         run_model = self.model.run_with_head
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            inputs = self.moved(inputs)
+            inputs = self.move_inputs(inputs)
             if ENCODER_STATES in inputs:
                 states = wrap_encoder_states(inputs.pop(ENCODER_STATES))
                 with heard_once(self.model):
@@ -203,8 +204,8 @@ class Decision:
             return read(run_model(inputs))
 
     @property
-    def can_share_sound(self) -> bool:
-        """Whether many runs can share what an encoder makes of a sound."""
+    def can_share_encoder(self) -> bool:
+        """Return whether runs with the same audio can share encoder states."""
         return (
             self.model.capabilities.has_shared_features
             and _DECODER_IDS_INPUT in self.prepared.inputs
@@ -212,19 +213,19 @@ class Decision:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the encoder has run on the item's sound."""
+        """Return whether the encoder states of the item are computed already."""
         return "encoder_output" in self.__dict__
 
     @cached_property
     def encoder_output(self) -> Tensor:
-        """States of the encoder [1, T, D] for the item's sound."""
+        """Encoder states [1, T, D] of the item's audio."""
         return self.encode(self.inputs, self.prepared.sound)
 
     def encode(self, inputs: Mapping[str, Tensor], sound: str | None = None) -> Tensor:
-        """Run the encoder; `sound` is the hash of the sound if the states may be cached."""
+        """Run the encoder; `sound` is the hash of the audio if the states may be cached."""
         sound_inputs = {name: inputs[name] for name in inputs if not name.startswith("decoder_")}
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            sound_inputs = self.moved(sound_inputs)
+            sound_inputs = self.move_inputs(sound_inputs)
             states: Tensor
             if sound is not None and sound_inputs.keys() == {_FEATURES_INPUT}:
                 states = run_encoder(self.model, sound_inputs, sound)[0]
@@ -236,7 +237,7 @@ class Decision:
     def with_encoder_states(
         self, inputs: Mapping[str, Tensor], states: Tensor
     ) -> dict[str, Tensor]:
-        """Inputs with the states of the encoder in place of the sound."""
+        """Return inputs with encoder states in place of the audio."""
         return {ENCODER_STATES: states} | {
             name: tensor for name, tensor in inputs.items() if name.startswith("decoder_")
         }
@@ -244,13 +245,12 @@ class Decision:
     def select_sources(
         self, stack: str, words: Sequence[int | Sequence[int]] | None
     ) -> tuple[Source, ...]:
-        """The sources of a stack that are asked for, all for None; several words in a tuple are one
-        source.
+        """Return some sources of a stack, or all for None; several words in a tuple are one source.
 
         Raises
         ------
         InputError
-            If there is no such stack, or a word is asked for twice.
+            If there is no such stack, or a word occurs twice.
         """
         if stack not in self.sources:
             raise InputError(

@@ -1,5 +1,5 @@
-"""Input ablation: does the decision need the word at all? Its sound silenced, its tokens blanked,
-and the margin read."""
+"""Input ablation: remove each word from the input (mute its audio, blank its tokens), and read the
+margin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
 
-SIDE_VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
+SIDE_VERBS = {"sound": "mute", "text": "blank", "both": "mute and blank"}
 
 
 def ablate_input(
@@ -34,7 +34,7 @@ def ablate_input(
     words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
 ) -> DecisionMap:
-    """Take each word out of the input, in several ways, and read the margin.
+    """Remove each word from the input with several fills, and read the margin.
 
     Parameters
     ----------
@@ -43,32 +43,30 @@ def ablate_input(
     item : Clip, Sentence, str or dict
         As for `knock_out`.
     sides : sequence of {"sound", "text", "both"}, optional
-        What is taken away: the word's sound, its tokens (in what a text model reads, or in the
-        transcript that a decoder is fed), or both at once. By default what there is; "both" only
-        where it is asked for.
+        What is removed: the word's audio, its tokens (in the input of a text model, or in the
+        transcript of a decoder), or both at once. By default each side that the item has; "both"
+        only on request.
     fills : sequence of str, optional
-        What takes its place: "zeros", "room", "noise", "word" of a sound (`silence`); "mask",
-        "unk", "pad", "remove" of tokens.
-        By default all that are possible; of "both", digital silence and tokens removed. A word that
-        holds the position where the margin is read cannot be removed, and has no row.
+        What replaces it: "zeros", "room", "noise", "word" for audio (`mute`); "mask", "unk",
+        "pad", "remove" for tokens. By default all possible fills; for "both", zeros and removed
+        tokens. A word at the position where the margin is read cannot be removed and has no row.
     words : sequence of int or of tuples of int, optional
-        All by default. The words of a tuple are taken out together, in one row that is numbered as
-        the first.
+        All by default. The words of a tuple are removed together, in one row with the index of the
+        first.
     objective : optional
         Another number to read than the margin, as in `mix`.
 
     Returns
     -------
     DecisionMap
-        Stack "input"; the intervention says what was done, as in "silence (room)" or "blank
-        (mask)".
+        Stack "input"; the column intervention has names such as "mute (room)" or "blank (mask)".
 
     Raises
     ------
     InputError
-        If the item has no target, or a side or fill that was asked for is not possible.
+        If the item has no target, or a side or fill is not possible.
     """
-    decision = Decision.of(model, item, objective=objective)
+    decision = Decision.prepare(model, item, objective=objective)
     possible_sides = list_sides(decision)
     unknown_sides = set(sides or ()) - set(possible_sides)
     if unknown_sides:
@@ -97,7 +95,7 @@ def ablate_input(
             except InputError as error:
                 if fills is not None:
                     raise
-                warnings.warn(f"left out: {error}", stacklevel=2)
+                warnings.warn(f"skipped a fill: {error}", stacklevel=2)
                 continue
             intervention = f"{SIDE_VERBS[side]} ({fill})"
             rows += [
@@ -106,13 +104,13 @@ def ablate_input(
             ]
     if not rows:
         raise InputError(
-            f"{decision.name}: there is nothing to take away: fills={fills}, words={words}"
+            f"{decision.name}: nothing can be removed with fills={fills}, words={words}"
         )
     return build_decision_map(decision, rows, decision.margin, margins)
 
 
 def list_sides(decision: Decision) -> list[str]:
-    """What can be taken away of this item."""
+    """List the sides of the input that can be removed from this item."""
     kind = decision.model.capabilities
     has_side = {
         "sound": isinstance(decision.item, Clip),
@@ -125,7 +123,7 @@ def list_sides(decision: Decision) -> list[str]:
 def list_fills(
     decision: Decision, side: str, requested_fills: Sequence[str] | None = None
 ) -> list[str]:
-    """What can take the place of a word on a side; of those that are asked for."""
+    """List the possible fills of a side, among the requested ones."""
     if side == "both":
         return ["zeros + remove"]
     if requested_fills is None:
@@ -133,7 +131,7 @@ def list_fills(
     unknown_fills = set(requested_fills) - set(SOUND_FILLS) - set(TOKEN_FILLS)
     if unknown_fills:
         raise InputError(
-            f"fills are {SOUND_FILLS} of a sound and {TOKEN_FILLS} of tokens, found "
+            f"fills are {SOUND_FILLS} for audio and {TOKEN_FILLS} for tokens, found "
             f"{sorted(unknown_fills)}"
         )
     return [
@@ -144,12 +142,12 @@ def list_fills(
 
 
 def possible_fills(model: Model, side: str) -> tuple[str, ...]:
-    """What can take the place of a word's sound, or of its tokens in a model's text."""
+    """List the possible fills of audio, or of the tokens of a model's text."""
     return SOUND_FILLS if side == "sound" else token_fills(model)
 
 
 def side_stack(decision: Decision, side: str) -> str:
-    """The stack whose sources are the words of a side of the input."""
+    """Return the stack whose sources are the words of a side of the input."""
     stacks = decision.model.capabilities.stack_of_side.items()
     return next((stack for name, stack in stacks if name == side), "decoder")
 
@@ -157,16 +155,16 @@ def side_stack(decision: Decision, side: str) -> str:
 def build_word_removals(
     decision: Decision, words: Sequence[int], *, side: str, fill: str
 ) -> tuple[Removal, ...]:
-    """Return the removals that take some words out of an input together.
+    """Build the removals that remove some words from an input together.
 
     Parameters
     ----------
     decision : Decision
     words : sequence of int
-        None of them leaves the input as it is.
+        Empty for the intact input.
     side : {"sound", "text", "both"}
     fill : str
-        Of "both", as "zeros + remove".
+        For "both", as "zeros + remove".
     """
     if not words:
         return ()

@@ -1,9 +1,8 @@
-"""Knock-out: a word's value vectors zeroed in one layer, a window or all, and the decision read at
-the output.
+"""Knock-out: zero the value vectors of a word in some layers, and read the decision at the output.
 
-Value Zeroing sees one layer's step: how far the target's state moves. Here the change is carried
-through the rest of the model to what it decides, so an edge that nothing further up uses costs
-nothing. All (layer, word) pairs run together (`run_interventions`).
+Value Zeroing measures one layer's step: how far the target's state moves. Here the change runs
+through the rest of the model, so an edge that no later layer uses has no effect. All (layer, word)
+pairs run together (`run_interventions`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def knock_out(
     objective: ObjectiveOption | None = None,
     at_once: int | None = None,
 ) -> DecisionMap:
-    """Zero the values of each word in each layer of each stack, and read the margin.
+    """Zero the value vectors of each word in each layer of each stack, and read the margin.
 
     Parameters
     ----------
@@ -51,8 +50,7 @@ def knock_out(
     stacks : sequence of str, optional
         All by default.
     window : int or "all"
-        How many layers are knocked out together, from each layer on; "all" of the stack at once
-        (one row).
+        Number of consecutive layers that are changed together; "all" for the whole stack (one row).
     words : sequence of int or of tuples of int, optional
         Indices of the words to knock out; all by default. A tuple of indices is knocked out
         together, in one row that is numbered as its first word: ``words=[clip.cue_words]``.
@@ -68,7 +66,7 @@ def knock_out(
     Raises
     ------
     InputError
-        If the item has no target, or something that was asked for is not there.
+        If the item has no target, or there is no such stack, word or window.
     ModelError
         If the model has no head.
 
@@ -78,7 +76,7 @@ def knock_out(
     >>> drops.scores("decoder").shape                                                     # doctest: +SKIP
     (12, 6)
     """
-    decision = Decision.of(model, item, objective=objective)
+    decision = Decision.prepare(model, item, objective=objective)
     return knock_out_words(decision, stacks=stacks, window=window, words=words, at_once=at_once)
 
 
@@ -90,14 +88,13 @@ def knock_out_words(
     words: Sequence[int | Sequence[int]] | None = None,
     at_once: int | None = None,
 ) -> DecisionMap:
-    """`knock_out` of a decision that has been prepared."""
-    intervention = "knock-out" if window == 1 else f"knock-out ({window} layers)"
+    """Knock words out of a decision that has been prepared; parameters as of `knock_out`."""
+    name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
     rows, patches = [], list[Intervention]()
     for stack in tuple(decision.sources) if stacks is None else stacks:
-        for source in decision.select_sources(stack, words):
-            for layers in layer_windows(len(decision.model.stacks[stack]), window):
-                rows.append(label_row(decision, intervention, stack, layers.start, source))
-                patches.append(Patch(stack, layers, source.positions))
+        for source, patch in list_knock_outs(decision, stack, words, window):
+            rows.append(label_row(decision, name, stack, patch.layers.start, source))
+            patches.append(patch)
     if not rows:
         raise InputError(
             f"{decision.name}: none of the words {list(words or ())} is a source of "
@@ -109,8 +106,22 @@ def knock_out_words(
     return build_decision_map(decision, rows, intact_margin, margins)
 
 
+def list_knock_outs(
+    decision: Decision,
+    stack: str,
+    words: Sequence[int | Sequence[int]] | None,
+    window: int | str,
+) -> list[tuple[Source, Patch]]:
+    """List the patches that zero the values of words in one stack, source by source."""
+    return [
+        (source, Patch(stack, layers, source.positions))
+        for source in decision.select_sources(stack, words)
+        for layers in layer_windows(len(decision.model.stacks[stack]), window)
+    ]
+
+
 def layer_windows(layer_count: int, window: int | str) -> list[range]:
-    """Layers that are changed together, in a stack of so many.
+    """List the windows of layers that are changed together, in a stack of `layer_count` layers.
 
     Examples
     --------
@@ -131,7 +142,7 @@ def layer_windows(layer_count: int, window: int | str) -> list[range]:
 def label_row(
     decision: Decision, intervention: str, stack: str, layer: float, source: Source
 ) -> dict[str, object]:
-    """What a row of a `DecisionMap` says of where something was done."""
+    """Return the columns of a `DecisionMap` that say where an intervention was made."""
     labels = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
     return labels | {"word": source.index, "label": source.label}
 
@@ -142,8 +153,7 @@ def build_decision_map(
     intact_margin: float,
     margins: Sequence[float],
 ) -> DecisionMap:
-    """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision
-    flipped."""
+    """Build a `DecisionMap` of drops from labelled rows and their margins."""
     table = pd.DataFrame(rows)
     table["margin"] = margins
     table["drop"] = intact_margin - table["margin"]

@@ -92,7 +92,9 @@ def patch(
     """
     if what not in PATCH_KINDS:
         raise InputError(f"what should be one of {PATCH_KINDS}, found {what!r}")
-    decision, donor = (Decision.of(model, member, objective=objective) for member in (item, other))
+    decision, donor = (
+        Decision.prepare(model, member, objective=objective) for member in (item, other)
+    )
     if what == "input":
         decision_map = _patch_inputs(decision, donor, words)
     else:

@@ -15,7 +15,7 @@ import torch
 from ..adapters.generation.audio_prompt import audio_inputs
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from .audio_removal import scale_words, silence, splice_words
+from .audio_removal import mute, scale_words, splice_words
 from .token_removal import blank_tokens
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Removal:
     indices : tuple of int
         Indices of the clip's words, or positions of tokens.
     fill : str, float, Clip, int or tuple of int
-        Of a sound: a fill of `silence`, a factor for its samples, or a clip whose sound of the same words is put in. Of tokens:
+        Of a sound: a fill of `mute`, a factor for its samples, or a clip whose sound of the same words is put in. Of tokens:
         a fill of `blank`, the id of a token, or one id for each position.
     """
 
@@ -123,7 +123,7 @@ def _change_sound(
         if isinstance(removal.fill, Clip):
             clip = splice_words(clip, removal.fill, removal.indices)
         elif isinstance(removal.fill, str):
-            clip = silence(clip, removal.indices, fill=removal.fill)
+            clip = mute(clip, removal.indices, fill=removal.fill)
         elif isinstance(removal.fill, int | float):
             clip = scale_words(clip, dict.fromkeys(removal.indices, removal.fill))
         else:

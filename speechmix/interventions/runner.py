@@ -69,7 +69,7 @@ def run_interventions(
     >>> from speechmix.inputs import bundled
     >>> from speechmix.interventions.decision import Decision
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
-    >>> decision = Decision.of(model, bundled.clips()[1])  # synthetic: "nos maisons"
+    >>> decision = Decision.prepare(model, bundled.clips()[1])  # synthetic: "nos maisons"
     >>> quiet = [(Removal("sound", (word,), gain),) for word in (0, 1) for gain in (0.5, 0.1)]
     >>> run_interventions(decision, [NO_REMOVAL, *quiet]).shape
     (5,)
@@ -161,7 +161,7 @@ class _SharedSoundInputs:
         is_shared = self._sound_counts[sound_removals] > 1 or (
             not sound_removals and decision.is_encoded
         )
-        if not (decision.can_share_sound and is_shared):
+        if not (decision.can_share_encoder and is_shared):
             return change_inputs(model, item, inputs, removals)
         if sound_removals not in self._states:
             sound_inputs = change_inputs(model, item, inputs, sound_removals)[0]

@@ -116,7 +116,7 @@ def shapley(
     (17.1, 17.1)
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
-    decision = Decision.of(model, item, objective=objective)
+    decision = Decision.prepare(model, item, objective=objective)
     possible_sides = list_sides(decision)
     side = side or possible_sides[0]
     if side not in possible_sides:

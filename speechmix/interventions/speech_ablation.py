@@ -72,7 +72,7 @@ def ablate_speech(
         With text, words, cue and target; a foil makes the margin that of a choice between two
         spellings.
     sound_fills : sequence of {"zeros", "room", "noise", "word"}
-        What takes the place of a word's sound (`silence`); "zeros" as published.
+        What takes the place of a word's sound (`mute`); "zeros" as published.
     fills_of_tokens : sequence of {"unk", "pad", "mask", "remove"} or int, optional
         What takes the place of tokens. A tokenizer's unknown token, as published, is whatever a
         checkpoint says: in Whisper the end of text, which is no neutral blank; so by default "unk"
@@ -150,7 +150,7 @@ def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> D
         raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
     if not sound_fills:
         raise InputError("sound_fills names nothing that could take the place of a word's sound")
-    return Decision.of(model, clip)
+    return Decision.prepare(model, clip)
 
 
 def _resolve_token_fills(

@@ -62,7 +62,7 @@ def state_shifts(
         With words; of a clip with their times.
     fill : str, optional
         What takes a word's place: of a sound "zeros" (by default), "room", "noise" or "word"
-        (`silence`); of a text "mask", "unk" or "pad" (by default the first of them that the model
+        (`mute`); of a text "mask", "unk" or "pad" (by default the first of them that the model
         has).
     where : {"first layer", "input"}
         "input": the sound (or text) is another one, with whatever comes of that before the first
@@ -78,7 +78,7 @@ def state_shifts(
     MixingMap [L, W, W]
         Of the stack that reads the words (the encoder, or the only decoder): the distance between
         the state of the target and that without the source, mean over the target's frames (or
-        tokens). The measure is "silence (zeros)" or "blank (mask)".
+        tokens). The measure is "mute (zeros)" or "blank (mask)".
 
     Raises
     ------
@@ -91,7 +91,7 @@ def state_shifts(
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
     >>> clip = next(clip for clip in bundled.clips() if clip.name == "left_00_pl")  # synthetic: "nos maisons"
     >>> state_shifts(model, clip)
-    MixingMap(silence (zeros), encoder: 4 layers, 2 targets x 2 sources)
+    MixingMap(mute (zeros), encoder: 4 layers, 2 targets x 2 sources)
     """
     side, stack = model.capabilities.sides[0], model.capabilities.input_stack
     request = MixRequest(units="word", layers=None if layers is None else tuple(layers))

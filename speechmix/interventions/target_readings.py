@@ -103,7 +103,7 @@ def read_values(
     """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and
     text one."""
     values = {reading.name: reading.of(logits) for reading in readings}
-    values[MARGIN] = [decision.margins(CausalLMOutput(logits=logits[None])).item()]
+    values[MARGIN] = [decision.compute_margins(CausalLMOutput(logits=logits[None])).item()]
     if decision.prepared.tokens is None:
         clip, model = require_clip(decision), decision.model
         labels = model.tokenizer(_clip_text(clip)).input_ids

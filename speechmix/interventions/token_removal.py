@@ -64,7 +64,7 @@ def blank(
     model : Model
         With its tokenizer.
     item : Clip, Sentence or str
-        Of a clip the transcript that the decoder is fed is changed; its sound is for `silence`.
+        Of a clip the transcript that the decoder is fed is changed; its sound is for `mute`.
     word : int or sequence of int, optional
         Index of the word, or of several; the cue (all its words) by default.
     fill : {"mask", "unk", "pad", "remove"}
@@ -93,7 +93,7 @@ def blank(
     view.prepare(tuple(model.stacks))
     side = model.capabilities.text_input
     if side not in view.prepared.inputs:
-        raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
+        raise InputError(f"{model.name} is fed no text: its sound is for speechmix.mute")
     stack = model.capabilities.stack_of_side["text"]
     text_words = {span.word for span in view.sources(stack)}
     if not word_indices or not text_words.issuperset(word_indices):

@@ -1,5 +1,5 @@
-"""Figures of the clips of a run: each clip by each trained model, with its untrained twin as thin
-lines beside the curves.
+"""Draw a figure of each clip of a run for each trained model, with the curves of its untrained
+twins as thin lines.
 
 In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all
 its models have been asked, so that a twin is there; one that shows what is asked for is not drawn
@@ -22,20 +22,22 @@ from ..runs.results.run_folder import RunFolder
 from ..runs.results.stored_clips import parts_of_maps
 from ..runs.results.stored_maps import maps_in_part
 
-_DRAWING = 3  # goes up when figures of clips look different: those of before are drawn again
-_Maps = Mapping[tuple[str, str], MixingMap]
+_DRAWING_VERSION = (
+    3  # goes up when figures of clips look different: those of before are drawn again
+)
+_ClipMaps = Mapping[tuple[str, str], MixingMap]
 
 
-def draw_clips(
+def draw_clip_figures(
     folder: RunFolder,
     parts: Sequence[Part],
     clips: Sequence[Clip],
     *,
-    wanted: Collection[str],
+    clips_to_draw: Collection[str],
     measures: Sequence[str],
-    failed: Callable[[str, SpeechmixError, str], object],
+    report_failure: Callable[[str, SpeechmixError, str], object],
 ) -> None:
-    """Draw the figures of some clips, unless they are there.
+    """Draw the figures of the requested clips that are not drawn yet.
 
     Parameters
     ----------
@@ -44,40 +46,46 @@ def draw_clips(
         Of all models. A random twin has a figure of its own only if its trained model is not there.
     clips : sequence of Clip
         Those of the parts.
-    wanted : collection of str
+    clips_to_draw : collection of str
         Names of the clips to draw.
     measures : sequence of str
         In the order in which they are drawn.
-    failed : callable
+    report_failure : callable
         Is called with clip, reason and model where a figure cannot be drawn.
     """
     parts = parts_of_maps(parts)
-    trained = {part.owner.name for part in parts if part.owner.init == "trained"}
+    trained_names = {part.owner.name for part in parts if part.owner.init == "trained"}
     owners = {
         part.owner: None
         for part in parts
-        if part.owner.init == "trained" or part.owner.name not in trained
+        if part.owner.init == "trained" or part.owner.name not in trained_names
     }
     for clip in clips:
-        of_owners = {owner: folder.figure(owner.label or "", clip) for owner in owners}
-        if clip.name in wanted or any(path.is_file() for path in of_owners.values()):
-            for owner, path in of_owners.items():
+        figure_paths = {owner: folder.figure(owner.label or "", clip) for owner in owners}
+        if clip.name in clips_to_draw or any(path.is_file() for path in figure_paths.values()):
+            for owner, path in figure_paths.items():
                 try:
                     with phase("figures"):
-                        _draw(
-                            folder, parts, clip, owner, path, measures, wanted=clip.name in wanted
+                        _update_figure(
+                            folder,
+                            parts,
+                            clip,
+                            owner,
+                            path,
+                            measures,
+                            is_requested=clip.name in clips_to_draw,
                         )
                 except StorageError:
                     raise
                 except SpeechmixError as error:
-                    failed(
+                    report_failure(
                         clip.name,
                         SpeechmixError(f"scored, but its figure is not drawn: {error}"),
                         owner.label or "",
                     )
 
 
-def _draw(
+def _update_figure(
     folder: RunFolder,
     parts: Sequence[Part],
     clip: Clip,
@@ -85,26 +93,25 @@ def _draw(
     path: Path,
     measures: Sequence[str],
     *,
-    wanted: bool,
+    is_requested: bool,
 ) -> None:
-    """Draw one figure, if it is wanted and not there; one that shows something else is removed in
-    any case."""
-    if not wanted and not path.is_file():
+    """Draw one figure if it is requested and missing or stale; delete it if it is stale."""
+    if not is_requested and not path.is_file():
         return
-    maps = _maps_of(folder, parts, clip, owner, measures)
+    maps = _read_clip_maps(folder, parts, clip, owner, measures)
     twins = [
-        _maps_of(folder, parts, clip, other, measures)
-        for other in dict.fromkeys(part.owner for part in parts)
-        if owner.init == "trained" and (other.name, other.init) == (owner.name, "random")
+        _read_clip_maps(folder, parts, clip, twin, measures)
+        for twin in dict.fromkeys(part.owner for part in parts)
+        if owner.init == "trained" and (twin.name, twin.init) == (owner.name, "random")
     ]
-    questions = [
-        [mixing_map.provenance.get("question") for mixing_map in shown.values()]
-        for shown in (maps, *twins)
+    map_keys = [
+        [mixing_map.provenance.get("question") for mixing_map in maps_of_model.values()]
+        for maps_of_model in (maps, *twins)
     ]
-    shows = digest(
+    cache_key = digest(
         [
-            _DRAWING,
-            questions,
+            _DRAWING_VERSION,
+            map_keys,
             clip.fingerprint_fields,
             clip.name,
             owner.label,
@@ -112,40 +119,49 @@ def _draw(
             clip.alignment,
         ]
     )
-    if path.is_file() and _shown_by(path) == shows:
+    if path.is_file() and _stored_key(path) == cache_key:
         return
     path.unlink(missing_ok=True)
-    if not wanted or not maps:
+    if not is_requested or not maps:
         return
-    from .plots.one_clip import clip_figure
-    from .plots.panels import fed_text
+    from .plots.clip_overview import clip_figure
+    from .plots.figure_style import fed_text
 
     figure = clip_figure(clip, maps, twins=twins)
-    fed = next(
-        (told for mixing_map in maps.values() if (told := fed_text(mixing_map.provenance))), ""
+    decoder_input = next(
+        (
+            description
+            for mixing_map in maps.values()
+            if (description := fed_text(mixing_map.provenance))
+        ),
+        "",
     )
-    figure.suptitle(f"{clip.name}: {owner.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150, metadata={"question": shows})
+    figure.suptitle(
+        f"{clip.name}: {owner.label}" + (f"\n{decoder_input}" if decoder_input else ""),
+        parse_math=False,
+    )
+    with whole_file(path) as part_path:
+        figure.savefig(part_path, format="png", dpi=150, metadata={"question": cache_key})
 
 
-def _maps_of(
+def _read_clip_maps(
     folder: RunFolder, parts: Sequence[Part], clip: Clip, owner: Owner, measures: Sequence[str]
-) -> _Maps:
-    """Maps of a clip by one model, in the order of the measures; none of what the clip was
-    before."""
+) -> _ClipMaps:
+    """Read the maps of a clip by one model, in the order of the measures; skip maps of an older
+    version of the clip."""
     maps = {
-        place: mixing_map
+        measure_and_stack: mixing_map
         for part in parts
         if part.owner == owner
-        for place, mixing_map in maps_in_part(folder, part, clip.name).items()
-        if mixing_map.provenance.get("fingerprint") == clip.fingerprint and place[0] in measures
+        for measure_and_stack, mixing_map in maps_in_part(folder, part, clip.name).items()
+        if mixing_map.provenance.get("fingerprint") == clip.fingerprint
+        and measure_and_stack[0] in measures
     }
     return dict(sorted(maps.items(), key=lambda item: measures.index(item[0][0])))
 
 
-def _shown_by(path: Path) -> str | None:
-    """Hash of what a figure shows; None if it cannot be read."""
+def _stored_key(path: Path) -> str | None:
+    """Read the cache key that a figure file holds; None if the file cannot be read."""
     import PIL.Image
 
     try:

@@ -1,4 +1,4 @@
-"""What a run found of a clip, as tiers for Praat and ELAN.
+"""Export the cue contributions of a clip as annotation tiers for Praat and ELAN.
 
 In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and
 the shares in a word, layer by layer. Nothing is computed again.
@@ -20,17 +20,23 @@ from ..runs.results.open_run import open_run
 from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
 
 
-def _target(words: Sequence[Word], target: str | int, clip: str) -> int | None:
-    """Index of the word that is asked for, as `Clip` finds it."""
+def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | None:
+    """Find the index of the target word, as `Clip` does."""
     return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")[
         "target"
     ]
 
 
-def _own_layers(chosen: str | tuple[int, ...], maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
-    """Those of the layers that one model has."""
-    there = {layer for mixing_map in maps for layer in mixing_map.layers}
-    return chosen if isinstance(chosen, str) else tuple(layer for layer in chosen if layer in there)
+def _layers_in_maps(
+    requested_layers: str | tuple[int, ...], maps: Iterable[MixingMap]
+) -> str | tuple[int, ...]:
+    """Return the requested layers that the maps of one model have."""
+    available_layers = {layer for mixing_map in maps for layer in mixing_map.layers}
+    return (
+        requested_layers
+        if isinstance(requested_layers, str)
+        else tuple(layer for layer in requested_layers if layer in available_layers)
+    )
 
 
 def export_tiers(
@@ -80,58 +86,63 @@ def export_tiers(
             f"{out}: expected a folder, in which each trained model gets a file of its own, found "
             "the name of a file"
         )
-    opened = open_run(run)
-    row, by_model = clip_row(opened, clip), opened.maps(clip)
+    stored_run = open_run(run)
+    row, by_model = clip_row(stored_run, clip), stored_run.maps(clip)
     provenance = provenance_of(by_model)
     words = [Word(*word) for word in provenance.get("words") or ()]
     if not words:
         raise InputError(
-            f"{opened.out} has no maps of {clip!r} with words: score it with word times or a text"
+            f"{stored_run.out} has no maps of {clip!r} with words: score it with word times or a text"
         )
-    role = provenance.get("target") if target is None else _target(words, target, clip)
-    if role is None:
+    target_index = (
+        provenance.get("target") if target is None else _target_index(words, target, clip)
+    )
+    if target_index is None:
         raise InputError(
             f"{clip!r} has no target: name the word that receives, --target {words[0].text} "
             "(target= in Python)"
         )
-    seconds, sound = float(row["seconds"]), sound_of(opened, clip, audio=audio)
+    seconds, sound = float(row["seconds"]), sound_of(stored_run, clip, audio=audio)
     cue = provenance.get("cue")
     paths: list[Path] = []
-    refused: list[InputError] = []
-    asked_of = {
+    errors: list[InputError] = []
+    maps_by_model = {
         model: {
-            place: mixing_map
-            for place, mixing_map in maps.items()
-            if place[0] in (measures or (place[0],)) and place[1] in (stacks or (place[1],))
+            measure_and_stack: mixing_map
+            for measure_and_stack, mixing_map in maps.items()
+            if measure_and_stack[0] in (measures or (measure_and_stack[0],))
+            and measure_and_stack[1] in (stacks or (measure_and_stack[1],))
         }
         for (model, init, _), maps in by_model.items()
         if init == "trained"
     }
-    maps_asked = [mixing_map for asked in asked_of.values() for mixing_map in asked.values()]
-    chosen = resolve_map_layers(layers, maps_asked) if maps_asked else "all"
-    for model, asked in asked_of.items():
-        own = _own_layers(chosen, asked.values())
-        if not own:
+    requested_maps = [
+        mixing_map for model_maps in maps_by_model.values() for mixing_map in model_maps.values()
+    ]
+    requested_layers = resolve_map_layers(layers, requested_maps) if requested_maps else "all"
+    for model, model_maps in maps_by_model.items():
+        model_layers = _layers_in_maps(requested_layers, model_maps.values())
+        if not model_layers:
             continue
         try:
             tiers = score_tiers(
-                asked,
+                model_maps,
                 words,
-                target=role,
+                target=target_index,
                 duration=seconds,
                 cue=tuple(cue) if isinstance(cue, list) else cue,
-                layers=own,
+                layers=model_layers,
             )
         except InputError as error:  # another model may have the stack
-            refused.append(error)
+            errors.append(error)
             continue
-        folder = Path(out) if out else opened.out / "tiers"
+        folder = Path(out) if out else stored_run.out / "tiers"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{safe_name(f'{safe_name(clip)}.{safe_name(model)}')}{ending}"
         write_tier_file(path, tiers, seconds, audio=sound)
         paths.append(path)
     if not paths:
-        if refused:
-            raise refused[0]
-        raise InputError(f"{opened.out} has no maps of {clip!r} by a trained model")
+        if errors:
+            raise errors[0]
+        raise InputError(f"{stored_run.out} has no maps of {clip!r} by a trained model")
     return paths

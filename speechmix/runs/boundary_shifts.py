@@ -12,7 +12,7 @@ from os import PathLike
 
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
-from ..evaluation.boundary_sensitivity import SHIFT, VARIANTS, with_moved_words
+from ..evaluation.boundary_sensitivity import SHIFT_SECONDS, VARIANTS, move_word_boundaries
 from ..evaluation.statistics.even_choice import choose_evenly
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
@@ -32,7 +32,7 @@ def score_moved_words(
     *,
     clips: Sequence[Clip] = (),
     most: int = 20,
-    shift: float = SHIFT,
+    shift: float = SHIFT_SECONDS,
     audio: str | PathLike[str] | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> int:
@@ -75,7 +75,7 @@ def score_moved_words(
             for clip in scored:
                 try:
                     for variant in VARIANTS:
-                        moved = with_moved_words(clip, variant, shift=shift)
+                        moved = move_word_boundaries(clip, variant, shift=shift)
                         shares = contribution_table(
                             mix_one(model, moved, targets="target", **options), moved, model
                         )

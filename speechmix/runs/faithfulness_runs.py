@@ -14,7 +14,7 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.faithfulness.options import (
     DEFAULT_MEASURES,
-    FEWEST_WORDS,
+    MIN_WORDS,
     evaluation_options,
     resolve_measures,
 )
@@ -35,7 +35,7 @@ def faithfulness_of_clips(
     out: str | Path,
     *,
     measures: str | Sequence[str] = DEFAULT_MEASURES,
-    fewest: int = FEWEST_WORDS,
+    min_words: int = MIN_WORDS,
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     shard: Shard | str | None = None,
@@ -54,14 +54,14 @@ def faithfulness_of_clips(
         All clips of the evaluation, whatever the shard; those without words are aligned first.
     out : path
         Folder of a run, or a fresh one. Gets the tables, beside those of other models.
-    measures, fewest
+    measures, min_words
         As for `speechmix.faithfulness`.
     aligner, align_method, shard, executor, progress
         As for `score_clips`.
     skipped : list, optional
         Gets (name, reason) of clips that were left out.
     **options
-        judges, aggregations, metrics, protocol, units of `speechmix.faithfulness`.
+        perturbations, aggregations, metrics, protocol, units of `speechmix.faithfulness`.
 
     Returns
     -------
@@ -81,10 +81,10 @@ def faithfulness_of_clips(
     --------
     >>> faithfulness_of_clips(model, clips, "runs/small", shard="3/48")                   # doctest: +SKIP
     """
-    evaluation_options(**options, fewest=fewest)
+    evaluation_options(**options, min_words=min_words)
     if isinstance(model, Model):
         resolve_measures(model, measures)
-    request = {"measures": measures, "fewest": fewest, **options}
+    request = {"measures": measures, "min_words": min_words, **options}
     name = FAITHFULNESS_KIND.name
     run = compute_kinds(
         [model],

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..evaluation.probing.fits import Settings
+from ..evaluation.probing.fits import ProbeSettings
 from ..evaluation.probing.positions import Position
-from ..evaluation.probing.probe import PROTOCOLS, probes_of
+from ..evaluation.probing.probe import PROBE_PROTOCOLS, fit_models
 from ..evaluation.probing.probe_results import Probes
-from ..evaluation.probing.task import Task
+from ..evaluation.probing.task import ProbeTask
 from ..files.json_files import JsonObject
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
@@ -65,19 +65,21 @@ def probe_in_run(
     InputError
         For an unknown protocol, or if no clip has the label.
     """
-    if protocol is not None and protocol not in PROTOCOLS:
-        raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
-    further = {} if protocol is None else PROTOCOLS[protocol]
+    if protocol is not None and protocol not in PROBE_PROTOCOLS:
+        raise InputError(f"protocol should be one of {list(PROBE_PROTOCOLS)}, found {protocol!r}")
+    further = {} if protocol is None else PROBE_PROTOCOLS[protocol]
     reading: JsonObject = {"positions": tuple(positions)}
     reading |= {"stacks": tuple(stacks)} if stacks else {}
     reading |= {"rounding": "paper"} if protocol is not None else {}
-    fitted = Settings(**{**(settings or {}), **further})
+    fitted = ProbeSettings(**{**(settings or {}), **further})
     options = {STATES_KIND.name: reading}
     run = compute_kinds(models, clips, out, options, executor=executor, **run_options)
     if not run.is_complete:
         return None
     folder = RunFolder(Path(out))
-    task = Task.of(clips_of_job(folder, clips, STATES_KIND.name), label, group=group, by=by)
+    task = ProbeTask.from_items(
+        clips_of_job(folder, clips, STATES_KIND.name), label, group=group, by=by
+    )
     states = {
         owner: stored_states(parts)
         for owner, parts in parts_of_job(folder, STATES_KIND.name).items()
@@ -86,7 +88,7 @@ def probe_in_run(
         (owner, [by_clip.get(str(item.name), _UNREAD) for item in task.items])
         for owner, by_clip in states.items()
     ]
-    probes = probes_of(of_items, task, fitted)
+    probes = fit_models(of_items, task, fitted)
     if len(probes.table):
         probes.write(out)
     return probes

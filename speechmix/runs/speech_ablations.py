@@ -24,7 +24,7 @@ import pandas as pd
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..evaluation.ablated_speech import ablated_speech
+from ..evaluation.speech_ablation_summary import summarize_speech_ablation
 from ..files.json_files import JsonObject
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
@@ -68,8 +68,8 @@ class SpeechAblation:
     @cached_property
     def means(self) -> pd.DataFrame:
         """Mean drops by template and number, with intervals, twins and tests; see
-        `evaluation.ablated_speech`."""
-        return ablated_speech(self.table)
+        `evaluation.speech_ablation_summary`."""
+        return summarize_speech_ablation(self.table)
 
     def figure(self, **options: Any) -> Figure:
         """Drops by template and number as points with intervals; options of

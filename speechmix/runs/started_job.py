@@ -174,7 +174,7 @@ class StartedJob:
         """Draw the figures of the clips that were scored, now that all models are."""
         if not self.request.drawn and not self.folder.path.joinpath("figures").is_dir():
             return
-        from ..reporting.clip_figures import draw_clips
+        from ..reporting.clip_figures import draw_clip_figures
 
         def failed(name: str, error: SpeechmixError, label: str) -> None:
             self.run.skip(name, error, label)
@@ -186,13 +186,13 @@ class StartedJob:
             for name in names
         ]
         measures = self.job.question.measures
-        draw_clips(
+        draw_clip_figures(
             self.folder,
             parts,
             self.ready,
-            wanted=self.request.drawn,
+            clips_to_draw=self.request.drawn,
             measures=measures,
-            failed=failed,
+            report_failure=failed,
         )
 
     def _finish(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evaluation.statistics.even_choice import choose_evenly
-from ..evaluation.statistics.groups import groups_of, item_table
+from ..evaluation.statistics.groups import assign_groups, build_item_table
 from ..inputs.clips.clip import Clip
 
 CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
@@ -35,8 +35,8 @@ def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
     )
     if len(asked) <= most:
         return asked
-    table = item_table(asked)
-    table["group"], _ = groups_of(table)
+    table = build_item_table(asked)
+    table["group"], _ = assign_groups(table)
     kinds = [name for name in _KINDS if name in table]
     groups = list(
         dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])

@@ -28,7 +28,7 @@ def calls_of(module, log):
 @pytest.mark.parametrize("name", HEARING)
 def test_runs_together_are_those_alone(name):
     model = with_head(name)
-    decision = Decision.of(model, inputs_of(model), objective=OBJECTIVE)
+    decision = Decision.prepare(model, inputs_of(model), objective=OBJECTIVE)
     ids = decision.prepared.inputs["decoder_input_ids"]
     texts = [ids, ids.flip(1), ids.roll(1, 1), (ids + 1) % 11]
     fed = [

@@ -55,26 +55,28 @@ def wav(seconds: float, rate: int = 8_000) -> bytes:
 
 class TestRecordings:
     def test_a_recording_is_read_at_the_rate_of_the_models(self):
-        clip = clip_changes.clip_from_bytes(wav(0.5), "a.wav", longest=1)
+        clip = clip_changes.clip_from_bytes(wav(0.5), "a.wav", max_seconds=1)
         assert (clip.name, len(clip.audio(16_000))) == ("a", 8_000)
 
     @pytest.mark.parametrize("name", HOSTILE)
     def test_no_name_leaves_the_folder_or_stays_on_the_disk(self, name, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        clip = clip_changes.clip_from_bytes(wav(0.1), name, longest=1)
+        clip = clip_changes.clip_from_bytes(wav(0.1), name, max_seconds=1)
         assert not set(clip.name) & set('/\\<>"\r\n\x00')
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("content", [b"", b"RIFF", b"<html>", wav(0.5)[:300], os.urandom(5000)])
     def test_what_is_no_audio_is_called_what_it_is_and_no_path_is_told(self, content):
         with pytest.raises(InputError, match=r"mine\.wav") as refusal:
-            clip_changes.clip_from_bytes(content, "mine.wav", longest=1)
+            clip_changes.clip_from_bytes(content, "mine.wav", max_seconds=1)
         assert tempfile.gettempdir() not in str(refusal.value)
 
     def test_too_long_says_how_long_and_is_not_decoded(self, monkeypatch):
         monkeypatch.setattr(clip_changes, "read_audio", None)
-        with pytest.raises(InputError, match=r"lasts 2\.0 s, expected at most 1 s.*--longest"):
-            clip_changes.clip_from_bytes(wav(2.0), "long.wav", longest=1)
+        with pytest.raises(
+            InputError, match=r"is 2\.0 s long, the limit is 1 s: open a shorter file"
+        ):
+            clip_changes.clip_from_bytes(wav(2.0), "long.wav", max_seconds=1)
 
 
 class TestWords:
@@ -97,7 +99,7 @@ class TestWords:
         )
 
     def test_evenly_is_in_order_within_the_clip_and_as_long_as_the_letters(self, clip):
-        words = clip_changes.add_word_times(clip.replace(text="a bbb cc"), how="evenly").words
+        words = clip_changes.add_word_times(clip.replace(text="a bbb cc"), method="evenly").words
         lengths = [word.end - word.start for word in words]
         assert np.allclose(np.array(lengths) / lengths[0], [1, 3, 2])
         assert words[0].start > 0
@@ -108,10 +110,10 @@ class TestWords:
             bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
         )
         for model in (None, twin):
-            with pytest.raises(InputError, match=r"cannot place words.*evenly"):
+            with pytest.raises(InputError, match=r"cannot align words.*evenly"):
                 clip_changes.add_word_times(clip, model=model)
-        with pytest.raises(InputError, match="no text yet"):
-            clip_changes.add_word_times(clip.replace(text=None), model=None, how="evenly")
+        with pytest.raises(InputError, match="has no text"):
+            clip_changes.add_word_times(clip.replace(text=None), model=None, method="evenly")
 
 
 class TestMaps:
@@ -126,7 +128,7 @@ class TestMaps:
     def test_a_measure_that_is_not_defined_is_left_out_with_its_reason(self, ctc, clip):
         result = answers.measure_clip(ctc, clip, measures=["attention", "globenc"])
         assert {measure for measure, _ in result.maps} == {"attention"}
-        assert "globenc" in result.refused["globenc"]
+        assert "globenc" in result.failure_reasons["globenc"]
         with pytest.raises(InputError, match="globenc"):
             answers.measure_clip(ctc, clip, measures=["globenc"])
 
@@ -138,16 +140,19 @@ class TestMaps:
 
 class TestSilence:
     def test_what_it_writes_is_the_transcript_of_the_silenced_sound(self, ctc, clip):
-        result = clip_changes.silence_words(ctc, clip, [0])
-        quiet = speechmix.silence(clip, 0)
-        assert (result.before, result.after) == (transcribe(ctc, clip), transcribe(ctc, quiet))
-        assert result.before != result.after
+        result = clip_changes.mute_words(ctc, clip, [0])
+        quiet = speechmix.mute(clip, 0)
+        assert (result.text_before, result.text_after) == (
+            transcribe(ctc, clip),
+            transcribe(ctc, quiet),
+        )
+        assert result.text_before != result.text_after
         start, stop = (round(16_000 * time) for time in (clip.words[0].start, clip.words[0].end))
         assert not result.clip.audio(16_000)[start:stop].any()
 
     def test_without_words_nothing_changes(self, ctc, clip):
-        result = clip_changes.silence_words(ctc, clip, [])
-        assert (result.after, result.clip) == (result.before, clip)
+        result = clip_changes.mute_words(ctc, clip, [])
+        assert (result.text_after, result.clip) == (result.text_before, clip)
         assert all(old == new for old, new in result.changes)
 
     def test_models_that_write_nothing_say_so(self, clip):
@@ -155,12 +160,12 @@ class TestSilence:
             bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
         )
         with pytest.raises(InputError, match="random weights"):
-            clip_changes.silence_words(twin, clip, [0])
+            clip_changes.mute_words(twin, clip, [0])
 
 
 class TestFiles:
     def test_a_textgrid_reads_back(self, clip, tmp_path):
-        file = saving.clip_textgrid(clip)
+        file = saving.build_textgrid_file(clip)
         (tmp_path / file.name).write_bytes(file.content)
         for word, read in zip(clip.words, read_textgrid(tmp_path / file.name), strict=True):
             assert (read.text, read.start, read.end) == (
@@ -170,7 +175,7 @@ class TestFiles:
             )
 
     def test_a_row_and_its_sound_are_a_manifest(self, clip, tmp_path):
-        for file in (saving.manifest_row(clip), saving.clip_flac(clip)):
+        for file in (saving.build_manifest_row_file(clip), saving.build_flac_file(clip)):
             (tmp_path / file.name).write_bytes(file.content)
         (read,) = speechmix.read_clips(tmp_path / f"{clip.name}.jsonl")
         assert (read.name, read.text, read.words, read.cue, read.target, read.foil) == (
@@ -185,16 +190,16 @@ class TestFiles:
 
     def test_the_page_needs_no_other_file_and_the_picture_is_one(self, ctc, clip):
         maps = answers.measure_clip(ctc, clip).maps
-        page = saving.maps_page(
-            clip, {("tiny", "trained", None): maps}, start={"layer": 1}
+        page = saving.render_maps_page(
+            clip, {("tiny", "trained", None): maps}, initial_view={"layer": 1}
         ).content.decode()
         assert "default-src 'none'" in page
         assert "data:audio/wav" in page
         assert "http" not in page.replace("http-equiv", "")
-        assert saving.maps_picture(clip, maps["attention", "encoder"], layer=1).content.startswith(
-            b"\x89PNG"
-        )
+        assert saving.render_maps_picture(
+            clip, maps["attention", "encoder"], layer=1
+        ).content.startswith(b"\x89PNG")
 
     def test_without_words_there_is_no_textgrid(self, clip):
-        with pytest.raises(InputError, match="place them first"):
-            saving.clip_textgrid(clip.replace(words=None))
+        with pytest.raises(InputError, match="click Align words first"):
+            saving.build_textgrid_file(clip.replace(words=None))

@@ -17,7 +17,7 @@ from tests.reports.synthetic_runs import synthetic_run
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
 EVIL = "<img src=x onerror=alert(1)>"
-RATE, PITCH = 16_000, 500.0  # of the tone that the fake microphone hears
+SAMPLE_RATE, PITCH = 16_000, 500.0  # of the tone that the fake microphone hears
 PATIENCE = 120  # seconds, where a model is loaded on a machine that does other things
 IDLE = (
     "document.querySelector('#status .told')?.textContent === 'ready' && "
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(run):
-    with serving(run=run, longest=5.0) as server:
+    with serving(run=run, max_seconds=5.0) as server:
         yield server
 
 
@@ -103,7 +103,7 @@ def test_it_begins_empty_and_asks_for_a_sound(page):
 
 def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
     clip = bundled.clips()[1]
-    soundfile.write(tmp_path / f"{EVIL.replace('/', '')}.wav", clip.audio(RATE), RATE)
+    soundfile.write(tmp_path / f"{EVIL.replace('/', '')}.wav", clip.audio(SAMPLE_RATE), SAMPLE_RATE)
     page.upload("#file", next(tmp_path.iterdir()))
     page.until(f"speechmix.clip?.words && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
     assert page.evaluate("speechmix.clip.name.includes('<')") is False
@@ -157,10 +157,10 @@ def test_a_sound_is_dropped_and_what_only_the_browser_reads_is_decoded_by_it(ope
 
 def test_what_is_no_recording_or_too_long_says_so(page, tmp_path):
     (tmp_path / "text.wav").write_text("no sound")
-    soundfile.write(tmp_path / "long.flac", np.zeros(6 * RATE), RATE)
+    soundfile.write(tmp_path / "long.flac", np.zeros(6 * SAMPLE_RATE), SAMPLE_RATE)
     for name, words in (
         ("text.wav", "cannot read text.wav as audio"),
-        ("long.flac", "lasts 6.0 s, expected at most 5 s"),
+        ("long.flac", "is 6.0 s long, the limit is 5 s"),
     ):
         page.upload("#file", tmp_path / name)
         page.until(f"document.querySelector('#notice').innerText.includes({json.dumps(words)})")
@@ -268,7 +268,9 @@ def test_the_line_is_where_the_sound_is(page, tmp_path):
     Line and sound are read as soon as the page has drawn the line. Where the machine took the
     processor away in between (more than 5 ms), the two are not of one moment and say nothing.
     """
-    soundfile.write(tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * RATE), RATE, subtype="FLOAT")
+    soundfile.write(
+        tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * SAMPLE_RATE), SAMPLE_RATE, subtype="FLOAT"
+    )
     page.upload("#file", tmp_path / "ramp.wav")
     page.until(f"speechmix.clip?.name === 'ramp' && speechmix.player.buffer && {IDLE}", PATIENCE)
     seen = page.evaluate("""(async () => {
@@ -576,7 +578,7 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     )
     page.until(
         "speechmix.clip?.name === 'clip_0003' && "
-        "document.querySelector('#facts').textContent.includes('audio was not found')"
+        "document.querySelector('#facts').textContent.includes('audio file of this clip was not found')"
     )
 
 

@@ -48,8 +48,8 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server_module.Server, "serve_forever", interrupted)
-    monkeypatch.setattr(serve_module, "_warm_up", lambda session: None)
-    serve_module.serve([], say=said.append)
+    monkeypatch.setattr(serve_module, "_import_drawing_libraries", lambda session: None)
+    serve_module.serve([], log=said.append)
     token = urlsplit(said[0].split()[3]).path.strip("/")
     assert len(token) > 20
     assert opened[0].startswith("file://")
@@ -61,7 +61,7 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
 
 
 def test_models_in_memory_are_bounded(monkeypatch):
-    monkeypatch.setattr(session_module, "_MOST_MODELS", 2)
+    monkeypatch.setattr(session_module, "_MAX_MODELS", 2)
     session, loaded = bundled_session(), []
     name = "tiny-french-ctc"
     choice = session.choices[name]
@@ -73,7 +73,7 @@ def test_models_in_memory_are_bounded(monkeypatch):
         ),
     )
     for seed in (None, 0, None, 1, None, 0):
-        session.model(name, init="trained" if seed is None else "random", seed=seed)
+        session.get_model(name, init="trained" if seed is None else "random", seed=seed)
         assert len(session._models) <= 2
     assert [which.get("seed") for which in loaded] == [None, 0, 1, 0]  # the one used last stays
 
@@ -101,7 +101,7 @@ WRONG = (
 
 @pytest.mark.parametrize(
     "kind",
-    ["load", "write", "place", "measure", "silence", "explain", "explanation", "page", "picture"],
+    ["load", "write", "place", "measure", "mute", "explain", "explanation", "page", "picture"],
 )
 def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
     clip = example(server)
@@ -118,9 +118,9 @@ def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
         "layer": 0,
         "stack": "encoder",
     }
-    take = server.app.turns.take
+    take = server.app.queue.submit
     monkeypatch.setattr(
-        server.app.turns, "take", lambda work: take(lambda told: None)
+        server.app.queue, "submit", lambda work: take(lambda told: None)
     )  # read, not done
     requests = [{**right, field: value} for field in right for value in WRONG]
     requests += [{**right, "clip": {**clip, field: value}} for field in clip for value in WRONG]
@@ -137,7 +137,7 @@ def test_a_field_of_another_type_is_400(server, path, field):
 
 
 def test_an_upload_that_is_too_large_gets_its_answer(server, monkeypatch):
-    monkeypatch.setattr(server_module, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(server_module, "MAX_UPLOAD_BYTES", 2**20)
     place = urlsplit(server.url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
     connection.request(
@@ -155,7 +155,7 @@ def test_silent_connections_do_not_shut_others_out(server, monkeypatch):
     monkeypatch.setattr(server_module._Handler, "timeout", 0.5)
     silent = [
         socket.create_connection(server.server_address)
-        for _ in range(server_module._MOST_CONNECTIONS)
+        for _ in range(server_module._MAX_CONNECTIONS)
     ]
     try:
         end = time.monotonic() + 10

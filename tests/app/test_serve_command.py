@@ -33,13 +33,13 @@ def test_without_arguments_it_serves_what_comes_with_the_package_to_this_compute
     assert cli.main(["serve"]) == 0
     ((models, options),) = calls
     assert models == list(bundled.models().values())
-    assert (options["host"], options["port"], options["run"], options["longest"]) == (
+    assert (options["host"], options["port"], options["run"], options["max_seconds"]) == (
         "127.0.0.1",
         0,
         None,
         60.0,
     )
-    assert options["browser"]
+    assert options["open_in_browser"]
     assert all(clip.meta["synthetic"] == "yes" for clip in options["examples"])
 
 
@@ -53,14 +53,17 @@ def test_its_options_are_those_of_the_call(calls, tmp_path, monkeypatch):
     assert cli.main(arguments.split()) == 0
     ((models, options),) = calls
     assert models == ["x", "y"]
-    told = {name: options[name] for name in ("run", "audio", "longest", "host", "port", "browser")}
+    told = {
+        name: options[name]
+        for name in ("run", "audio", "max_seconds", "host", "port", "open_in_browser")
+    }
     assert told == {
         "run": "runs/a",
         "audio": "sounds",
-        "longest": 9.0,
+        "max_seconds": 9.0,
         "host": "0.0.0.0",
         "port": 80,
-        "browser": False,
+        "open_in_browser": False,
     }
     assert options["load"].args[0].device == "cpu"
 
@@ -93,7 +96,7 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
     monkeypatch.setattr(browser.webbrowser, "open", opened.append)
     monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server.Server, "start", own_loop)
-    serve_module.serve([], run=run, browser=False, say=said.append)
+    serve_module.serve([], run=run, open_in_browser=False, log=said.append)
     assert b"clip_0000" in answered[0]
     assert said[-1] == "stopped"
     assert opened == []

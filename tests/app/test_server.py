@@ -19,14 +19,14 @@ from speechmix.interfaces.app import clip_changes
 from speechmix.interfaces.app import downloads as saving
 from speechmix.interfaces.app import measurements as answers
 from speechmix.interfaces.app import session as session_module
-from speechmix.interfaces.app.requests import requested_clip
-from speechmix.interfaces.app.server import MOST_BYTES, Server
+from speechmix.interfaces.app.requests import parse_requested_clip
+from speechmix.interfaces.app.server import MAX_UPLOAD_BYTES, Server
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 
 @pytest.fixture(scope="module")
 def server():
-    with serving(longest=2.0) as server:
+    with serving(max_seconds=2.0) as server:
         yield server
 
 
@@ -51,7 +51,7 @@ class TestLanguage:
 
     def test_without_one_the_answer_says_where_to_write_it(self, server, own):
         failed = worked(server, kind="place", how="synthesis", clip=own)
-        assert "field language" in failed["answer"]
+        assert 'field "language"' in failed["answer"]
 
     def test_with_one_a_synthetic_voice_places_the_words(self, server, own):
         pytest.importorskip(
@@ -63,12 +63,15 @@ class TestLanguage:
 
     def test_the_command_s_language_is_that_of_recordings_that_say_none(self):
         session = bundled_session(language="fr")
-        name = session.keep(clip_changes.clip_from_bytes(tone(1.0), "own.flac", longest=2.0))
-        assert (
-            requested_clip(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
+        name = session.add_recording(
+            clip_changes.clip_from_bytes(tone(1.0), "own.flac", max_seconds=2.0)
         )
         assert (
-            requested_clip(
+            parse_requested_clip(session, {"clip": {"recording": name, "text": "oui"}}).language
+            == "fr"
+        )
+        assert (
+            parse_requested_clip(
                 session, {"clip": {"recording": name, "text": "yes", "language": "en-us"}}
             ).language
             == "en-us"
@@ -142,7 +145,7 @@ class TestTheDoor:
             assert asked(server, "GET", "static/" + name.partition('"')[0])[0] == 200
 
     def test_a_port_that_is_taken_is_said(self, server):
-        with pytest.raises(Exception, match=r"cannot listen on .*--port"):
+        with pytest.raises(Exception, match=r"cannot listen on .*choose another port"):
             Server(server.app, port=server.server_address[1])
 
 
@@ -150,7 +153,7 @@ class TestBodies:
     def test_a_body_that_is_too_large_is_refused_before_it_is_sent(self, server):
         place = urlsplit(server.url)
         with socket.create_connection((place.hostname, place.port), timeout=20) as door:
-            told = f"Host: localhost\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n"
+            told = f"Host: localhost\r\nContent-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n"
             door.sendall(f"POST {place.path}api/recordings?name=a HTTP/1.1\r\n{told}".encode())
             answer = b""
             while part := door.recv(
@@ -232,7 +235,7 @@ class TestBodies:
             status, answer, _ = asked(server, "POST", "api/jobs", {**right, **change})
             assert (status, bool(answer.get("error"))) == (400, True), change
         job = worked(server, **{**right, "model": "/etc/passwd"})
-        assert (job["state"], "--model" in job["answer"]) == ("failed", True)
+        assert (job["state"], "the page has no model" in job["answer"]) == ("failed", True)
 
 
 class TestRecordings:
@@ -252,7 +255,7 @@ class TestRecordings:
 
     def test_one_that_is_too_long_says_so(self, server):
         status, answer, _ = asked(server, "POST", "api/recordings?name=long.flac", tone(3))
-        assert (status, "lasts 3.0 s, expected at most 2 s" in answer["error"]) == (400, True)
+        assert (status, "is 3.0 s long, the limit is 2 s" in answer["error"]) == (400, True)
 
     @pytest.mark.parametrize(
         "name",
@@ -284,10 +287,10 @@ class TestRecordings:
     def test_of_too_many_the_oldest_are_forgotten(self):
         session = bundled_session()
         clip = next(iter(session.examples.values()))
-        first, *_, last = [session.keep(clip) for _ in range(101)]
-        assert session.recording(last) is clip
+        first, *_, last = [session.add_recording(clip) for _ in range(101)]
+        assert session.get_recording(last) is clip
         with pytest.raises(Exception, match="open it again"):
-            session.recording(first)
+            session.get_recording(first)
 
 
 def test_ten_at_once_all_get_their_own_answer_and_work_is_done_once_each(server):
@@ -311,7 +314,7 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
     question = {"clip": clip, "model": "tiny-french-ctc"}
     answer = worked(server, kind="explain", **question)["answer"]
     session = server.app.session
-    model, own = session.model("tiny-french-ctc"), requested_clip(session, question)
+    model, own = session.get_model("tiny-french-ctc"), parse_requested_clip(session, question)
     assert answer == view_of(answers.explain_clip(model, own), sound=False)
     assert [word["label"] for word in answer["units"]] == ["nos", "maisons"]
     assert {choice["against"] for choice in answer["choices"]} == {"", "runner_up"}
@@ -322,13 +325,13 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
         200,
         "attachment; filename*=UTF-8''left_00_pl_why.html",
     )
-    assert page.decode() == session.explanation(model, own).to_html()
+    assert page.decode() == session.get_explanation(model, own).to_html()
 
 
 def test_what_cannot_be_explained_says_so(server):
     bare = {**example(server), "words": None}
     assert (
-        "place them first"
+        "click Align words first"
         in worked(server, kind="explain", clip=bare, model="tiny-french-ctc")["answer"]
     )
     twin = worked(server, kind="explain", clip=example(server), model="tiny-french-ctc", seed=0)
@@ -353,11 +356,11 @@ def test_maps_are_remembered_and_a_moved_border_is_another_question(server):
 
 
 def test_maps_that_are_more_than_are_remembered_are_answered_all_the_same(monkeypatch):
-    monkeypatch.setattr(session_module, "_MOST_MAP_BYTES", 1)
+    monkeypatch.setattr(session_module, "_MAX_MAP_BYTES", 1)
     session = bundled_session()
-    model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
+    model, clip = session.get_model("tiny-french-ctc"), next(iter(session.examples.values()))
     for _ in range(2):
-        maps = session.maps(
+        maps = session.get_maps(
             model, clip, measures=["attention", "attention_norm"], units="word"
         ).maps
         assert {measure for measure, _ in maps} == {"attention", "attention_norm"}
@@ -365,26 +368,28 @@ def test_maps_that_are_more_than_are_remembered_are_answered_all_the_same(monkey
 
 def test_a_measure_that_is_refused_does_not_take_those_along_that_are_remembered():
     session = bundled_session()
-    model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
+    model, clip = session.get_model("tiny-french-ctc"), next(iter(session.examples.values()))
     for _ in range(2):
-        answer = session.maps(model, clip, measures=["attention", "globenc"], units="word")
-        assert ({measure for measure, _ in answer.maps}, list(answer.refused)) == (
+        answer = session.get_maps(model, clip, measures=["attention", "globenc"], units="word")
+        assert ({measure for measure, _ in answer.maps}, list(answer.failure_reasons)) == (
             {"attention"},
             ["globenc"],
         )
     with pytest.raises(InputError):
-        session.maps(model, clip, measures=["globenc"], units="word")
+        session.get_maps(model, clip, measures=["globenc"], units="word")
 
 
 def test_one_thread_draws_at_a_time(server, monkeypatch):
     """A job draws while the page asks for pictures."""
 
     def drawn(*asked, **options):
-        assert server.app.session.drawing.locked()
+        assert server.app.session.drawing_lock.locked()
         return saving.SavedFile("a.png", "image/png", b"")
 
     for kind in ("page", "picture"):
-        monkeypatch.setattr(saving, {"page": "maps_page", "picture": "maps_picture"}[kind], drawn)
+        monkeypatch.setattr(
+            saving, {"page": "render_maps_page", "picture": "render_maps_picture"}[kind], drawn
+        )
         asked_of = {
             "clip": example(server),
             "model": "tiny-french-ctc",

@@ -14,7 +14,7 @@ from speechmix.interfaces.app.request_queue import (
     FAILED,
     WAITING,
     WORKING,
-    QueueFull,
+    QueueFullError,
     RequestQueue,
 )
 
@@ -35,7 +35,7 @@ def held(turns):
         go.wait(20)
         return "first"
 
-    job = turns.take(work)
+    job = turns.submit(work)
     assert begun.wait(20)
     job.go = go
     yield job
@@ -55,12 +55,12 @@ def test_one_at_a_time_in_order_and_each_is_told_its_place(turns, held):
 
         return inner
 
-    jobs = [turns.take(work(number)) for number in range(10)]
-    assert [turns.standing(job.id).before for job in jobs] == list(range(1, 11))
+    jobs = [turns.submit(work(number)) for number in range(10)]
+    assert [turns.find_position(job.id).requests_ahead for job in jobs] == list(range(1, 11))
     assert {job.state for job in jobs} == {WAITING}
     assert held.state == WORKING
     held.go.set()
-    assert [turns.wait(job.id).answer for job in jobs] == list(range(10))
+    assert [turns.wait(job.id).result for job in jobs] == list(range(10))
     assert order == list(range(10))
     assert max(most) == 1
 
@@ -72,23 +72,23 @@ def test_an_error_of_ours_is_an_answer_and_any_other_ends_one_request_alone(turn
     def fall(told):
         raise ZeroDivisionError("oh")
 
-    first, second, third = turns.take(refuse), turns.take(fall), turns.take(lambda told: 3)
-    assert (turns.wait(first.id).state, first.answer) == (FAILED, "too long")
+    first, second, third = turns.submit(refuse), turns.submit(fall), turns.submit(lambda told: 3)
+    assert (turns.wait(first.id).state, first.result) == (FAILED, "too long")
     assert turns.wait(second.id).state == FAILED
-    assert "ZeroDivisionError" in second.answer
+    assert "ZeroDivisionError" in second.result
     assert "ZeroDivisionError: oh" in capsys.readouterr().err
-    assert (turns.wait(third.id).state, third.answer) == (DONE, 3)
+    assert (turns.wait(third.id).state, third.result) == (DONE, 3)
 
 
 def test_what_waits_can_be_taken_back_and_what_works_cannot(turns, held):
     ran = []
-    job = turns.take(lambda told: ran.append(1))
-    after = turns.take(lambda told: "after")
+    job = turns.submit(lambda told: ran.append(1))
+    after = turns.submit(lambda told: "after")
     assert not turns.cancel(held.id)
     assert turns.cancel(job.id)
-    assert turns.standing(after.id).before == 1
+    assert turns.find_position(after.id).requests_ahead == 1
     held.go.set()
-    assert turns.wait(after.id).answer == "after"
+    assert turns.wait(after.id).result == "after"
     assert (job.state, ran) == (CANCELLED, [])
 
 
@@ -100,32 +100,32 @@ def test_who_watches_hears_of_each_step(turns):
         steps.wait(20)
         return "done"
 
-    job = turns.take(work)
-    other, version = turns.take(lambda told: "other"), 0
-    while not other.over:
+    job = turns.submit(work)
+    other, version = turns.submit(lambda told: "other"), 0
+    while not other.is_over:
         version, changed = turns.watch(version, 20)
         heard += [(one.id, one.state, one.note, before) for one, before in changed]
         if job.note:
             steps.set()
     assert (job.id, WORKING, "halfway", 0) in heard
     assert (other.id, WAITING, "", 1) in heard
-    assert (job.answer, other.answer) == ("done", "other")
+    assert (job.result, other.result) == ("done", "other")
     assert turns.watch(turns.watch(0, 0)[0], 0)[1] == []  # nothing new: nothing is told
 
 
 def test_too_many_are_refused_and_then_there_is_room_again(turns, held):
-    jobs = [turns.take(lambda told: None) for _ in range(32)]
-    with pytest.raises(QueueFull, match="32 requests wait"):
-        turns.take(lambda told: None)
+    jobs = [turns.submit(lambda told: None) for _ in range(32)]
+    with pytest.raises(QueueFullError, match="32 requests are waiting"):
+        turns.submit(lambda told: None)
     held.go.set()
     turns.wait(jobs[-1].id)
-    assert turns.wait(turns.take(lambda told: "room").id).answer == "room"
-    with pytest.raises(InputError, match="not known"):
+    assert turns.wait(turns.submit(lambda told: "room").id).result == "room"
+    with pytest.raises(InputError, match="no longer stored"):
         turns.wait(held.id)  # of very many that are over, the oldest is forgotten
 
 
 def test_nothing_is_taken_behind_the_end():
     turns = RequestQueue()
     turns.close()
-    with pytest.raises(QueueFull):
-        turns.take(lambda told: None)
+    with pytest.raises(QueueFullError):
+        turns.submit(lambda told: None)

@@ -11,10 +11,10 @@ import torch
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
-from speechmix.evaluation.spelling_likelihood import log_likelihoods, number_is_right
+from speechmix.evaluation.spelling_likelihood import is_number_correct, log_likelihoods
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.audio_removal import silence
+from speechmix.interventions.audio_removal import mute
 from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
@@ -37,10 +37,10 @@ def _rate(right) -> float:
 
 
 def test_number_is_right_with_the_cue_and_a_guess_without(bundled, paired):
-    assert _rate(number_is_right(bundled, clip) for clip in paired) >= 0.95
+    assert _rate(is_number_correct(bundled, clip) for clip in paired) >= 0.95
     for side in ("left", "right"):
-        silenced = [silence(clip) for clip in paired if clip.meta["side"] == side]
-        assert 0.4 <= _rate(number_is_right(bundled, clip) for clip in silenced) <= 0.65
+        silenced = [mute(clip) for clip in paired if clip.meta["side"] == side]
+        assert 0.4 <= _rate(is_number_correct(bundled, clip) for clip in silenced) <= 0.65
 
 
 def test_target_is_right_where_the_cue_is_given_as_text(bundled, paired):
@@ -62,12 +62,12 @@ def test_nouns_are_spelled_right(bundled, paired):
 def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
     twin = speechmix.load(models()[bundled.name], init="random", seed=0, device="cpu")
     assert all(transcribe(twin, clip) != clip.text for clip in paired[:8])
-    assert 0.3 <= _rate(number_is_right(twin, clip) for clip in paired[:32]) <= 0.7
+    assert 0.3 <= _rate(is_number_correct(twin, clip) for clip in paired[:32]) <= 0.7
 
 
 def test_silencing_leaves_all_but_the_cue(paired):
     clip = paired[0]
-    silenced = silence(clip)
+    silenced = mute(clip)
     cue = clip.words[clip.cue]
     start, stop = round(cue.start * 16_000), round(cue.end * 16_000)
     assert not silenced.audio()[start:stop].any()
@@ -89,7 +89,7 @@ def test_a_clip_that_does_not_know_its_partner_is_refused(bundled):
     control = next(clip for clip in clips() if clip.meta["control"] == "yes")
     lone = speechmix.Clip.from_array(control.audio(), 16_000, text=control.text, language="fr")
     with pytest.raises(InputError, match="other_text"):
-        number_is_right(bundled, lone)
+        is_number_correct(bundled, lone)
 
 
 def test_whisper_generates_by_itself(paired):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.ablated_speech import ablated_speech
+from speechmix.evaluation.speech_ablation_summary import summarize_speech_ablation
 from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
 from speechmix.reporting.plots.ablated_speech import speech_ablation_figure
 
@@ -50,7 +50,7 @@ def test_drops_are_means_in_points_for_all_and_by_template_and_number():
     drops.loc[
         (drops.number == "pl") & (drops.init == "trained") & (drops.silenced == "cue"), "drop"
     ] = 0.75
-    means = ablated_speech(drops)
+    means = summarize_speech_ablation(drops)
     cue = means[means.silenced == "cue"].set_index(["template", "number"])
     assert set(cue.index) == set(itertools.product(("all", "a", "b"), ("all", "sg", "pl")))
     assert cue.trained["all", "all"] == pytest.approx(50)
@@ -63,27 +63,27 @@ def test_drops_are_means_in_points_for_all_and_by_template_and_number():
 
 def test_a_drop_beyond_twins_is_claimed_and_a_twin_that_poses_as_trained_is_not():
     drops = table(0.3, 0.0, noise=0.01, clips=24, count=TWINS_NEEDED)
-    claimed = ablated_speech(drops, parts=()).set_index("silenced").claim
+    claimed = summarize_speech_ablation(drops, parts=()).set_index("silenced").claim
     assert claimed["cue"] == "more"
     few = (
         drops[drops["seed"].fillna(0) < 10],
         drops[drops["clip"].isin([f"c{number}" for number in range(14)])],  # 7 groups
         table(0.0, 0.0, noise=0.01, count=TWINS_NEEDED),
     )
-    assert not any((ablated_speech(part, parts=()).claim != "").any() for part in few)
+    assert not any((summarize_speech_ablation(part, parts=()).claim != "").any() for part in few)
 
 
 def test_clips_of_the_control_are_left_out_and_margins_are_in_nats():
     drops = table(0.3, 0.0).assign(control="yes")
-    assert ablated_speech(drops).empty
+    assert summarize_speech_ablation(drops).empty
     margins = table(3.0, 0.0).assign(reading="margin", aggregation="")
-    means = ablated_speech(margins, parts=())
+    means = summarize_speech_ablation(margins, parts=())
     assert set(means.unit) == {"nats"}
     assert means[means.silenced == "cue"].trained.tolist() == [3.0]
 
 
 def test_the_figure_has_a_panel_for_each_model_and_word_on_one_scale_and_names_what_it_shows():
-    means = ablated_speech(table(0.3, 0.0, noise=0.01))
+    means = summarize_speech_ablation(table(0.3, 0.0, noise=0.01))
     figure = speech_ablation_figure(means)
     drawn = figure.axes
     assert [ax.get_title() for ax in drawn] == ["without the cue", "without another word"]

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.boundary_sensitivity import VARIANTS, with_moved_words
+from speechmix.evaluation.boundary_sensitivity import VARIANTS, move_word_boundaries
 from speechmix.evaluation.cue_alignment import cue_alignment
 from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
@@ -22,8 +22,8 @@ from speechmix.interventions.ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card
-from speechmix.reporting.plots import panels
-from speechmix.reporting.plots.one_clip import clip_figure
+from speechmix.reporting.plots import figure_style
+from speechmix.reporting.plots.clip_overview import clip_figure
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
@@ -71,7 +71,7 @@ def test_a_word_of_the_cue_that_has_no_unit_is_named():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_moving_the_edges_moves_every_word_and_keeps_them_in_order(clip, variant):
-    moved = with_moved_words(clip, variant)
+    moved = move_word_boundaries(clip, variant)
     assert (moved.cue, moved.target) == ((0, 1), 2)
     times = [time for word in moved.words for time in (word.start, word.end)]
     assert times == sorted(times)
@@ -83,7 +83,7 @@ def test_moving_the_edges_moves_every_word_and_keeps_them_in_order(clip, variant
 
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
 def test_ablation_takes_all_its_words_away_together(name, clip):
-    model, decision = trained(name), Decision.of(trained(name), clip)
+    model, decision = trained(name), Decision.prepare(trained(name), clip)
     table = speechmix.ablate(model, clip).set_index("ablated")
     joint = speechmix.knock_out(model, clip, window="all", words=[clip.cue])
     for stack in model.stacks:
@@ -118,7 +118,7 @@ def test_control_words_are_as_many_and_none_of_the_cue():
 
 
 def test_silence_and_blank_take_both_words(clip):
-    silent = speechmix.silence(clip)
+    silent = speechmix.mute(clip)
     for index, word in enumerate(clip.words):
         sound = silent.audio()[round(word.start * 16_000) : round(word.end * 16_000)]
         assert (np.abs(sound).max() == 0) == (index in clip.cue)
@@ -141,7 +141,7 @@ def test_silence_and_blank_take_both_words(clip):
 def test_inputs_and_patches_go_together_too(clip):
     model = trained("tiny-french-ctc")
     both = speechmix.ablate_input(model, clip, sides=["sound"], fills=["zeros"], words=[clip.cue])
-    silenced = Decision.of(model, speechmix.silence(clip))
+    silenced = Decision.prepare(model, speechmix.mute(clip))
     assert both.table.margin.tolist() == pytest.approx([silenced.margin], abs=1e-4)
     other = next(one for one in bundled.clips() if one.text == "les plantes restent").replace(
         target=2, foil="reste"
@@ -154,11 +154,15 @@ def test_inputs_and_patches_go_together_too(clip):
 
 def test_the_trial_of_measures_counts_both_words_as_the_cue():
     sentence = Sentence("the very cats are here today", cue="the cats", target="are", foil="is")
-    options = {"measures": ["attention"], "metrics": ["average_precision"], "judges": ["knock-out"]}
+    options = {
+        "measures": ["attention"],
+        "metrics": ["average_precision"],
+        "perturbations": ["knock-out"],
+    }
     table = speechmix.faithfulness(bert(), [sentence], **options).table
-    of_chance = table[(table.judge == "cue") & (table.measure == "random")]
+    of_chance = table[(table.perturbation == "cue") & (table.measure == "random")]
     single = speechmix.faithfulness(bert(), [sentence.replace(cue="cats")], **options).table
-    single = single[(single.judge == "cue") & (single.measure == "random")]
+    single = single[(single.perturbation == "cue") & (single.measure == "random")]
     assert (
         of_chance.value.iloc[0] > single.value.iloc[0]
     )  # two of five found by chance are more than one of five
@@ -189,10 +193,10 @@ def test_from_the_scores_to_the_page(clip, tmp_path):
         None,
         stored,
         heading="",
-        facts="",
+        summary="",
         start={},
         seconds=clip.duration,
-        most_bytes=10**6,
+        max_bytes=10**6,
     )
     assert [word["role"] for word in card.words] == ["cue", "cue", "target"]
     assert card.data["cue"] == [0, 1]  # what the page's script reads
@@ -215,7 +219,7 @@ def test_figures_frame_the_cells_of_both_words(clip):
         (patch.get_x(), patch.get_y(), patch.get_width(), patch.get_height())
         for ax in figure.axes
         for patch in ax.patches
-        if patch.get_edgecolor()[:3] == to_rgb(panels.CELL_COLOR)
+        if patch.get_edgecolor()[:3] == to_rgb(figure_style.CELL_COLOR)
     ]
     assert (0, 2, 2, 1) in frames  # the encoder: one line around both
 

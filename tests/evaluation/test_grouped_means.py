@@ -8,7 +8,11 @@ import pandas as pd
 import pytest
 
 from speechmix.evaluation.statistics import grouped_means as module
-from speechmix.evaluation.statistics.grouped_means import grouped_means, label_indices, matrices
+from speechmix.evaluation.statistics.grouped_means import (
+    grouped_means,
+    iterate_matrices,
+    label_indices,
+)
 from speechmix.evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
 
 TEXTS = ("clip", "model", "init", "group")
@@ -57,7 +61,7 @@ def test_means_are_those_of_pandas(table, keys, sort):
 def test_more_groups_than_a_number_can_name(table, sort, largest, monkeypatch):
     """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can
     number."""
-    monkeypatch.setattr(module, "_LARGEST", largest)
+    monkeypatch.setattr(module, "_MAX_GROUP_NUMBER", largest)
     keys = ["model", "layer", "clip", "group", "init", "seed"]
     expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
     means = grouped_means(as_categories(table), keys, "contribution", sort=sort)
@@ -73,7 +77,9 @@ def test_matrices_are_what_pandas_unstacks(table):
     expected = {key: part.droplevel([0, 1]) for key, part in wide.groupby(level=[0, 1], sort=False)}
     means = grouped_means(as_categories(table), keys, "contribution")
     parts = dict(
-        matrices(means, ["model", "layer"], rows="clip", columns="init", value="contribution")
+        iterate_matrices(
+            means, ["model", "layer"], rows="clip", columns="init", value="contribution"
+        )
     )
     assert list(parts) == list(expected)
     for key, part in parts.items():
@@ -83,7 +89,10 @@ def test_matrices_are_what_pandas_unstacks(table):
 def test_nothing_in_nothing_out(table):
     none = table.iloc[:0]
     assert grouped_means(none, ["clip", "layer"], "contribution").empty
-    assert list(matrices(none, ["layer"], rows="clip", columns="init", value="contribution")) == []
+    assert (
+        list(iterate_matrices(none, ["layer"], rows="clip", columns="init", value="contribution"))
+        == []
+    )
     assert label_indices(pd.Series([None, None], dtype="category"))[1].tolist() == [-1, -1]
 
 

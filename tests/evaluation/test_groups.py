@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from speechmix.evaluation.statistics.groups import groups_of
+from speechmix.evaluation.statistics.groups import assign_groups
 
 
 def clips(**columns):
@@ -18,7 +18,7 @@ def test_pair_sentence_and_lemma_tie_and_ties_join():
         text=["a", "b", "c", "c", "d", "e", "f", "g"],
         lemma=["x", "x", "y", "z", "z", "u", "v", "w"],
     )
-    groups, said = groups_of(table)
+    groups, said = assign_groups(table)
     assert groups.tolist() == ["c0", "c0", "c2", "c2", "c2", "c5", "c6", "c7"]
     assert said == "the pair or the sentence or the target word"
 
@@ -29,23 +29,25 @@ def test_both_spellings_are_one_word_in_whichever_order():
         target=["livre", "Livres", "chat", "chien", "loup", "ours", "lion"],
         foil=["livres", "livre", "", "", "", "", ""],
     )
-    groups, said = groups_of(table)
+    groups, said = assign_groups(table)
     assert groups.tolist()[:3] == ["c0", "c0", "c2"]
     assert said == "the target word"
 
 
 def test_a_study_of_one_word_is_not_one_group():
-    groups, said = groups_of(clips(text=[f"t{i}" for i in range(20)], target=["livres"] * 20))
+    groups, said = assign_groups(clips(text=[f"t{i}" for i in range(20)], target=["livres"] * 20))
     assert groups.nunique() == 20
     assert said == ""
 
 
 def test_pairs_stay_together_however_few():
-    groups, said = groups_of(clips(pair=["1", "1", "2", "2"], text=list("abcd"), target=["x"] * 4))
+    groups, said = assign_groups(
+        clips(pair=["1", "1", "2", "2"], text=list("abcd"), target=["x"] * 4)
+    )
     assert groups.tolist() == ["c0", "c0", "c2", "c2"]
     assert said == "the pair"
 
 
 def test_nothing_known_is_nothing_shared():
-    assert groups_of(clips(text=["", "", ""]))[0].tolist() == ["c0", "c1", "c2"]
-    assert groups_of(clips(text=["", None]))[1] == ""
+    assert assign_groups(clips(text=["", "", ""]))[0].tolist() == ["c0", "c1", "c2"]
+    assert assign_groups(clips(text=["", None]))[1] == ""

@@ -7,7 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.cue_need import groups_for_equivalence, need_by_layer, need_of_cue
+from speechmix.evaluation.cue_need import (
+    groups_for_equivalence,
+    measure_cue_need,
+    measure_layer_need,
+)
 
 BY = ["side", "model", "ablated"]
 
@@ -65,7 +69,7 @@ def ablations(
 
 
 def test_what_is_lost_is_counted_in_points_of_clips():
-    (row,) = need_of_cue(ablations([True, False, False, False]), by=BY).to_dict("records")
+    (row,) = measure_cue_need(ablations([True, False, False, False]), by=BY).to_dict("records")
     assert (row["right"], row["without_cue"], row["without_other"]) == (100, 25, 100)
     assert row["lost"] == 75
     assert row["drop"] == pytest.approx((1 + 3 * 3) / 4)
@@ -74,7 +78,7 @@ def test_what_is_lost_is_counted_in_points_of_clips():
 
 
 def test_clips_of_a_group_count_once():
-    (row,) = need_of_cue(
+    (row,) = measure_cue_need(
         ablations([True, False, False, False], groups=["a", "b", "b", "b"]), by=BY
     ).to_dict("records")
     assert row["lost"] == 50
@@ -95,7 +99,7 @@ def test_clips_of_a_group_count_once():
     ],
 )
 def test_verdicts_follow_test_and_interval(right_without, verdict):
-    (row,) = need_of_cue(ablations(right_without), by=BY).to_dict("records")
+    (row,) = measure_cue_need(ablations(right_without), by=BY).to_dict("records")
     assert row["verdict"] == verdict
 
 
@@ -106,7 +110,7 @@ def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
             table[table["ablated"] == "decoder"].assign(ablated=stack)
             for stack in ("encoder", "cross")
         ]
-        needs = need_of_cue(pd.concat([table, *others]), by=BY)
+        needs = measure_cue_need(pd.concat([table, *others]), by=BY)
         assert needs["verdict"].tolist() == [verdict] * 3
     assert groups_for_equivalence(3) == 80
 
@@ -114,7 +118,7 @@ def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
 def test_a_loss_in_one_group_of_many_clips_is_no_need():
     """The sign test has one trial for each group, however many clips it has."""
     groups = [*["a"] * 50, *"bcdefghi"]
-    (row,) = need_of_cue(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict(
+    (row,) = measure_cue_need(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict(
         "records"
     )
     assert (row["p"], row["verdict"]) == (1, "")
@@ -123,7 +127,7 @@ def test_a_loss_in_one_group_of_many_clips_is_no_need():
 def test_p_is_corrected_over_the_rows_of_a_model():
     table = ablations([False] * 8)
     both = pd.concat([table, table[table["ablated"] == "decoder"].assign(ablated="cross")])
-    alone, together = (need_of_cue(rows, by=BY)["p"] for rows in (table, both))
+    alone, together = (measure_cue_need(rows, by=BY)["p"] for rows in (table, both))
     assert alone.tolist() == [2 / 2**8]
     assert together.tolist() == [4 / 2**8] * 2
 
@@ -132,7 +136,7 @@ def test_p_is_corrected_over_the_rows_of_a_model():
 def test_a_model_that_guesses_has_nothing_to_lose(pairs, verdict):
     table = ablations([True, False] * pairs)
     table.loc[table["ablated"] == "none", "right"] = [True, False] * pairs
-    (row,) = need_of_cue(table, by=BY).to_dict("records")
+    (row,) = measure_cue_need(table, by=BY).to_dict("records")
     assert (row["lost"], row["verdict"]) == (0, verdict)
 
 
@@ -144,22 +148,22 @@ def test_chance_is_rarely_called_need():
         table = ablations(rng.random(16) < 0.5, control=False)
         intact = rng.random(16) < 0.5
         table.loc[table["ablated"] == "none", "right"] = intact
-        needed += (need_of_cue(table, by=BY)["verdict"] == "needed").sum()
+        needed += (measure_cue_need(table, by=BY)["verdict"] == "needed").sum()
     assert needed <= 8  # one-sided, so about 2.5 in 100
 
 
 def test_without_another_word_there_is_no_control():
-    (row,) = need_of_cue(ablations([False] * 8, control=False), by=BY).to_dict("records")
+    (row,) = measure_cue_need(ablations([False] * 8, control=False), by=BY).to_dict("records")
     assert np.isnan(row["without_other"])
     assert row["verdict"] == "needed"
 
 
 def test_drops_by_layer_are_means_with_intervals_over_groups():
-    table = need_by_layer(ablations([True] * 6, layers=(0.25, 3.0)), by=BY)
+    table = measure_layer_need(ablations([True] * 6, layers=(0.25, 3.0)), by=BY)
     assert table["layer"].tolist() == [0, 1]
     assert table["drop"].tolist() == [0.25, 3.0]
     assert (table["groups"] == 6).all()
 
 
 def test_no_layers_no_table():
-    assert need_by_layer(ablations([True, False]), by=BY).empty
+    assert measure_layer_need(ablations([True, False]), by=BY).empty

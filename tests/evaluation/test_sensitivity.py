@@ -11,8 +11,8 @@ from speechmix.errors import InputError
 from speechmix.evaluation.boundary_sensitivity import (
     VARIANTS,
     boundary_sensitivity,
-    holds,
-    with_moved_words,
+    move_word_boundaries,
+    summarize_stability,
 )
 from speechmix.inputs.clips.clip import Clip
 
@@ -41,7 +41,7 @@ ADJACENT = [("a", 0.1, 0.3), ("les", 0.3, 0.4), ("livres", 0.4, 0.8), ("b", 0.85
     ],
 )
 def test_edges_of_cue_and_target_move_and_neighbours_give_way(variant, expected):
-    moved = with_moved_words(clip(ADJACENT), variant)
+    moved = move_word_boundaries(clip(ADJACENT), variant)
     assert times(moved) == expected
     assert (moved.cue, moved.target) == (1, 2)
     moved.validate()
@@ -51,7 +51,7 @@ def test_edges_of_cue_and_target_move_and_neighbours_give_way(variant, expected)
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (0, 3)])
 def test_whatever_the_words_they_stay_in_order_and_in_the_clip(variant, order):
     words = [("a", 0.0, 0.01), ("b", 0.01, 0.02), ("c", 0.02, 0.99), ("d", 0.99, 1.0)]
-    moved = with_moved_words(clip(words, cue=order[0], target=order[1]), variant)
+    moved = move_word_boundaries(clip(words, cue=order[0], target=order[1]), variant)
     moved.validate()
     assert all(word.end >= word.start for word in moved.words)
     assert all(moved.words[index].end > moved.words[index].start for index in order)
@@ -59,9 +59,9 @@ def test_whatever_the_words_they_stay_in_order_and_in_the_clip(variant, order):
 
 def test_a_clip_without_a_question_cannot_be_moved():
     with pytest.raises(InputError, match="needs words with times"):
-        with_moved_words(clip(ADJACENT, cue=None), "wider")
+        move_word_boundaries(clip(ADJACENT, cue=None), "wider")
     with pytest.raises(InputError, match="variant"):
-        with_moved_words(clip(ADJACENT), "louder")
+        move_word_boundaries(clip(ADJACENT), "louder")
 
 
 def table(gain, *, pairs=12, twins=2):
@@ -93,13 +93,13 @@ def test_a_conclusion_that_holds_and_one_that_does_not():
     steady = boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30)), by=["stack"])
     assert steady.boundaries.tolist() == list(VARIANTS)
     np.testing.assert_allclose(steady.difference, 10, atol=1)  # over three layers
-    verdict = holds(steady, by=["stack"]).iloc[0]
+    verdict = summarize_stability(steady, by=["stack"]).iloc[0]
     assert verdict.holds
     assert verdict.same_layer
     fragile = boundary_sensitivity(
         table({**dict.fromkeys(VARIANTS, 30), "narrower": -20}), by=["stack"]
     )
-    verdict = holds(fragile, by=["stack"]).iloc[0]
+    verdict = summarize_stability(fragile, by=["stack"]).iloc[0]
     assert not verdict.holds
     assert not verdict.same_layer
     assert verdict.smallest == pytest.approx(-20 / 3, abs=1)
@@ -107,6 +107,6 @@ def test_a_conclusion_that_holds_and_one_that_does_not():
 
 @pytest.mark.parametrize("few", [{"pairs": 7}, {"twins": 1}])
 def test_without_an_interval_nothing_is_said_of_the_conclusion(few):
-    assert holds(
+    assert summarize_stability(
         boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30), **few), by=["stack"]), by=["stack"]
     ).empty

@@ -48,10 +48,10 @@ def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  #
         ]
         return drawn(clip, maps, twins=twins)
 
-    from speechmix.reporting.plots import one_clip
+    from speechmix.reporting.plots import clip_overview
 
-    drawn = one_clip.clip_figure
-    monkeypatch.setattr(one_clip, "clip_figure", figure)
+    drawn = clip_overview.clip_figure
+    monkeypatch.setattr(clip_overview, "clip_figure", figure)
     runs.score_clips(models, [clip("a")], tmp_path, **QUIET)
     assert shown == {"trained": ["random"]}
     shown.clear()

@@ -106,7 +106,7 @@ def test_without_the_option_nothing_is_kept_and_nothing_is_shown(tmp_path, quick
     scored(tmp_path, count=0)
     assert quick == []
     assert contents(tmp_path) == {}
-    assert EXPLANATIONS.parts(PageContent(Study.of(tmp_path))) == []
+    assert EXPLANATIONS.parts(PageContent(Study.open(tmp_path))) == []
 
 
 def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeypatch):
@@ -116,12 +116,12 @@ def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeyp
     monkeypatch.setattr(explaining, "explain", refuse)
     run = scored(tmp_path)
     assert (run.done, run.skipped) == (3, [])
-    ((_, items),) = EXPLANATIONS.parts(PageContent(Study.of(tmp_path)))
+    ((_, items),) = EXPLANATIONS.parts(PageContent(Study.open(tmp_path)))
     assert "left_00_sg, tiny-french-ctc: it writes nothing" in items
 
 
 def test_the_page_has_a_card_a_clip_and_says_all_as_text(whole):
-    part = EXPLANATIONS.parts(PageContent(Study.of(whole), clips=clips()))
+    part = EXPLANATIONS.parts(PageContent(Study.open(whole), clips=clips()))
     html = render_page("a run", part)
     assert html.count('class="clip why-card"') == 2
     assert "gradient_input (size)" in html  # where no script runs
@@ -159,7 +159,7 @@ def test_the_target_against_its_foil_comes_first():
 def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
     path = tmp_path / "page.html"
     path.write_text(
-        render_page("a run", EXPLANATIONS.parts(PageContent(Study.of(whole), clips=clips()))),
+        render_page("a run", EXPLANATIONS.parts(PageContent(Study.open(whole), clips=clips()))),
         encoding="utf-8",
     )
     words = "document.querySelectorAll('.w-words .w-word')"

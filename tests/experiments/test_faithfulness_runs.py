@@ -28,7 +28,7 @@ from tests.reliability.kills import snapshot
 
 ASKED = {
     "measures": ["attention"],
-    "judges": ["silence (zeros)", "patch"],
+    "perturbations": ["mute (zeros)", "patch"],
     "aggregations": ["best layer", "mean"],
 }
 ASKED |= {"metrics": ["spearman", "top_1", "average_precision"]}
@@ -71,7 +71,7 @@ def test_it_is_the_trial_of_clips_in_memory(model, clips, whole, tmp_path):
     assert (whole[1].ties, whole[1].provenance) == (plain.ties, plain.provenance)
     plain.write(tmp_path)
     assert tables(tmp_path) == tables(whole[0])
-    assert {"silence (zeros)", "patch", "cue"} == set(plain.values["judge"])
+    assert {"mute (zeros)", "patch", "cue"} == set(plain.values["perturbation"])
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
@@ -145,7 +145,7 @@ def of_clips_in_memory(model, clips, asked):
 def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path, monkeypatch):
     """Without a lemma the target ties clips; with another column that one; and a new column has
     nothing judged again."""
-    asked = {**ASKED, "judges": ["silence (zeros)"]}
+    asked = {**ASKED, "perturbations": ["mute (zeros)"]}
     names = [
         f"right_{pair}_{number}"
         for pair in ("01", "05", "17", "29", "35")
@@ -210,13 +210,13 @@ def test_a_pair_is_used_though_its_clips_are_in_two_shards(model, clips, tmp_pat
         )
         == 2
     )
-    asked = {**ASKED, "judges": ["patch"]}
+    asked = {**ASKED, "perturbations": ["patch"]}
     one = faithfulness_of_clips(model, pair, tmp_path / "one", aligner=model, **asked)
     for index in range(1, count + 1):
         several = faithfulness_of_clips(
             model, pair, tmp_path / "several", aligner=model, shard=Shard(index, count), **asked
         )
-    assert set(one.values["judge"]) == {"patch", "cue"}
+    assert set(one.values["perturbation"]) == {"patch", "cue"}
     assert tables(tmp_path / "several") == tables(tmp_path / "one")
     pd.testing.assert_frame_equal(one.drops, several.drops)
 
@@ -243,7 +243,7 @@ def test_a_run_has_it_beside_its_scores(model, clips, whole, tmp_path):
         figures=0,
     )
     values = pd.read_csv(tmp_path / TABLES[1])
-    assert set(values["judge"]) == {"silence (zeros)", "patch", "cue"}
+    assert set(values["perturbation"]) == {"mute (zeros)", "patch", "cue"}
     assert tables(tmp_path) == tables(whole[0])
 
 
@@ -305,7 +305,7 @@ def test_on_the_command_line(tmp_path, capsys):
         "--device",
         "cpu",
     ]
-    command += ["--measures", "attention", "--judges", "silence (zeros)"]
+    command += ["--measures", "attention", "--perturbation", "mute (zeros)"]
     assert main([*command, "--shard", "1/2"]) == 1
     assert "say which with --out" in capsys.readouterr().err
     assert main([*command, "--shard", "1/2", "--out", str(tmp_path / "run")]) == 0
@@ -338,7 +338,7 @@ def test_measures_to_the_output_are_kept_in_shards_and_never_mixed_with_others(
 ):
     asked = {
         "measures": ["lrp", "occlusion"],
-        "judges": ["silence (zeros)", "patch"],
+        "perturbations": ["mute (zeros)", "patch"],
         "metrics": ["spearman"],
     }
     asked |= {"aggregations": ["to the output"]}

@@ -76,18 +76,18 @@ def run(folder, clips_of_run, **options):
 def counted(monkeypatch):
     """How often states were computed and probes fitted."""
     counts = {"states": 0, "fits": 0}
-    states_at, probes_of = probing.states_at, probing.probes_of
+    read_item_states, fit_models = probing.read_item_states, probing.fit_models
 
     def counting_states(*arguments, **options):
         counts["states"] += 1
-        return states_at(*arguments, **options)
+        return read_item_states(*arguments, **options)
 
     def counting_fits(*arguments, **options):
         counts["fits"] += 1
-        return probes_of(*arguments, **options)
+        return fit_models(*arguments, **options)
 
-    monkeypatch.setattr(probing, "states_at", counting_states)
-    monkeypatch.setattr(probing, "probes_of", counting_fits)
+    monkeypatch.setattr(probing, "read_item_states", counting_states)
+    monkeypatch.setattr(probing, "fit_models", counting_fits)
     monkeypatch.setattr("speechmix.runs.kinds.probe_states.PROBED_TWINS", 1)
     return counts
 

@@ -105,13 +105,13 @@ def computed(monkeypatch):
 
         monkeypatch.setattr(module, name, call)
 
-    from speechmix.reporting.plots import one_clip
+    from speechmix.reporting.plots import clip_overview
 
     counted(word_times, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])
     counted(ablation, "ablate_with_control", lambda options: ["ablation"])
     counted(transcripts, "transcribe", lambda options: ["transcript"])
-    counted(one_clip, "clip_figure", lambda options: ["figure"])
+    counted(clip_overview, "clip_figure", lambda options: ["figure"])
     return counts
 
 

@@ -101,5 +101,5 @@ def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypat
     assert contributing_versions(run) == ["speechmix 0"]
     run = score(tmp_path / "run", clips=2)  # one clip by the new one
     assert contributing_versions(run) == ["speechmix 0", "speechmix 1"]
-    page = result_sections._versions(run)
+    page = result_sections._versions_text(run)
     assert "Scored with speechmix 0; and with speechmix 1; this page by" in page

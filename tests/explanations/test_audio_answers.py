@@ -66,7 +66,7 @@ def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
     tokens = [why.tokens[token] for token in why.choices[place].tokens]
     for index, source in enumerate(why.sources[:-1]):
         if source.side == "sound":
-            quiet = make_view(fed, speechmix.silence(said, source.source.index), MixRequest())
+            quiet = make_view(fed, speechmix.mute(said, source.source.index), MixRequest())
             quiet.prepare(("encoder", "decoder"))
             changed = quiet.prepared.inputs
         else:

@@ -183,7 +183,7 @@ class TestShown:
         """The very batch that is run: the clip, and the clip without each word."""
         model, clip = model_named(CTC), clip_named()
         why = speechmix.explain(model, clip, measures="occlusion", by="token", sound_fill="zeros")
-        sounds = [clip, *(speechmix.silence(clip, word) for word in range(2))]
+        sounds = [clip, *(speechmix.mute(clip, word) for word in range(2))]
         features = torch.cat(
             [model.features(one.audio(16_000))["input_values"] for one in sounds]
         ).double()
@@ -199,7 +199,7 @@ class TestShown:
         for index, source in enumerate(why.sources):
             if source.side != "sound":
                 continue
-            scores = log_probabilities(model, speechmix.silence(clip, source.source.index), ids)
+            scores = log_probabilities(model, speechmix.mute(clip, source.source.index), ids)
             for place, choice in enumerate(why.choices):
                 if choice.contrast is not None:
                     at = scores[choice.contrast.position]
@@ -238,7 +238,7 @@ class TestShown:
             ):
                 changed[position] = model.tokenizer.unk_token_id
             scores = log_probabilities(
-                model, speechmix.silence(clip, quiet) if quiet else clip, changed
+                model, speechmix.mute(clip, quiet) if quiet else clip, changed
             )
             value = sum(float(scores[token.position, token.id]) for token in tokens)
             assert pair.drop_both == pytest.approx(why.values[place] - value, abs=1e-8)

@@ -100,7 +100,7 @@ def test_noise_and_silence_are_both_tried_by_default():
     model, clip = model_named(CTC), clip_named()
     why = speechmix.explain(model, clip, measures="occlusion")
     for row, name in enumerate(("zeros", "noise")):
-        scores = log_probabilities(model, speechmix.silence(clip, 0, fill=name))
+        scores = log_probabilities(model, speechmix.mute(clip, 0, fill=name))
         value = sum(
             float(scores[why.tokens[t].position, why.tokens[t].id]) for t in why.choices[1].tokens
         )

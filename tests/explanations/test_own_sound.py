@@ -111,7 +111,7 @@ def test_the_margin_of_two_spellings_with_and_without_the_sound(name):
     texts = (clip.text, f"{clip.words[0].text} {clip.foil}")
     assert why.spellings.margin[place] == pytest.approx(path_margin(model, clip, texts), abs=1e-8)
     prior = [
-        path_margin(model, speechmix.silence(clip, (0, 1), fill=fill), texts)
+        path_margin(model, speechmix.mute(clip, (0, 1), fill=fill), texts)
         for fill in ("zeros", "room", "noise")
     ]
     np.testing.assert_allclose(why.spellings.prior_by_fill[:, place], prior, atol=1e-8)

@@ -17,7 +17,7 @@ from tests.models.text_models import bert
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
 def test_the_margin_is_that_of_a_pass_with_all_values_of_the_stack_zeroed(name):
     model, clip = trained(name), clips()[0]
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     table = speechmix.ablate(model, clip).set_index("ablated")
     assert list(table.index) == ["none", *model.stacks]
     assert table.margin["none"] == pytest.approx(decision.margin, abs=1e-5)

@@ -23,7 +23,7 @@ def log_probabilities(model, **inputs):
 class TestMargins:
     def test_a_masked_model_is_fed_its_mask_for_the_target(self):
         model = bert()
-        decision = Decision.of(
+        decision = Decision.prepare(
             model, speechmix.Sentence("the cats are here", target="are", foil="is")
         )
         scores = log_probabilities(
@@ -36,7 +36,7 @@ class TestMargins:
 
     def test_without_a_foil_it_is_how_likely_the_target_is(self):
         model = bert()
-        decision = Decision.of(model, speechmix.Sentence("the cats are here", target="are"))
+        decision = Decision.prepare(model, speechmix.Sentence("the cats are here", target="are"))
         scores = log_probabilities(
             model, **model.tokenizer("the cats [MASK] here", return_tensors="pt")
         )
@@ -45,7 +45,7 @@ class TestMargins:
 
     def test_a_causal_model_predicts_every_token_of_the_target(self):
         model = gpt2()
-        decision = Decision.of(model, speechmix.Sentence("the cats are", target="are"))
+        decision = Decision.prepare(model, speechmix.Sentence("the cats are", target="are"))
         ids = model.tokenizer("the cats are").input_ids
         scores = log_probabilities(model, input_ids=torch.tensor([ids]))
         (target,) = decision.select_sources("decoder", [2])
@@ -55,7 +55,9 @@ class TestMargins:
 
     def test_a_causal_model_decides_at_the_first_token_that_differs(self):
         model = gpt2()
-        decision = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="ape"))
+        decision = Decision.prepare(
+            model, speechmix.Sentence("the cats are", target="are", foil="ape")
+        )
         ids, foil_ids = (
             model.tokenizer(text).input_ids for text in ("the cats are", "the cats ape")
         )
@@ -71,16 +73,16 @@ class TestMargins:
         clip = next(
             clip for clip in clips() if clip.meta["control"] == "no" and clip.meta["number"] == "pl"
         )
-        decision = Decision.of(trained(name), clip)
+        decision = Decision.prepare(trained(name), clip)
         assert decision.margin > 0
-        without = Decision.of(trained(name), clip.replace(foil=None))
+        without = Decision.prepare(trained(name), clip.replace(foil=None))
         assert without.margin < 0  # a log-probability
         assert not without.has_foil
 
     def test_prepared_inputs_say_what_is_read(self):
         model = tiny("whisper-80")
         inputs = inputs_of(model)
-        decision = Decision.of(model, inputs, objective=(3, 7, 9))
+        decision = Decision.prepare(model, inputs, objective=(3, 7, 9))
         with torch.no_grad():
             logits = model.module(**inputs).logits[0, 3]
         assert decision.margin == pytest.approx((logits[7] - logits[9]).item(), abs=1e-12)
@@ -91,11 +93,13 @@ class TestMargins:
 class TestRefused:
     def test_a_model_without_a_head(self):
         with pytest.raises(ModelError, match="without a head"):
-            Decision.of(tiny("roberta"), {"input_ids": torch.tensor([[4, 5, 6]])}, objective=(0, 3))
+            Decision.prepare(
+                tiny("roberta"), {"input_ids": torch.tensor([[4, 5, 6]])}, objective=(0, 3)
+            )
 
     def test_an_item_without_a_target(self):
         with pytest.raises(InputError, match="there is no target"):
-            Decision.of(gpt2(), "the cats are here")
+            Decision.prepare(gpt2(), "the cats are here")
 
     def test_a_clip_without_words(self):
         clip = clips()[0]
@@ -103,10 +107,10 @@ class TestRefused:
             clip.replace(words=None, cue=None, target=None, foil=None), clip.audio(16_000)
         )
         with pytest.raises(InputError, match="no words with times"):
-            Decision.of(trained("tiny-french-ctc"), wordless)
+            Decision.prepare(trained("tiny-french-ctc"), wordless)
 
     def test_a_stack_that_is_not_there(self):
-        decision = Decision.of(
+        decision = Decision.prepare(
             bert(), speechmix.Sentence("the cats are here", target="are", foil="is")
         )
         with pytest.raises(InputError, match="no stack 'decoder'"):
@@ -118,7 +122,7 @@ def test_words_have_the_positions_of_their_tokens():
     sentence = speechmix.Sentence(
         "the cats", translation="les chats", target="chats", foil="chiens"
     )
-    decision = Decision.of(model, sentence)
+    decision = Decision.prepare(model, sentence)
     labels = {
         stack: [source.label for source in sources] for stack, sources in decision.sources.items()
     }

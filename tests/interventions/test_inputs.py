@@ -10,7 +10,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.audio_removal import SOUND_FILLS, silence
+from speechmix.interventions.audio_removal import SOUND_FILLS, mute
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.token_removal import blank_tokens, fill_token_id, token_fills
 from tests.conftest import trained
@@ -34,17 +34,17 @@ def clip():
 class TestSound:
     @pytest.mark.parametrize("fill", SOUND_FILLS)
     def test_only_the_word_changes(self, clip, fill):
-        before, after = clip.audio(RATE), silence(clip, fill=fill).audio(RATE)
+        before, after = clip.audio(RATE), mute(clip, fill=fill).audio(RATE)
         assert len(before) == len(after)
         assert np.array_equal(before[:3_200], after[:3_200])
         assert np.array_equal(before[6_400:], after[6_400:])
         assert not np.allclose(before[3_300:6_300], after[3_300:6_300])
 
     def test_zeros_are_zeros(self, clip):
-        assert not silence(clip).audio(RATE)[3_200:6_400].any()
+        assert not mute(clip).audio(RATE)[3_200:6_400].any()
 
     def test_room_tone_is_the_clip_s_own(self, clip):
-        filled = silence(clip, fill="room").audio(RATE)[3_300:6_300]
+        filled = mute(clip, fill="room").audio(RATE)[3_300:6_300]
         assert 0.005 < filled.std() < 0.02  # as loud as where nobody speaks
         silent = clip.audio(RATE)[:3_200]
         assert np.isin(filled, silent).all()
@@ -52,20 +52,20 @@ class TestSound:
     def test_noise_has_the_word_s_spectrum_and_loudness(self, clip):
         word, noise = (
             clip.audio(RATE)[3_200:6_400],
-            silence(clip, fill="noise").audio(RATE)[3_200:6_400],
+            mute(clip, fill="noise").audio(RATE)[3_200:6_400],
         )
         assert np.sqrt((noise**2).mean()) == pytest.approx(np.sqrt((word**2).mean()), rel=0.05)
         assert (
             np.abs(np.fft.rfft(noise)).argmax() == np.abs(np.fft.rfft(word)).argmax() == 88
         )  # 440 Hz
         again, other = (
-            silence(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1)
+            mute(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1)
         )
         assert np.array_equal(noise, again)
         assert not np.allclose(noise, other)
 
     def test_another_word_is_neither_cue_nor_target(self, clip):
-        filled = silence(clip, fill="word").audio(RATE)[3_400:6_200]
+        filled = mute(clip, fill="word").audio(RATE)[3_400:6_200]
         assert filled.mean() == pytest.approx(0.5, abs=0.01)  # "beaux", repeated
 
     def test_no_room_to_be_heard(self):
@@ -73,10 +73,8 @@ class TestSound:
         full = speechmix.Clip.from_array(
             np.ones(RATE), RATE, text="les livres", words=words, cue="les", target="livres"
         )
-        with pytest.raises(
-            InputError, match="expected at least 30 ms that no word has, found 0 ms"
-        ):
-            silence(full, fill="room")
+        with pytest.raises(InputError, match="needs 30 ms outside words, found 0 ms"):
+            mute(full, fill="room")
 
     @pytest.mark.parametrize(
         ("changes", "options", "said"),
@@ -88,7 +86,7 @@ class TestSound:
     )
     def test_what_cannot_be_silenced(self, clip, changes, options, said):
         with pytest.raises(InputError, match=said):
-            silence(clip.replace(**changes), **options)
+            mute(clip.replace(**changes), **options)
 
 
 class TestTokens:
@@ -135,7 +133,7 @@ class TestTokens:
     def test_of_a_clip_the_transcript_is_blanked(self):
         model, clip = trained("tiny-french-whisper"), clips()[0]
         inputs = speechmix.blank(model, clip)
-        decision = Decision.of(model, clip)
+        decision = Decision.prepare(model, clip)
         (cue,) = decision.select_sources("decoder", [clip.cue])
         assert inputs["decoder_input_ids"].shape[1] == len(
             decision.prepared.decoder_tokens.ids
@@ -167,7 +165,7 @@ class TestInputAblation:
         table = speechmix.ablate_input(
             model, speechmix.Sentence("the cats are here", target="are", foil="is")
         ).table
-        expected = Decision.of(
+        expected = Decision.prepare(
             model, speechmix.Sentence("the [UNK] are here", target="are", foil="is")
         )
         row = table[(table["label"] == "cats") & (table["intervention"] == "blank (unk)")].iloc[0]
@@ -175,7 +173,9 @@ class TestInputAblation:
         row = table[(table["label"] == "here") & (table["intervention"] == "blank (remove)")].iloc[
             0
         ]
-        expected = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="is"))
+        expected = Decision.prepare(
+            model, speechmix.Sentence("the cats are", target="are", foil="is")
+        )
         assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
 
     def test_removing_moves_the_position_that_is_read(self):
@@ -187,7 +187,7 @@ class TestInputAblation:
         without = speechmix.Sentence(
             "so  cats are", target="are", foil="ape"
         )  # a space is a token of no word
-        assert row["margin"] == pytest.approx(Decision.of(model, without).margin, abs=1e-9)
+        assert row["margin"] == pytest.approx(Decision.prepare(model, without).margin, abs=1e-9)
         assert "are" not in table["label"].tolist()  # it holds the position that is read
 
     def test_of_a_translation_it_is_what_the_encoder_reads(self):
@@ -201,14 +201,12 @@ class TestInputAblation:
     def test_of_a_clip_sound_text_and_both(self):
         model, clip = trained("tiny-french-whisper"), clips()[0]
         drops = speechmix.ablate_input(model, clip, sides=["sound", "text", "both"])
-        assert {name.split()[0] for name in drops.interventions} == {"silence", "blank"}
-        assert "silence and blank (zeros + remove)" in drops.interventions
-        silenced = drops.table.query(
-            "intervention == 'silence (zeros)' and word == @clip.cue"
-        ).iloc[0]
-        expected = Decision.of(model, silence(clip)).margin
+        assert {name.split()[0] for name in drops.interventions} == {"mute", "blank"}
+        assert "mute and blank (zeros + remove)" in drops.interventions
+        silenced = drops.table.query("intervention == 'mute (zeros)' and word == @clip.cue").iloc[0]
+        expected = Decision.prepare(model, mute(clip)).margin
         assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
-        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "silence (zeros)"
+        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "mute (zeros)"
 
     def test_a_fill_that_is_not_possible_is_left_out_unless_it_is_asked_for(self):
         words = [("notre", 0.0, 0.5), ("maison", 0.5, 1.0)]
@@ -223,10 +221,10 @@ class TestInputAblation:
             foil="maisons",
         )
         model = trained("tiny-french-ctc")
-        with pytest.warns(UserWarning, match="left out: .*no sound of the room"):
+        with pytest.warns(UserWarning, match="skipped a fill: .*30 ms outside words"):
             drops = speechmix.ablate_input(model, full)
-        assert drops.interventions == ["silence (zeros)", "silence (noise)", "silence (word)"]
-        with pytest.raises(InputError, match="no sound of the room"):
+        assert drops.interventions == ["mute (zeros)", "mute (noise)", "mute (word)"]
+        with pytest.raises(InputError, match="30 ms outside words"):
             speechmix.ablate_input(model, full, fills=["room"])
 
     def test_a_side_that_is_not_there(self):

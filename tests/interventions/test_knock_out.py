@@ -35,7 +35,7 @@ ITEMS = {
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
-    decision = Decision.of(*ITEMS[name]())
+    decision = Decision.prepare(*ITEMS[name]())
     for window in (1, 2, "all"):
         drops = knock_out_words(decision, window=window)
         assert drops.margin == pytest.approx(decision.margin, abs=1e-10)
@@ -54,7 +54,7 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
 
 
 def test_how_many_runs_go_together_changes_nothing():
-    decision = Decision.of(*ITEMS["whisper"]())
+    decision = Decision.prepare(*ITEMS["whisper"]())
     together, alone = knock_out_words(decision), knock_out_words(decision, at_once=1)
     np.testing.assert_allclose(together.table["margin"], alone.table["margin"], atol=1e-10)
 

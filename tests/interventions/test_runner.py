@@ -17,7 +17,7 @@ from tests.models.text_models import gpt2
 
 
 def decision_of_whisper():
-    return Decision.of(in_double_precision("tiny-french-whisper"), clips()[0])
+    return Decision.prepare(in_double_precision("tiny-french-whisper"), clips()[0])
 
 
 def interventions_of(decision):
@@ -60,7 +60,7 @@ def test_runs_with_one_sound_share_a_pass_of_the_encoder():
 
 
 def test_what_follows_a_removed_token_is_read_behind_the_one_before_it():
-    decision = Decision.of(gpt2(), {"input_ids": [[9, 10, 11, 12]]}, objective=(3, 7, 9))
+    decision = Decision.prepare(gpt2(), {"input_ids": [[9, 10, 11, 12]]}, objective=(3, 7, 9))
     model, inputs = decision.model, decision.prepared.inputs
     removals = [Removal(TEXT_IDS, (0, 2), "remove")]
     assert change_inputs(model, None, inputs, removals)[1] == (-1, 0, 0, 1)
@@ -81,6 +81,6 @@ def test_what_has_been_run_is_not_run_again():
 
 
 def test_a_sound_is_changed_with_the_fills_of_a_sound():
-    decision = Decision.of(trained("tiny-french-ctc"), clips()[0])
+    decision = Decision.prepare(trained("tiny-french-ctc"), clips()[0])
     with pytest.raises(InputError, match="expected a fill of a sound"):
         run_interventions(decision, [(Removal(SOUND, (0,), (3,)),)])

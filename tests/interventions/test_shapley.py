@@ -95,7 +95,7 @@ def test_errors_are_as_large_as_values_scatter(game):
 def test_of_a_clip_every_set_is_run_as_it_would_be_alone(name, side):
     model, clip = in_double_precision(name), clips()[0]
     drops = speechmix.shapley(model, clip, side=side)
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     fill, players = drops.provenance["fill"], drops.table["word"].tolist()
 
     def alone(sets):
@@ -141,7 +141,7 @@ def test_of_a_text_more_words_than_can_be_tried_are_sampled():
 
 def test_a_word_that_holds_the_place_where_the_margin_is_read_cannot_be_removed():
     model, sentence = bert(), speechmix.Sentence("the keys are here", target="are", foil="is")
-    decision = Decision.of(model, sentence)
+    decision = Decision.prepare(model, sentence)
     (reading,) = [
         source.label
         for source in decision.sources["encoder"]

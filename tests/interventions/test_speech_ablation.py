@@ -258,8 +258,8 @@ def test_the_margin_is_that_of_the_house(whisper):
         "drop"
     ]
     for way, intervention in (
-        (("sound", "zeros"), "silence (zeros)"),
-        (("sound", "noise"), "silence (noise)"),
+        (("sound", "zeros"), "mute (zeros)"),
+        (("sound", "noise"), "mute (noise)"),
         (("tokens", "unk"), "blank (unk)"),
         (("tokens", "remove"), "blank (remove)"),
     ):

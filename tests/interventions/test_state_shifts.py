@@ -67,7 +67,7 @@ def test_equals_transformers_by_hand(name, where):
         entered = enter(model.family.prepare(model, CLIP, ("encoder",)).inputs)
         intact = run(entered)
         for column, source in enumerate(words):
-            silenced = speechmix.silence(CLIP, source.word)
+            silenced = speechmix.mute(CLIP, source.word)
             other = enter(model.family.prepare(model, silenced, ("encoder",)).inputs)
             if where == "first layer":
                 mixed = entered.clone()
@@ -111,7 +111,7 @@ def test_in_a_text_both_places_are_one():
 def test_pictures_and_provenance():
     shifts = state_shifts(trained("tiny-french-ctc"), CLIP, fill="noise")
     assert (shifts.measure, shifts.stack, shifts.layers) == (
-        "silence (noise)",
+        "mute (noise)",
         "encoder",
         (0, 1, 2, 3),
     )

@@ -154,7 +154,7 @@ class TestRollout:
             "attention",
             "attention_norm",
             "random",
-            "silence (zeros)",
+            "mute (zeros)",
         ):
             found = a_map(measure=measure)
             np.testing.assert_array_equal(

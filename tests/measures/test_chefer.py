@@ -267,6 +267,6 @@ def test_layers_that_mix_positions_otherwise_are_refused():
 def test_a_planted_cue_comes_first(family, stack):
     planted = plant("copy", family=family, stack=stack, noise=0.002)
     maps = chefer_of(planted.model, planted.item, objective=planted.objective)
-    row = maps["chefer", planted.sources_from].scores[0, 0].copy()
+    row = maps["chefer", planted.source_stack].scores[0, 0].copy()
     row[[0, 6]] = 0  # the empty position, and the one that is read
     assert row.argmax() == CUE

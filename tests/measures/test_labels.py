@@ -47,7 +47,7 @@ def log_softmax(values: np.ndarray) -> np.ndarray:
 
 def test_the_margin_is_that_of_the_label_given():
     model = classifier()
-    decision, given = Decision.of(model, TEXT), logits(model)
+    decision, given = Decision.prepare(model, TEXT), logits(model)
     assert decision.margin == pytest.approx(log_softmax(given).max(), abs=1e-12)
     assert decision.objective.details["label"] == LABELS[given.argmax()]
     assert decision.deciding_rows == [0]
@@ -56,12 +56,14 @@ def test_the_margin_is_that_of_the_label_given():
 
 def test_named_labels_and_their_contrast():
     model, given = classifier(), logits(classifier())
-    assert Decision.of(model, TEXT, objective=("bad",)).margin == pytest.approx(given[0], abs=1e-12)
-    contrast = Decision.of(model, TEXT, objective=("good", "bad"))
+    assert Decision.prepare(model, TEXT, objective=("bad",)).margin == pytest.approx(
+        given[0], abs=1e-12
+    )
+    contrast = Decision.prepare(model, TEXT, objective=("good", "bad"))
     assert contrast.margin == pytest.approx(given[1] - given[0], abs=1e-12)
     assert contrast.has_foil
     chances = np.exp(log_softmax(given))
-    assert Decision.of(model, TEXT, objective="probability").margin == pytest.approx(
+    assert Decision.prepare(model, TEXT, objective="probability").margin == pytest.approx(
         chances.max(), abs=1e-12
     )
 
@@ -84,8 +86,8 @@ def test_a_folder_is_loaded_with_its_head(tmp_path):
     model.tokenizer.save_pretrained(tmp_path)
     again = speechmix.load(tmp_path, dtype="float64", device="cpu")
     assert again.classifies
-    assert Decision.of(again, TEXT).margin == pytest.approx(
-        Decision.of(model, TEXT).margin, abs=1e-12
+    assert Decision.prepare(again, TEXT).margin == pytest.approx(
+        Decision.prepare(model, TEXT).margin, abs=1e-12
     )
     twin = speechmix.load(tmp_path, init="random", seed=0, device="cpu")
     assert twin.classifies
@@ -101,7 +103,7 @@ def test_a_folder_is_loaded_with_its_head(tmp_path):
 )
 def test_what_a_classifier_cannot_be_asked(objective, message):
     with pytest.raises(InputError, match=message):
-        Decision.of(classifier(), TEXT, objective=objective)
+        Decision.prepare(classifier(), TEXT, objective=objective)
 
 
 def test_a_regression_gives_no_label():
@@ -166,7 +168,7 @@ def test_the_label_of_a_sound(build_one):
     assert asked.scores.any()
     assert asked.targets[0].label == "good"
     parts = speechmix.logit_contributions(model, item, measure="lrp", objective=("good",))
-    decision = Decision.of(model, item, objective=("good",)) if build_one is wav2vec2 else None
+    decision = Decision.prepare(model, item, objective=("good",)) if build_one is wav2vec2 else None
     assert decision is None or decision.input_margin(decision.prepared.inputs) == pytest.approx(
         parts.logit
     )

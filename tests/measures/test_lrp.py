@@ -348,6 +348,6 @@ def test_a_planted_cue_comes_first(family, stack):
     parts = speechmix.logit_contributions(
         planted.model, planted.item, measure="lrp", objective=planted.objective
     )
-    row = np.abs(parts.total(planted.sources_from))
+    row = np.abs(parts.total(planted.source_stack))
     row[[0, 6]] = 0  # the empty position, and the one that is read
     assert row.argmax() == CUE

@@ -115,7 +115,7 @@ def test_relevances_of_the_parts_are_those_of_their_sum():
         trained("tiny-french-ctc"),
         next(clip for clip in bundled.clips() if len(clip.words) >= 4),
     )
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
     parts = sum_of_logits(decision.objective, model, logits)
     assert len(parts) > 1

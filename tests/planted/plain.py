@@ -102,7 +102,11 @@ def moves_of_edges(planted: Planted, stack: str) -> Tensor:
         entered.append(x)
         return x
 
-    run(planted, [planted.flipped()], {module: (keyword, keep) for module, keyword in readers})
+    run(
+        planted,
+        [planted.negate_contents()],
+        {module: (keyword, keep) for module, keyword in readers},
+    )
     before = run(planted, [planted.item])
     moves = []
     for layer, (module, keyword) in enumerate(readers):
@@ -123,7 +127,7 @@ def moves_of_inputs(planted: Planted) -> dict[tuple[str, int, str, int], float]:
     position, source and position."""
     before = run(planted, [planted.item])
     inputs = inputs_with_content(planted)
-    after = run(planted, [planted.flipped([place]) for place in inputs])
+    after = run(planted, [planted.negate_contents([place]) for place in inputs])
     return {
         (stack, target, *place): float(distance)
         for stack in planted.contents

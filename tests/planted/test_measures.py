@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.evaluation.planted import cases, plant, trial
+from speechmix.evaluation.planted import cases, measure_recovery, plant
 
 FAMILIES = ["bert", "gpt2"]
 COPIES = ("copy", "relay", "gate")
@@ -25,14 +25,16 @@ BY_NORM = [
 @functools.cache
 def layer_table():
     names = ["value_zeroing", "attention", *BY_NORM, "alti", "hta", "random"]
-    table = trial(measures=names, families=FAMILIES, seeds=[1], aggregations=(), decision_maps={})
+    table = measure_recovery(
+        measures=names, families=FAMILIES, seeds=[1], aggregations=(), decision_maps={}
+    )
     return table[table.level == "layer"].set_index(["case", "measure"]).sort_index()
 
 
 @functools.cache
 def path_table(case: str):
     names = ["value_zeroing", "attention", "hta_input", "gradient_input", "integrated_gradients"]
-    return trial(
+    return measure_recovery(
         measures=names,
         cases=[case],
         families=FAMILIES,
@@ -98,7 +100,7 @@ def test_what_goes_round_attention_is_in_no_map():
         "seeds": range(4),
         "aggregations": ["rollout"],
     }
-    table = trial(measures=["value_zeroing", "attention", "gradient_input"], **options)
+    table = measure_recovery(measures=["value_zeroing", "attention", "gradient_input"], **options)
     assert (table[table.level == "layer"].n_edges == 0).all()
     assert (
         table[table.level != "layer"].groupby(["measure", "level"]).average_precision.mean() < 0.75
@@ -123,10 +125,10 @@ def test_two_steps_are_seen_by_rollout_and_by_no_single_layer():
 def flips(planted) -> np.ndarray:
     """What negating each source's content does to the margin, [S]: the truth itself, as a decision
     map."""
-    margin, stack = planted.margin(), planted.sources_from
+    margin, stack = planted.margin(), planted.source_stack
     return np.array(
         [
-            planted.margin(planted.flipped([(stack, p)])) - margin
+            planted.margin(planted.negate_contents([(stack, p)])) - margin
             for p in range(len(planted.contents[stack]))
         ]
     )
@@ -139,7 +141,7 @@ def test_maps_of_contribution_do_not_tell_what_decides_and_a_decision_map_does()
         "seeds": [0, 1],
         "aggregations": ["rollout"],
     }
-    table = trial(
+    table = measure_recovery(
         measures=["value_zeroing", "attention_norm"], **options, decision_maps={"flips": flips}
     )
     table = table[table.level == "decision"].set_index("measure")
@@ -152,14 +154,14 @@ def test_maps_of_contribution_do_not_tell_what_decides_and_a_decision_map_does()
 @pytest.mark.parametrize("family", ["bert", "gpt2", "whisper"])
 @pytest.mark.long
 def test_states_put_in_where_the_first_layer_begins_tell_what_decides(family):
-    table = trial(measures=[], families=[family], seeds=[0])
+    table = measure_recovery(measures=[], families=[family], seeds=[0])
     table = table[(table.n_edges > 0) & (table.measure == "patch (first layer)")]
     assert set(table["case"]) >= {"copy", "relay", "redundant", "gate"}
     assert (table.average_precision == 1).all()
 
 
 def test_a_knock_out_finds_the_relay_beside_the_cue():
-    table = trial(measures=[], cases=["copy", "relay"], families=["gpt2"], seeds=[0, 1])
+    table = measure_recovery(measures=[], cases=["copy", "relay"], families=["gpt2"], seeds=[0, 1])
     table = table[table.measure == "knock_out"].set_index("case").average_precision
     assert (table["copy"] == 1).all()
     assert table["relay"].between(0.5, 1).all()
@@ -205,7 +207,7 @@ def test_maps_do_not_depend_on_the_basis_but_those_of_alti_do(family, stack):
 @pytest.mark.long
 def test_alti_finds_copies_along_the_axes_and_loses_them_in_a_rotated_basis():
     tables = {
-        rotated: trial(
+        rotated: measure_recovery(
             measures=["alti"],
             cases=["copy", "relay"],
             families=FAMILIES,

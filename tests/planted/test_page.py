@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from speechmix.evaluation.planted import cases, trial
+from speechmix.evaluation.planted import cases, measure_recovery
 from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
 from speechmix.mixing.maps.measure_registry import FACTS, measure_names
 
@@ -45,7 +45,7 @@ def test_no_measure_is_left_out(hook, page):
 @pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder")])
 def test_numbers_of_two_cases_are_those_of_the_page(hook, page, family, stack):
     measures = ["value_zeroing", "attention", "attention_norm", "alti_l2"]
-    table = trial(
+    table = measure_recovery(
         measures=measures,
         cases=["redundant", "attention decoy"],
         families=[family],

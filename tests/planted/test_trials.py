@@ -1,4 +1,4 @@
-"""trial(): which pairs are judged, what stands in its table, and its numbers against a count by
+"""measure_recovery(): which pairs are judged, what stands in its table, and its numbers against a count by
 hand."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant, trial
+from speechmix.evaluation.planted import measure_recovery, plant
 from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
-from speechmix.evaluation.planted.recovery import judge
+from speechmix.evaluation.planted.recovery import score_planted_model
 
 
 def counted(scores, true_pairs, pairs) -> float:
@@ -35,7 +35,7 @@ def test_layer_rows_judge_every_pair_that_a_mask_allows_but_the_own_and_the_firs
     planted = plant("redundant", family=family, stack=stack, layer=2, noise=0.01)
     rows = [
         row
-        for row in judge(planted, ["value_zeroing", "attention"], aggregations=())
+        for row in score_planted_model(planted, ["value_zeroing", "attention"], aggregations=())
         if row["level"] == "layer"
     ]
     for row in rows:
@@ -60,7 +60,7 @@ def test_layer_rows_judge_every_pair_that_a_mask_allows_but_the_own_and_the_firs
 
 
 def test_table_has_a_row_for_each_measure_aggregation_and_question():
-    table = trial(
+    table = measure_recovery(
         measures=["attention", "hta_input", "gradient_input"],
         cases=["copy"],
         families=["gpt2"],
@@ -80,7 +80,7 @@ def test_table_has_a_row_for_each_measure_aggregation_and_question():
 
 
 def test_whisper_is_judged_on_its_composed_maps():
-    table = trial(
+    table = measure_recovery(
         measures=["alti"], cases=["copy"], families=["whisper"], seeds=[0], aggregations=["rollout"]
     )
     asked = set(zip(table["stack"], table["aggregation"], table["level"], strict=True))
@@ -97,7 +97,7 @@ def test_whisper_is_judged_on_its_composed_maps():
 def test_decision_maps_are_judged_by_their_largest_effect_over_layers():
     effects = np.zeros((3, 8))
     effects[1, 2], effects[2, 4] = -0.9, 0.5
-    rows = trial(
+    rows = measure_recovery(
         measures=[],
         cases=["copy"],
         families=["whisper"],
@@ -111,7 +111,7 @@ def test_decision_maps_are_judged_by_their_largest_effect_over_layers():
         speechmix.errors.InputError,
         match=r"expected effects \[layers, 8 sources\], found shape \(1, 3\)",
     ):
-        trial(
+        measure_recovery(
             measures=[],
             cases=["copy"],
             families=["gpt2"],
@@ -129,7 +129,7 @@ def test_noise_hides_edges_by_and_by():
         "aggregations": (),
     }
     quiet, loud = (
-        trial(noise=noise, **options).query("level == 'layer'").average_precision.mean()
+        measure_recovery(noise=noise, **options).query("level == 'layer'").average_precision.mean()
         for noise in (0.0, 0.5)
     )
     assert quiet == 1
@@ -140,7 +140,7 @@ def test_noise_hides_edges_by_and_by():
     ("options", "message"),
     [
         ({"measures": ["atention"]}, "unknown measure"),
-        ({"measures": ["mixing_ratio_globenc"]}, "ranks no pairs"),
+        ({"measures": ["mixing_ratio_globenc"]}, "does not rank sources"),
         ({"cases": ["cpoy"]}, "no planted case"),
         ({"families": ["t5"]}, "family should be one of"),
         ({"families": ["gpt2"], "aggregations": ["median"]}, "aggregations should be of"),
@@ -148,7 +148,7 @@ def test_noise_hides_edges_by_and_by():
 )
 def test_what_is_not_there_is_refused(options, message):
     with pytest.raises(speechmix.errors.InputError, match=message):
-        trial(**options)
+        measure_recovery(**options)
 
 
 def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
@@ -158,7 +158,7 @@ def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
     monkeypatch.setattr("speechmix.evaluation.planted.recovery.logit_contributions", broken)
     planted = plant("copy", family="gpt2")
     with pytest.raises(InputError, match="do not add up"):
-        list(judge(planted, ["alti_logit"], decision_maps={}))
+        list(score_planted_model(planted, ["alti_logit"], decision_maps={}))
     assert not list(
-        judge(plant("copy", family="bert"), ["alti_logit"], decision_maps={})
+        score_planted_model(plant("copy", family="bert"), ["alti_logit"], decision_maps={})
     )  # post-norm: not defined

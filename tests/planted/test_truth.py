@@ -59,7 +59,7 @@ def test_inputs_reach_the_states_and_decide_the_margin_that_the_case_says(case, 
             assert move < 0.4, (path, move)  # of three layers
     sources = plain.inputs_with_content(planted)
     margin, *negated = plain.margins(
-        planted, [planted.item, *(planted.flipped([source]) for source in sources)]
+        planted, [planted.item, *(planted.negate_contents([source]) for source in sources)]
     )
     assert planted.margin() == pytest.approx(margin)
     assert margin > 1
@@ -78,7 +78,7 @@ def test_a_copy_can_stand_in_each_layer_of_each_stack(family, layer):
         planted = plant("copy", family=family, stack=stack, layer=layer)
         moves = plain.moves_of_edges(planted, stack)
         assert moves[layer, 6, 2] > CLEARLY
-        assert planted.margin() > 1 > 0 > planted.margin(planted.flipped(planted.decisive))
+        assert planted.margin() > 1 > 0 > planted.margin(planted.negate_contents(planted.decisive))
 
 
 def values_zeroed(layer: int, sources):
@@ -108,9 +108,11 @@ def test_of_redundant_cues_one_is_enough():
 def test_the_gate_hides_the_cue_and_another_token_opens_it():
     planted = plant("gate", family="bert", layer=1)
     shut, cue = planted.item, ("encoder", 2)
-    opened = planted.flipped([("encoder", 4)])
-    both = planted.flipped([("encoder", 4), cue])
-    assert planted.margin(planted.flipped([cue])) == pytest.approx(planted.margin(shut), abs=0.2)
+    opened = planted.negate_contents([("encoder", 4)])
+    both = planted.negate_contents([("encoder", 4), cue])
+    assert planted.margin(planted.negate_contents([cue])) == pytest.approx(
+        planted.margin(shut), abs=0.2
+    )
     assert abs(planted.margin(opened) - planted.margin(both)) > 8
 
 

@@ -395,7 +395,7 @@ TOKENS = [
 
 def outlines(ax):
     """Corners of what is outlined: left, top, right, bottom."""
-    green = matplotlib.colors.to_rgba(plots.panels.CELL_COLOR)
+    green = matplotlib.colors.to_rgba(plots.figure_style.CELL_COLOR)
     boxes = [patch for patch in ax.patches if patch.get_edgecolor() == green]
     return [
         (box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height())
@@ -421,7 +421,9 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
     for image in maps_of(figure):
         ticks = dict(zip(image.axes.get_yticks(), labels(image.axes.yaxis), strict=True))
         assert ticks[8.5] == "s"
-        (mark,) = [line for line in image.axes.lines if line.get_marker() == plots.panels.MARK]
+        (mark,) = [
+            line for line in image.axes.lines if line.get_marker() == plots.figure_style.ROW_MARKER
+        ]
         assert mark.get_ydata() == [8.5]
     assert len(ticks) == (10 if measures == 1 else 4)
     assert "deciding row" in figure.subfigs[1].get_supxlabel()

@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.reporting.plots import probe_and_mixing, probe_figure
-from speechmix.reporting.plots.panels import png_bytes
+from speechmix.reporting.plots.figure_style import png_bytes
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 
@@ -78,7 +78,7 @@ def test_what_is_read_stands_above_what_is_mixed():
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim()
     assert np.allclose(lines(below)["-"], [10, 20, 60, 20, 10])
-    assert [ax.get_title() for ax in figure.axes] == ["encoder: read", "encoder: mixed"]
+    assert [ax.get_title() for ax in figure.axes] == ["encoder: probed", "encoder: mixed"]
     assert below.get_ylabel() == "value zeroing (%)"
     assert png_bytes(figure)
     decoder = synthetic_probes(stack="decoder")[0]

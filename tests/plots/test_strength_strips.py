@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
-from speechmix.reporting.plots import cue_figure, layer_curves, panels, strength_strips
+from speechmix.reporting.plots import cue_figure, figure_style, layer_curves, strength_strips
 from speechmix.reporting.plots.need_figure import contribution_and_need
 from tests.conftest import maps_of
 
@@ -78,7 +78,7 @@ def test_each_panel_has_a_strip_with_the_mean_strengths_of_the_trained_models(na
     assert strength_strips.STRIP_NOTE.split(";")[0] in figure.legends[
         0
     ].get_title().get_text().replace("\n", " ")
-    panels.png_bytes(figure)  # lays it out
+    figure_style.png_bytes(figure)  # lays it out
     boxes = [ax.get_tightbbox() for ax in figure.axes]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
@@ -166,5 +166,5 @@ def test_panels_of_maps_say_the_strength():
     assert titles == [
         f"layer {layer}, strength {strength:.2g}" for layer, strength in enumerate(strengths)
     ]
-    title = mixing_map.plot(layer=1, ax=panels.new_figure(4, 3).add_subplot()).get_title()
+    title = mixing_map.plot(layer=1, ax=figure_style.new_figure(4, 3).add_subplot()).get_title()
     assert title == f"attention, cross, layer 1\nmixing strength {strengths[1]:.2g}"

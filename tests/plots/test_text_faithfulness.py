@@ -27,9 +27,9 @@ def blanked():
 
 
 def test_each_cell_has_its_number_and_what_is_not_rolled_out_none():
-    figure = blank_out_figure(blanked(), judge="blank (mask)")
+    figure = blank_out_figure(blanked(), perturbation="blank (mask)")
     ax, bar = figure.axes
-    table = blanked().judge_table("blank (mask)")
+    table = blanked().perturbation_table("blank (mask)")
     expected = table[table["aggregation"] != ""]["value"]
     assert sorted(text.get_text() for text in ax.texts) == sorted(
         f"{round(v, 2) + 0.0:.2f}" for v in expected
@@ -47,7 +47,7 @@ def test_a_panel_for_each_model_of_its_own_fills():
     assert [title[0] for title in titles] == ["BertForMaskedLM", "GPT2LMHeadModel"]
     assert titles[0][1] == "2 sentences, blank (mask, remove)"
     with pytest.raises(InputError, match="judge should be one of"):
-        blank_out_figure(blanked(), judge="blank (pad)")
+        blank_out_figure(blanked(), perturbation="blank (pad)")
 
 
 @pytest.mark.parametrize("bins", [(10, 50), None])

@@ -23,7 +23,7 @@ def recipe(monkeypatch):
     for name, value in {
         "MAPS": ("attention",),
         "TO_OUTPUT": ("lrp", "occlusion"),
-        "JUDGES": ("silence (zeros)", "patch"),
+        "JUDGES": ("mute (zeros)", "patch"),
     }.items():
         monkeypatch.setattr(module, name, value)
     return module

@@ -11,9 +11,9 @@ import pytest
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card
-from speechmix.reporting.pages.drawn_maps import drawn_maps
 from speechmix.reporting.pages.html_page import FirstScreen, render_page
-from speechmix.reporting.pages.transcription import WrittenText, marked_texts
+from speechmix.reporting.pages.map_encoding import encode_maps
+from speechmix.reporting.pages.transcription import ModelTranscript, mark_differences
 from tests.reports.chromium import EXECUTABLE, Browser
 
 needs_browser = pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
@@ -66,10 +66,10 @@ def page_of(mixing_map: MixingMap, tmp_path, **more):
         None,
         maps,
         heading="a",
-        facts="",
+        summary="",
         start={"layer": None},
         seconds=20.0,
-        most_bytes=10**6,
+        max_bytes=10**6,
         **more,
     )
     path = tmp_path / "page.html"
@@ -84,7 +84,7 @@ def shares(drawn: dict) -> np.ndarray:
 
 def test_tokens_are_pooled_to_words_and_can_be_had():
     mixing_map = token_map(18)
-    words, tokens = drawn_maps(
+    words, tokens = encode_maps(
         {("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6
     )
     assert (words["units"], tokens["units"]) == ("word", "token")
@@ -100,7 +100,7 @@ def test_bytes_of_a_letter_are_one_row_and_column():
     tokens = tuple(Span(i, i + 1, label, "token", 0) for i, label in enumerate(labels))
     told = {"model": "m", "words": words, "deciding_position": 3}
     mixing_map = MixingMap(np.ones((1, 7, 7)), tokens, tokens, "attention", "decoder", (0,), told)
-    *_, drawn = drawn_maps(
+    *_, drawn = encode_maps(
         {("m", "trained", None): {("attention", "decoder"): mixing_map}}, 1.0, None, 10**6
     )
     assert [unit["label"] for unit in drawn["targets"]] == ["c", "r", "é", "é", "e"]
@@ -112,11 +112,11 @@ def test_the_first_layer_is_one_that_moves_its_targets_unevenly():
     strength = np.array([[0.5], [0.4], [0.001]]) * np.ones((3, 12))
     mixing_map = token_map(12, strength=strength)
     mixing_map.scores[0] = 1  # moves most, but evenly
-    for drawn in drawn_maps(
+    for drawn in encode_maps(
         {("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6
     ):
         assert drawn["opens"] == 1
-    (bare, _) = drawn_maps(
+    (bare, _) = encode_maps(
         {("m", "trained", None): {("v", "decoder"): token_map(12)}}, 20.0, None, 10**6
     )
     assert bare["opens"] is None
@@ -157,12 +157,12 @@ def test_the_strongest_cell_stands_out_on_a_dark_screen(tmp_path):
 @needs_browser
 def test_what_was_said_and_written_comes_first_and_differences_are_marked(tmp_path):
     written = [
-        WrittenText("good", *marked_texts("Les livres, là.", "les livres là")),
-        WrittenText("bad", *marked_texts("Les livres, là.", "<b>le</b> livre là")),
+        ModelTranscript("good", *mark_differences("Les livres, là.", "les livres là")),
+        ModelTranscript("bad", *mark_differences("Les livres, là.", "<b>le</b> livre là")),
     ]
-    assert [one.differs for one in written] == [False, True]
+    assert [one.has_differences for one in written] == [False, True]
     with Browser() as browser:
-        browser.open(page_of(token_map(12), tmp_path, written=written))
+        browser.open(page_of(token_map(12), tmp_path, transcripts=written))
         top = browser.evaluate("document.querySelector('#first .top-texts').innerText")
         assert "good writes" in top
         assert "<b>le</b> livre" in top

@@ -162,7 +162,7 @@ def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
     assert list(maps) == [("synthetic", "random", 0)]
     assert len(reasons) == 1
     assert read_stored_clip(run, "clip_0000", maps).words is not None
-    report(folder, asked=["clip_0000"])
+    report(folder, chosen_clips=["clip_0000"])
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -14,15 +14,15 @@ from torch import nn
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.reporting.pages.clip_groups import grouped_clips
+from speechmix.reporting.pages.clip_groups import add_clip_groups
 from speechmix.reporting.pages.cue_need_sentences import short_answers
+from speechmix.reporting.pages.result_sentences import result_sentences
 from speechmix.reporting.pages.study_tables import (
     contribution_cells,
     layer_rows,
     stack_rows,
     study_table,
 )
-from speechmix.reporting.pages.wording import result_sentences
 from speechmix.runs.results.table_writer import identified
 from speechmix.runs.results.tidy_tables import clip_table, share_rows
 from tests.models.changed_models import deaf, padded, permuted
@@ -62,13 +62,13 @@ def reloaded(module: nn.Module) -> speechmix.adapters.Model:
 
 def cells_of(table: pd.DataFrame, clips: pd.DataFrame | None = None) -> pd.DataFrame:
     return contribution_cells(
-        study_table(table, grouped_clips(clip_table(CLIPS) if clips is None else clips))
+        study_table(table, add_clip_groups(clip_table(CLIPS) if clips is None else clips))
     )
 
 
 def said(cells: pd.DataFrame) -> list[str]:
     stacks = stack_rows(cells)
-    return [*result_sentences(stacks, most=99), *short_answers(stacks, pd.DataFrame())]
+    return [*result_sentences(stacks, max_sentences=99), *short_answers(stacks, pd.DataFrame())]
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_texts_of_contributions_are_categories_in_alphabetical_order(folder):
 
 
 def test_numbers_are_those_of_texts(folder):
-    study = Study.of(folder)
+    study = Study.open(folder)
     texts = of_texts(study)
     for first, second in ((study.layers, texts.layers), (study.headline, texts.headline)):
         pd.testing.assert_frame_equal(first, second, check_exact=True)
@@ -52,7 +52,7 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     monkeypatch.setattr(study_clips, "MOST_CLIPS", 4)
     monkeypatch.setattr(result_sections, "_MOST_LEFT_OUT", 3)
     monkeypatch.setattr(distributions, "_MOST_DOTS", 5)
-    study = Study.of(folder)
+    study = Study.open(folder)
     reasons = [
         {"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)
     ]

@@ -26,7 +26,7 @@ def write(folder, *tables):
 
 def test_sentence_table_figure_and_agreement(folder, undrawn):
     write(folder, synthetic_probes())
-    ((title, items),) = PROBING.parts(PageContent(Study.of(folder)))
+    ((title, items),) = PROBING.parts(PageContent(Study.open(folder)))
     assert title == "What can be read off the states?"
     assert "from layer 2 on" in items[0]
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
@@ -51,7 +51,7 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
         at_target,
         synthetic_probes(stack="decoder", position="deciding"),
     )
-    ((_, items),) = PROBING.parts(PageContent(Study.of(folder), published=True))
+    ((_, items),) = PROBING.parts(PageContent(Study.open(folder), published=True))
     table = next(item for item in items if isinstance(item, pd.DataFrame))
     assert list(zip(table["stack"], table["position"], strict=True)) == [
         ("encoder", "target"),
@@ -62,12 +62,12 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
 
 def test_chance_has_numbers_and_no_sentence(folder, undrawn):
     write(folder, synthetic_probes((0.5,) * 6))
-    ((_, items),) = PROBING.parts(PageContent(Study.of(folder)))
+    ((_, items),) = PROBING.parts(PageContent(Study.open(folder)))
     assert items[0].startswith("A logistic probe for number")
 
 
 def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):
-    study = Study.of(folder)
+    study = Study.open(folder)
     assert PROBING.parts(PageContent(study)) == []
     write(folder, synthetic_probes())
     (folder / "probe_answers.csv").unlink()

@@ -105,7 +105,7 @@ def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(
 
     count_calls(study, "contribution_cells")
     count_calls(comparing, "compare_with_twins")
-    opened = study.Study.of(folder)
+    opened = study.Study.open(folder)
     assert opened.headline is opened.headline
     write_page(opened, title="once", notes=["SYNTHETIC"])
     assert calls == {"contribution_cells": 1}

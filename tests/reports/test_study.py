@@ -18,18 +18,18 @@ from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.result_sentences import format_method, format_twins, result_sentences
 from speechmix.reporting.pages.run_page import report
-from speechmix.reporting.pages.study_clips import reasons_to_show
+from speechmix.reporting.pages.study_clips import choose_shown_clips
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import (
     KEYS,
     clip_values,
     format_layer_claims,
-    in_percent,
     main_rows,
+    percent_table,
 )
 from speechmix.reporting.pages.table_format import format_contribution_table
-from speechmix.reporting.pages.wording import format_twins, method_text, result_sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
@@ -89,7 +89,7 @@ def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
 
 def test_layers_and_whole_stacks_are_corrected_together(run):
     study = Study(run)
-    attention = in_percent(study.table).query("measure == 'attention'")
+    attention = percent_table(study.table).query("measure == 'attention'")
     alone = pd.concat(
         [
             compare_with_twins(of_layer, by=[*KEYS, "layer"], group="group")
@@ -220,15 +220,15 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
 def test_the_page_says_how_many_twins_a_claim_needs():
     assert (
         "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11"
-        in method_text("", [10, 10])
+        in format_method("", [10, 10])
     )
-    assert "39 untrained twins: enough for claims" in method_text("", [39])
-    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method_text(
+    assert "39 untrained twins: enough for claims" in format_method("", [39])
+    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in format_method(
         "", [1]
     )
     assert "nothing to compare a trained model with" in format_twins(0)
-    assert "Clips that share the pair depend on each other" in method_text("the pair", [39])
-    assert "depend on each other" not in method_text("", [39])
+    assert "Clips that share the pair depend on each other" in format_method("the pair", [39])
+    assert "depend on each other" not in format_method("", [39])
 
 
 @pytest.mark.long
@@ -241,11 +241,11 @@ def test_one_clip_is_no_plural(tmp_path):
 
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):
     values = clip_values(table, main_rows(Study(run).headline).iloc[0]).difference.sort_values()
-    names = reasons_to_show(Study(run), ["clip_0000"])
+    names = choose_shown_clips(Study(run), ["clip_0000"])
     assert list(names)[:3] == [values.index[-1], values.index[10], values.index[0]]
     assert "clip_0000" in names
     with pytest.raises(InputError, match="no clip 'nobody'"):
-        reasons_to_show(Study(run), ["nobody"])
+        choose_shown_clips(Study(run), ["nobody"])
 
 
 def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_path):
@@ -254,13 +254,13 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
     )
     maps = maps_of_clip(run, "clip_0000")
     clip = read_stored_clip(run, "clip_0000", maps)
-    options = {"heading": "", "facts": "", "start": {"layer": 17}, "seconds": 1.0}
-    whole = clip_card("clip_0000", clip, maps, most_bytes=10**7, **options)
+    options = {"heading": "", "summary": "", "start": {"layer": 17}, "seconds": 1.0}
+    whole = clip_card("clip_0000", clip, maps, max_bytes=10**7, **options)
     small = clip_card(
         "clip_0000",
         clip,
         maps,
-        most_bytes=len(whole.sound) + len(whole.picture) + 30_000,
+        max_bytes=len(whole.sound) + len(whole.picture) + 30_000,
         **options,
     )
     assert whole.data["maps"][0]["layers"] == list(range(40))
@@ -268,9 +268,9 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
     assert len(layers) < 40
     assert {0, 17, 39} <= set(layers)
     assert len(json.dumps(small.data)) < 60_000
-    silent = clip_card("clip_0000", clip, maps, most_bytes=1000, **options)
+    silent = clip_card("clip_0000", clip, maps, max_bytes=1000, **options)
     assert silent.sound == ""
-    assert "too large" in silent.silent
+    assert "too large" in silent.silence_reason
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reporting.pages.cue_need_sentences import joint_sentences, short_answers
+from speechmix.reporting.pages.cue_need_sentences import short_answers, stack_sentences
 from speechmix.reporting.pages.cue_need_tables import (
     controls_table,
     format_need_table,
@@ -57,7 +57,7 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
     numbers = pd.DataFrame(
         [{"side": "left", "model": "m", "ablated": "decoder", "pl": 0.0, "sg": 100.0}]
     )
-    assert joint_sentences(headline, needs, numbers) == [
+    assert stack_sentences(headline, needs, numbers) == [
         "m, left cue: In the encoder, the cue contributes 41.5 points more than in untrained "
         "models, but ablating it there "
         "loses less than 5 points (100 % right, 100 % without the cue, 98 % without another word). "
@@ -171,7 +171,7 @@ def test_a_run_without_untrained_models_has_no_ranking():
     rows = [contribution("encoder", 0.0), contribution("decoder", 0.0)]
     headline = pd.DataFrame(rows).drop(columns=["random", "difference", "claim"])
     needs = pd.DataFrame([need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed")])
-    (sentence,) = joint_sentences(headline, needs, NOTHING)
+    (sentence,) = stack_sentences(headline, needs, NOTHING)
     assert "no untrained model to compare with" in sentence
     assert "The contribution is largest" not in sentence
 
@@ -179,7 +179,7 @@ def test_a_run_without_untrained_models_has_no_ranking():
 def test_agreement_is_said_too():
     headline = pd.DataFrame([contribution("cross", 41.5), contribution("encoder", 15.5)])
     needs = pd.DataFrame([need("cross", 50.0, "needed"), need("encoder", 100.0, "not needed")])
-    assert joint_sentences(headline, needs, NOTHING)[0].endswith(
+    assert stack_sentences(headline, needs, NOTHING)[0].endswith(
         "Contribution and need both point to cross-attention."
     )
 
@@ -236,17 +236,17 @@ def test_agreement_is_said_too():
 def test_what_is_not_known_is_not_claimed(row, changes, sentence):
     headline = pd.DataFrame([{**contribution("encoder", 3.0), **row}])
     needs = pd.DataFrame([{**need("encoder", 90.0, "not needed"), **changes}])
-    assert sentence in joint_sentences(headline, needs, NOTHING)[0]
+    assert sentence in stack_sentences(headline, needs, NOTHING)[0]
 
 
 def test_without_ablation_need_was_not_tested():
-    (sentence,) = joint_sentences(pd.DataFrame([contribution("encoder", 3.0)]), NOTHING, NOTHING)
+    (sentence,) = stack_sentences(pd.DataFrame([contribution("encoder", 3.0)]), NOTHING, NOTHING)
     assert "it was not tested whether spelling needs it there" in sentence
 
 
 def test_models_without_a_trained_one_have_no_sentence():
     headline = pd.DataFrame([contribution("encoder", float("nan"), trained=float("nan"))])
-    assert joint_sentences(headline, NOTHING, NOTHING) == []
+    assert stack_sentences(headline, NOTHING, NOTHING) == []
 
 
 def test_controls_are_in_the_row_of_each_claim():

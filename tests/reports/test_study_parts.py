@@ -10,10 +10,10 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_exponent
 from speechmix.reporting.pages import run_page
+from speechmix.reporting.pages.check_sections import LENGTH_ALONE, model_items
 from speechmix.reporting.pages.page_sections import PageContent, PageSection
 from speechmix.reporting.pages.run_page import SECTIONS, report
 from speechmix.reporting.pages.study_results import Study
-from speechmix.reporting.pages.study_sections import LENGTH_ALONE, models_part
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
     out, models = run
-    table = models_part(speechmix.open_run(out))[0]
+    table = model_items(speechmix.open_run(out))[0]
     expected = [
         (model.name, model.init, "" if model.seed is None else str(model.seed), model.fingerprint)
         for model in models
@@ -54,7 +54,7 @@ def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
 
 def test_what_length_alone_does_is_read_off_the_maps_of_the_twin(run):
     out, models = run
-    [(_, [_, table])] = LENGTH_ALONE.parts(PageContent(Study.of(out)))
+    [(_, [_, table])] = LENGTH_ALONE.parts(PageContent(Study.open(out)))
     clips = [clip(name, words=WORDS, text="les livres verts") for name in ("a", "bb", "ccc")]
     maps = [speechmix.mix(models[1], one)["value_zeroing", "encoder"] for one in clips]
     assert table[["measure", "stack", "clips"]].values.tolist() == [["value_zeroing", "encoder", 3]]

@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import ablation_table
-from speechmix.reporting.pages.text_tables import latex_table, markdown_table
+from speechmix.reporting.pages.table_export import latex_table, markdown_table
 from speechmix.runs.boundary_shifts import score_moved_words
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips
@@ -170,7 +170,7 @@ def test_headline_as_a_tidy_table(run):
 
 def test_whole_stacks_are_layers_weighted_by_their_mixing_strength(run):
     headline = pd.read_csv(run / "headline.csv").set_index(["stack", "measure"])
-    study = Study.of(run)
+    study = Study.open(run)
     table = study.table[study.table["init"] == "trained"].astype(
         {"clip": object, "stack": object, "measure": object}
     )

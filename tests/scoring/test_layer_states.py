@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.positions import states_at
+from speechmix.evaluation.probing.positions import read_item_states
 from speechmix.inputs import bundled
 from tests.conftest import trained
 
@@ -36,7 +36,9 @@ def test_they_are_those_of_transformers(clip):
 def test_their_mean_over_a_word_is_what_is_probed(name, clip):
     model = trained(name)
     found = speechmix.states(model, clip)["encoder"]
-    probed = states_at(model, clip, ["target"], stacks=["encoder"]).at["encoder", "target"]
+    probed = read_item_states(model, clip, ["target"], stacks=["encoder"]).states[
+        "encoder", "target"
+    ]
     rows = [row for row, span in enumerate(found.positions) if span.word == clip.target]
     np.testing.assert_allclose(found.values[:, rows].mean(axis=1), probed, atol=1e-5)
 

@@ -161,14 +161,14 @@ def test_a_joined_word_is_taken_away_as_its_parts_are_together(kind, whisper):
 @pytest.mark.parametrize("fill", ["zeros", "room", "noise", "word"])
 def test_silencing_replaces_every_piece_and_nothing_between(fill):
     joined, plain = clip_of(), clip_of("ne pas")
-    silenced = speechmix.silence(joined, fill=fill).audio(16_000)
+    silenced = speechmix.mute(joined, fill=fill).audio(16_000)
     changed = silenced != joined.audio(16_000)
     assert changed[3_200:6_400].mean() > 0.9
     assert changed[12_800:17_600].mean() > 0.9
     assert not changed[6_400:12_800].any()
     assert not changed[:3_200].any()
     if fill != "word":
-        assert np.array_equal(silenced, speechmix.silence(plain, fill=fill).audio(16_000))
+        assert np.array_equal(silenced, speechmix.mute(plain, fill=fill).audio(16_000))
     quieter = scale_words(joined, {1: 0.5}).audio(16_000)
     assert np.array_equal(quieter[6_400:12_800], joined.audio(16_000)[6_400:12_800])
     assert np.allclose(quieter[12_800:17_600], joined.audio(16_000)[12_800:17_600] / 2)

@@ -14,7 +14,7 @@ from speechmix.evaluation.cue_contribution import deciding_row
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
-from speechmix.reporting.pages.clip_groups import grouped_clips
+from speechmix.reporting.pages.clip_groups import add_clip_groups
 from speechmix.reporting.pages.study_tables import study_table
 from speechmix.runs.results.tidy_tables import clip_table, contribution_table
 from speechmix.runs.scored_run import Run
@@ -66,13 +66,13 @@ def test_a_group_is_found_by_the_name_the_manifest_gives(tmp_path):
         ("manifest_alignment", "hand"),
         ("clip", "a"),
     ):
-        assert grouped_clips(clips, group=name).group[0] == value
+        assert add_clip_groups(clips, group=name).group[0] == value
     with pytest.raises(InputError, match="for the manifest's say 'manifest_alignment'"):
-        grouped_clips(clips, group="alignment")
+        add_clip_groups(clips, group="alignment")
     with pytest.raises(
         InputError, match="no column 'nobody' in the table of clips; it has clip, seconds"
     ):
-        grouped_clips(clips, group="nobody")
+        add_clip_groups(clips, group="nobody")
 
 
 def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path):
@@ -97,7 +97,7 @@ def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path)
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "cue_contribution.parquet")
     run = Run(tmp_path)
-    table = study_table(run.contributions, grouped_clips(run.clips))
+    table = study_table(run.contributions, add_clip_groups(run.clips))
     assert (table.model == "m").all()
     assert (table.layer == 0).all()
     assert (table.contribution == 0.5).all()

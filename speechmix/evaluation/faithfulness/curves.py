@@ -28,7 +28,7 @@ from math import ceil
 import numpy as np
 
 from ...interventions.removal_margins import RemovalMargins
-from .judges import Verdict
+from .package_perturbations import RemovalEffects
 
 
 def removed_counts(word_count: int, bins: Sequence[float] | None) -> list[int]:
@@ -51,7 +51,7 @@ def removed_shares(word_count: int, bins: Sequence[float] | None) -> np.ndarray:
 
 
 def perturbation_curves(
-    verdict: Verdict,
+    effects: RemovalEffects,
     words: Sequence[int],
     orders: Sequence[Sequence[int]],
     counts: Sequence[int],
@@ -60,7 +60,7 @@ def perturbation_curves(
 
     Parameters
     ----------
-    verdict : Verdict
+    effects : RemovalEffects
         With removals.
     words : sequence of int [W]
         Indices of the item's words.
@@ -74,26 +74,26 @@ def perturbation_curves(
     ndarray [N, 2, P]
         Probability with the first words removed, and with only those kept.
     """
-    by_fill = []
-    for removals in verdict.removals:
+    curves_by_fill = []
+    for removals in effects.removals:
         # Texts are short: all sets run together. Sounds of all sets would not fit in memory.
         batches = [orders] if removals.side == "text" else [[order] for order in orders]
-        curves = [_curves(removals, words, batch, counts) for batch in batches]
-        by_fill.append(np.concatenate(curves))
-    means: np.ndarray = np.mean(by_fill, axis=0)
+        curves = [_read_curves(removals, words, batch, counts) for batch in batches]
+        curves_by_fill.append(np.concatenate(curves))
+    means: np.ndarray = np.mean(curves_by_fill, axis=0)
     return means
 
 
-def _curves(
+def _read_curves(
     removals: RemovalMargins,
     words: Sequence[int],
     orders: Sequence[Sequence[int]],
     counts: Sequence[int],
 ) -> np.ndarray:
-    ranked = [[words[index] for index in order] for order in orders]
-    removed = [order[:count] for order in ranked for count in counts]
-    absent = [order[count:] for order in ranked for count in counts]
-    probabilities = removals.probabilities(removals.margins([*removed, *absent]))
+    ranked_words = [[words[index] for index in order] for order in orders]
+    removed = [order[:count] for order in ranked_words for count in counts]
+    kept = [order[count:] for order in ranked_words for count in counts]
+    probabilities = removals.probabilities(removals.margins([*removed, *kept]))
     curves: np.ndarray = probabilities.reshape(2, len(orders), len(counts)).swapaxes(0, 1)
     return curves
 
@@ -115,9 +115,12 @@ def soft_metrics(
             dict(zip(words, (1 - shares).tolist(), strict=True)),
             dict(zip(words, shares.tolist(), strict=True)),
         ]
-    intact, *others = removals.probabilities(removals.scaled_margins(gains))
-    pairs = np.reshape(others, (-1, 2))
+    full_probability, *soft_probabilities = removals.probabilities(removals.scaled_margins(gains))
+    pairs = np.reshape(soft_probabilities, (-1, 2))
     return [
-        {"soft_comprehensiveness": float(intact - less), "soft_sufficiency": float(intact - alone)}
-        for less, alone in pairs
+        {
+            "soft_comprehensiveness": float(full_probability - probability_without),
+            "soft_sufficiency": float(full_probability - probability_alone),
+        }
+        for probability_without, probability_alone in pairs
     ]

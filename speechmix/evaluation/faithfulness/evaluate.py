@@ -21,20 +21,21 @@ import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ..statistics.groups import groups_of, item_table
-from .item_evaluation import ItemEvaluation, ItemResult
-from .layer_choice import with_best_layer
+from ..statistics.groups import assign_groups, build_item_table
+from .item_evaluation import ItemEvaluation
+from .item_rows import ItemResult
+from .layer_choice import choose_best_layer
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from .options import (
     DEFAULT_MEASURES,
-    FEWEST_WORDS,
+    MIN_WORDS,
     EvaluationOptions,
     evaluation_options,
     resolve_measures,
 )
-from .perturbations import perturbation_named
+from .perturbations import get_perturbation
 from .results import FaithfulnessResults, model_columns
-from .states import STATES, rows_by_states
+from .states import STATES, evaluate_state_shifts
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -47,12 +48,12 @@ def faithfulness(
     items: Iterable[Clip | Sentence],
     *,
     measures: str | Sequence[str] = DEFAULT_MEASURES,
-    judges: str | Sequence[str] | None = None,
+    perturbations: str | Sequence[str] | None = None,
     aggregations: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
     protocol: str | None = None,
     units: str = "word",
-    fewest: int = FEWEST_WORDS,
+    min_words: int = MIN_WORDS,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Compare measures with effects of removal: how well do they rank the words that a model's
@@ -64,17 +65,17 @@ def faithfulness(
         With its head; without one, measures are compared with "states".
     items : iterable of Clip or Sentence
         With a target (and a foil, for a choice between two spellings); with a cue for average
-        precision. Members of one ``meta["pair"]`` judge each other by patching. A classifier of
-        texts needs no target: its label is used.
+        precision. The two items of one ``meta["pair"]`` are patched with each other's words. A
+        classifier of texts needs no target: its label is used.
     measures : str or sequence of str
         Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"),
         "occlusion" and "shapley" (or with a fill, as "shapley (noise)"). "all" that are defined for
         the model but `hta` and `hta_input`, whose Jacobians take up to a minute a clip, and the
         last two, which remove words as reference perturbations do: name them. Random scores are a
         baseline, not a measure.
-    judges : str or sequence of str, optional
-        Reference perturbations: "silence", "blank", "patch", "knock-out", "states", or one with its
-        fill, as "silence (zeros)" and "blank (unk)". By default all that the items can have but
+    perturbations : str or sequence of str, optional
+        Reference perturbations: "mute", "blank", "patch", "knock-out", "states", or one with its
+        fill, as "mute (zeros)" and "blank (unk)". By default all that the items can have but
         "states"; that alone for a model without a head.
     aggregations : sequence of str, optional
         "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and "composed" (layers weighted
@@ -85,14 +86,14 @@ def faithfulness(
         Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the
         model for each vector of scores, and are left out by default.
     protocol : {"blank-out", "deletion"}, optional
-        Settings of a published protocol, for judges, aggregations and metrics that are not given.
+        Settings of a published protocol, for perturbations, aggregations and metrics that are not given.
         "blank-out" is that of the Value Zeroing paper: probability of the target at [MASK], each
         word blanked, Spearman with the rolled-out row of [MASK]; foils are left aside. Per token,
         per layer and for several models: `speechmix.blank_out`. "deletion" is that of
         `speechmix.deletion_curves`.
     units : {"word", "token"}
         What is taken out of a text, and ranked. A clip has words.
-    fewest : int
+    min_words : int
         Words besides the target that an item needs; with two, any order is right half of the time.
     progress : bool
         Show a bar over items.
@@ -104,26 +105,26 @@ def faithfulness(
     Raises
     ------
     InputError
-        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that
+        For an unknown measure, perturbation, aggregation, metric or protocol, or no items. An item that
         cannot be evaluated is recorded in `left_out`, and the evaluation goes on; so is a decision
         that a model without a head cannot make.
 
     Examples
     --------
-    >>> results = speechmix.faithfulness(model, clips, judges=["silence"])                # doctest: +SKIP
+    >>> results = speechmix.faithfulness(model, clips, perturbations=["mute"])                # doctest: +SKIP
     >>> print(results.sentence())                                                         # doctest: +SKIP
     """
     options = evaluation_options(
         protocol=protocol,
-        judges=judges,
+        perturbations=perturbations,
         aggregations=aggregations,
         metrics=metrics,
         units=units,
-        fewest=fewest,
+        min_words=min_words,
     )
     names = resolve_measures(model, measures)
-    facts = {"measures": list(names), "fewest": fewest, "protocol": protocol}
-    return evaluate(model, items, names, options, facts=facts, progress=progress)
+    provenance = {"measures": list(names), "min_words": min_words, "protocol": protocol}
+    return evaluate(model, items, names, options, provenance=provenance, progress=progress)
 
 
 def evaluate(
@@ -132,7 +133,7 @@ def evaluate(
     measures: Sequence[str],
     options: EvaluationOptions,
     *,
-    facts: Mapping[str, object],
+    provenance: Mapping[str, object],
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Evaluate measures on items: what `faithfulness` and its presets do.
@@ -144,7 +145,7 @@ def evaluate(
     measures : sequence of str
         That are defined for the model.
     options : EvaluationOptions
-    facts : mapping
+    provenance : mapping
         For the provenance.
 
     Raises
@@ -155,13 +156,15 @@ def evaluate(
     items = list(items)
     if not items:
         raise InputError("expected items to evaluate, found none")
-    pairs = other_of_pair(items)
+    pair_indices = pair_item_indices(items)
     results = []
-    for index in _with_bar(range(len(items)), model, progress):
-        other = pairs[index]
-        pair = None if other is None else items[other]
+    for index in _show_progress(range(len(items)), model, progress):
+        pair_index = pair_indices[index]
+        pair = None if pair_index is None else items[pair_index]
         results.append(evaluate_item(model, items[index], pair, measures, options))
-    return combine_items(results, item_table(items), {**model_provenance(model), **facts})
+    return combine_items(
+        results, build_item_table(items), {**model_provenance(model), **provenance}
+    )
 
 
 def evaluate_item(
@@ -180,28 +183,36 @@ def evaluate_item(
     pair : Clip or Sentence, optional
         The other member of its pair.
     """
-    judges = options.judges or (None if model.has_head else (STATES,))
-    by_states = [judge for judge in judges or () if perturbation_named(judge)[0].reads == "states"]
+    perturbations = options.perturbations or (None if model.has_head else (STATES,))
+    state_perturbations = [
+        perturbation
+        for perturbation in perturbations or ()
+        if get_perturbation(perturbation)[0].reads == "states"
+    ]
     result = ItemResult()
-    for judge in by_states:
-        rows, notes = rows_by_states(judge, model, item, measures, options)
+    for perturbation in state_perturbations:
+        rows, notes = evaluate_state_shifts(perturbation, model, item, measures, options)
         result.rows.extend(rows)
         result.notes.extend(notes)
-    if judges is not None and len(by_states) == len(judges):
+    if perturbations is not None and len(state_perturbations) == len(perturbations):
         return result
-    others = judges and [judge for judge in judges if judge not in by_states]
-    options = replace(options, judges=others)
+    others = perturbations and [name for name in perturbations if name not in state_perturbations]
+    options = replace(options, perturbations=others)
     try:
-        decision = _decision(model, item, options)
+        decision = _prepare_decision(model, item, options)
     except SpeechmixError as error:
-        result.note("item", str(error))
+        result.add_note("item", str(error))
         return result
     pair_decision = None
     if pair is not None:
         with suppress(SpeechmixError):
-            pair_decision = _decision(model, pair, options)
-    found = ItemEvaluation(decision, pair_decision, measures, options).run()
-    return replace(found, rows=[*result.rows, *found.rows], notes=[*result.notes, *found.notes])
+            pair_decision = _prepare_decision(model, pair, options)
+    decision_result = ItemEvaluation(decision, pair_decision, measures, options).run()
+    return replace(
+        decision_result,
+        rows=[*result.rows, *decision_result.rows],
+        notes=[*result.notes, *decision_result.notes],
+    )
 
 
 def combine_items(
@@ -213,11 +224,11 @@ def combine_items(
     ----------
     results : iterable of ItemResult
     table : DataFrame
-        A row for each of them, as `item_table` makes it.
+        A row for each of them, as `build_item_table` makes it.
     provenance : mapping
         With model, init and seed.
     """
-    groups, ties = groups_of(table)
+    groups, tie_text = assign_groups(table)
     names = ("rows", "drops", "notes", "points", "texts")
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for label, group, result in zip(table["clip"], groups, results, strict=True):
@@ -225,12 +236,12 @@ def combine_items(
             rows[name] += [{"item": label, "group": group, **row} for row in getattr(result, name)]
     model = model_columns(provenance)
     return FaithfulnessResults(
-        with_best_layer(pd.DataFrame(rows["rows"], columns=VALUE_COLUMNS)).assign(**model),
+        choose_best_layer(pd.DataFrame(rows["rows"], columns=VALUE_COLUMNS)).assign(**model),
         pd.DataFrame(rows["notes"], columns=["item", "what", "reason"]).assign(
             model=model["model"]
         ),
         pd.DataFrame(rows["drops"], columns=DROP_COLUMNS).assign(**model),
-        ties,
+        tie_text,
         {**provenance, "items": len(table), "groups": int(groups.nunique())},
         pd.DataFrame(rows["points"]),
         pd.DataFrame(rows["texts"]),
@@ -247,25 +258,25 @@ def model_provenance(model: Model) -> dict[str, object]:
     }
 
 
-def other_of_pair(items: Sequence[Clip | Sentence]) -> list[int | None]:
+def pair_item_indices(items: Sequence[Clip | Sentence]) -> list[int | None]:
     """For each item the index of the other of its pair, if the pair has two members."""
-    members: dict[str, list[int]] = {}
+    indices_by_pair: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         if item.meta.get("pair"):
-            members.setdefault(item.meta["pair"], []).append(index)
-    pairs = [pair for pair in members.values() if len(pair) == 2]
-    other = {first: second for pair in pairs for first, second in (pair, pair[::-1])}
-    return [other.get(index) for index in range(len(items))]
+            indices_by_pair.setdefault(item.meta["pair"], []).append(index)
+    pairs = [pair for pair in indices_by_pair.values() if len(pair) == 2]
+    other_index = {first: second for pair in pairs for first, second in (pair, pair[::-1])}
+    return [other_index.get(index) for index in range(len(items))]
 
 
-def _decision(model: Model, item: Clip | Sentence, options: EvaluationOptions) -> Decision:
+def _prepare_decision(model: Model, item: Clip | Sentence, options: EvaluationOptions) -> Decision:
     if options.foils == "needed" and item.foil is None:
         raise InputError(f"{item.name!r}: the margin needs foil=, the target's other spelling")
-    without = item.replace(foil=None) if options.foils == "aside" else item
-    return Decision.of(model, without, units=options.units)
+    item_without_foil = item.replace(foil=None) if options.foils == "aside" else item
+    return Decision.prepare(model, item_without_foil, units=options.units)
 
 
-def _with_bar(indices: Iterable[int], model: Model, progress: bool) -> Iterable[int]:
+def _show_progress(indices: Iterable[int], model: Model, progress: bool) -> Iterable[int]:
     if not progress:
         return indices
     from tqdm.auto import tqdm

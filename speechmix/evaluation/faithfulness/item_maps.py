@@ -10,7 +10,7 @@ from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.passes.mix import mix_one
-from .perturbations import name_and_fills
+from .perturbations import split_fills_from_name
 
 if TYPE_CHECKING:
     from ...mixing.maps.map_set import Maps
@@ -28,26 +28,28 @@ def maps_by_measure(
     Of measures that have none there are none, nor of one that reads one position where the margin
     is read at several.
     """
-    at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
-    measures = [name for name in measures if measure_facts(name_and_fills(name)[0]).gives_maps]
+    has_one_position = bool(decision.objective.details.keys() & {"position", "row"})
     measures = [
-        name for name in measures if at_one_position or not measure_facts(name).at_one_position
+        name for name in measures if measure_facts(split_fills_from_name(name)[0]).gives_maps
+    ]
+    measures = [
+        name for name in measures if has_one_position or not measure_facts(name).at_one_position
     ]
     if not measures:
         return {}, []
     with suppress(SpeechmixError):
-        together = _mix(decision, measures)
-        return dict.fromkeys(measures, together), []
+        all_maps = _mix_measures(decision, measures)
+        return dict.fromkeys(measures, all_maps), []
     maps, notes = {}, []
     for name in measures:
         try:
-            maps[name] = _mix(decision, [name])
+            maps[name] = _mix_measures(decision, [name])
         except SpeechmixError as error:
             notes.append({"what": name, "reason": str(error)})
     return maps, notes
 
 
-def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
+def _mix_measures(decision: Decision, measures: Sequence[str]) -> Maps:
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
     units, objective = decision.units, decision.objective

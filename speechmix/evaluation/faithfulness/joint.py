@@ -71,27 +71,31 @@ def joint_blank_out(
             f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
         )
     sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
-    decision = Decision.of(model, sentence.replace(foil=None), units=units)
+    decision = Decision.prepare(model, sentence.replace(foil=None), units=units)
     sources = source_words(decision, side_stack(decision, "text"))
     pairs = list(itertools.combinations(range(len(sources)), 2))
     removals = RemovalMargins(decision, "text", token_fills(model)[0] if fill is None else fill)
     indices = [source.index for source in sources]
-    sets = [(), *((index,) for index in indices), *((indices[i], indices[j]) for i, j in pairs)]
-    margins = removals.margins(sets)
-    left = removals.probabilities(margins) if value == "probability" else margins
-    drops = left[0] - left
-    alone, together = drops[1 : 1 + len(sources)], drops[1 + len(sources) :]
-    first, second = np.array(pairs, dtype=int).reshape(-1, 2).T
+    word_sets = [
+        (),
+        *((index,) for index in indices),
+        *((indices[i], indices[j]) for i, j in pairs),
+    ]
+    margins = removals.margins(word_sets)
+    values = removals.probabilities(margins) if value == "probability" else margins
+    drops = values[0] - values
+    single_drops, joint_drops = drops[1 : 1 + len(sources)], drops[1 + len(sources) :]
+    first_index, second_index = np.array(pairs, dtype=int).reshape(-1, 2).T
     table = pd.DataFrame(
         {
-            "first": [sources[i].label for i in first],
-            "second": [sources[j].label for j in second],
-            "first_unit": [indices[i] for i in first],
-            "second_unit": [indices[j] for j in second],
-            "first_drop": alone[first],
-            "second_drop": alone[second],
-            "together": together,
-            "redundancy": together - alone[first] - alone[second],
+            "first": [sources[i].label for i in first_index],
+            "second": [sources[j].label for j in second_index],
+            "first_unit": [indices[i] for i in first_index],
+            "second_unit": [indices[j] for j in second_index],
+            "first_drop": single_drops[first_index],
+            "second_drop": single_drops[second_index],
+            "together": joint_drops,
+            "redundancy": joint_drops - single_drops[first_index] - single_drops[second_index],
         }
     )
     return table.sort_values("redundancy", ascending=False, kind="stable", ignore_index=True)

@@ -11,12 +11,12 @@ import pandas as pd
 
 from .leaderboard import group_means
 from .scores import LOWER_IS_BETTER
-from .words import LAYER
+from .words import LAYER_ROW
 
-_WITHIN = ["stack", "measure", "judge", "metric"]
+_EVALUATION_KEYS = ["stack", "measure", "perturbation", "metric"]
 
 
-def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
+def choose_best_layer(values: pd.DataFrame) -> pd.DataFrame:
     """Replace the rows of all layers by those of the best layer, cross-fitted over two halves of
     the groups.
 
@@ -34,13 +34,15 @@ def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
         Without rows of aggregation "layer", with rows of "best layer", whose column layer says
         which it was. One group has no other half, so it has no best layer.
     """
-    is_layer = values["aggregation"] == LAYER
+    is_layer = values["aggregation"] == LAYER_ROW
     layers, others = values[is_layer], values[~is_layer]
-    chosen = [_read_on_the_other_half(rows) for _, rows in layers.groupby(_WITHIN, sort=False)]
-    return pd.concat([others, *chosen], ignore_index=True) if chosen else others
+    best_layer_rows = [
+        _cross_fit_layer(rows) for _, rows in layers.groupby(_EVALUATION_KEYS, sort=False)
+    ]
+    return pd.concat([others, *best_layer_rows], ignore_index=True) if best_layer_rows else others
 
 
-def _read_on_the_other_half(rows: pd.DataFrame) -> pd.DataFrame:
+def _cross_fit_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of one measure and metric: each half of the groups in the layer that is best in the
     other half."""
     metric = rows["metric"].iloc[0]
@@ -49,9 +51,11 @@ def _read_on_the_other_half(rows: pd.DataFrame) -> pd.DataFrame:
         means = -means
     half = pd.Series(np.arange(means.shape[1]) % 2, index=means.columns)
     parts = []
-    for here in (0, 1):
-        other = means.loc[:, half != here].mean(axis=1)
-        if other.notna().any():
-            is_here = rows["group"].map(half).eq(here) & rows["layer"].eq(other.idxmax())
-            parts.append(rows[is_here].assign(aggregation="best layer"))
+    for half_index in (0, 1):
+        other_half_means = means.loc[:, half != half_index].mean(axis=1)
+        if other_half_means.notna().any():
+            is_chosen = rows["group"].map(half).eq(half_index) & rows["layer"].eq(
+                other_half_means.idxmax()
+            )
+            parts.append(rows[is_chosen].assign(aggregation="best layer"))
     return pd.concat(parts) if parts else rows.head(0)

@@ -6,56 +6,57 @@ import numpy as np
 import pandas as pd
 
 from ..statistics.intervals import FEWEST_GROUPS
-from .leaderboard import BASELINES, LEVEL, TOO_FEW, is_compared, is_measure
-from .to_output import same_removal
+from .leaderboard import BASELINES, P_LEVEL, TOO_FEW_GROUPS, is_compared_row, is_measure_row
+from .to_output import has_same_removal
 
 
-def sentence(board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips") -> str:
-    """Return the leaderboard in words: which measure is best and how sure that is, or that none
-    beats the baselines."""
-    by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board, noun)})"
-    end = f"{_too_few(board, judge)}{_excluded_measures(board, judge)}"
-    measures = board[is_measure(board, judge)]
+def describe_leaderboard(
+    board: pd.DataFrame, *, perturbation: str, metric: str, noun: str = "clips"
+) -> str:
+    """Say which measure is best and how sure that is, or that none beats the baselines."""
+    opening = f"With {perturbation} as reference ({metric.replace('_', ' ')}, {_count_items(board, noun)}),"
+    excluded = _list_excluded(board, perturbation)
+    ending = f"{_list_uncompared(board, perturbation)}{excluded}"
+    measures = board[is_measure_row(board, perturbation)]
     if measures.empty or not np.isfinite(measures["value"]).any():
-        return f"{by} no measure could be judged.{end}"
-    compared = board[is_compared(board, judge)]
+        return f"{opening} no measure could be evaluated.{ending}"
+    compared = board[is_compared_row(board, perturbation)]
     if compared.empty:
-        first = measures.iloc[0]
         return (
-            f"{by} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that "
-            "share a pair, sentence or "
-            f"word are one group). The first is {_row(first)}; "
-            f"{_baselines(board, first)}.{_excluded_measures(board, judge)}"
+            f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups (items that "
+            "share a pair, a sentence or a word form one group). The first row is "
+            f"{_describe_row(board, measures.iloc[0])}{excluded}"
         )
     first, winners = compared.iloc[0], compared[compared["better"]]
     if winners.empty:
         return (
-            f"{by} none of {len(compared)} ways to rank words is surely better than "
-            f"{_unbeaten(compared)}. The first is "
-            f"{_row(first)}; {_baselines(board, first)}.{end}"
+            f"{opening} none of {len(compared)} rows is significantly better than "
+            f"{_list_unbeaten(compared)}. The first row is {_describe_row(board, first)}{ending}"
         )
     winner = winners.iloc[0]
-    above = (
+    leader_text = (
         ""
         if winners.index[0] == compared.index[0]
-        else f" Above it, but not surely better than they: {_row(first)}."
+        else " A row above it is not significantly better than the baselines: "
+        f"{_describe_row(board, first)}"
     )
-    close = int((~(compared["behind_low"] > 0)).sum()) - 1
-    also = (
-        f" {close} of the other {len(compared) - 1} ways cannot be told from the first."
-        if close
+    tied_count = int((~(compared["behind_low"] > 0)).sum()) - 1
+    tied_text = (
+        f" {tied_count} of the other {len(compared) - 1} rows do not differ significantly from "
+        "the first row."
+        if tied_count
         else ""
     )
     return (
-        f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than "
-        "each of these "
-        f"(p = {winner['p']:.3f}, corrected for all {len(compared)} ways).{above}{also}{end}"
+        f"{opening} the best row is {_describe_row(board, winner)} It is significantly better than "
+        f"each baseline (p = {winner['p']:.3f}, corrected for all {len(compared)} rows)."
+        f"{leader_text}{tied_text}{ending}"
     )
 
 
-def _too_few(board: pd.DataFrame, judge: str) -> str:
-    """The measures that are not compared."""
-    few = board[is_measure(board, judge) & (board["note"] == TOO_FEW)]
+def _list_uncompared(board: pd.DataFrame, perturbation: str) -> str:
+    """List the measures that are not compared."""
+    few = board[is_measure_row(board, perturbation) & (board["note"] == TOO_FEW_GROUPS)]
     names = ", ".join(f"{row.measure} ({row.stack}, {row.aggregation})" for row in few.itertuples())
     return (
         f" Not compared, because fewer than {FEWEST_GROUPS} groups have a number: {names}."
@@ -64,9 +65,11 @@ def _too_few(board: pd.DataFrame, judge: str) -> str:
     )
 
 
-def _excluded_measures(board: pd.DataFrame, judge: str) -> str:
-    """The measures that take words away as the judge does."""
-    names = list(dict.fromkeys(name for name in board["measure"] if same_removal(name, judge)))
+def _list_excluded(board: pd.DataFrame, perturbation: str) -> str:
+    """Name the measures that remove words as the perturbation does."""
+    names = list(
+        dict.fromkeys(name for name in board["measure"] if has_same_removal(name, perturbation))
+    )
     return (
         f" Excluded, because the reference perturbation removes words as they do: {', '.join(names)}."
         if names
@@ -74,39 +77,35 @@ def _excluded_measures(board: pd.DataFrame, judge: str) -> str:
     )
 
 
-def _unbeaten(measures: pd.DataFrame) -> str:
-    """The baselines that no row is surely better than; all of them where each is beaten by another
-    row."""
+def _list_unbeaten(measures: pd.DataFrame) -> str:
+    """List the baselines that no row beats; all of them where each is beaten by another row."""
     names = {
         "random": "random scores",
         "length": "the order by length",
         "position": "the order by position",
     }
-    unbeaten = [told for name, told in names.items() if not (measures[f"p_{name}"] < LEVEL).any()]
+    unbeaten = [text for name, text in names.items() if not (measures[f"p_{name}"] < P_LEVEL).any()]
     return (
         " and ".join(part for part in (", ".join(unbeaten[:-1]), *unbeaten[-1:]) if part)
         or "all three baselines"
     )
 
 
-def _counts(board: pd.DataFrame, noun: str) -> str:
+def _count_items(board: pd.DataFrame, noun: str) -> str:
     clips, groups = int(board["clips"].max()), int(board["groups"].max())
     return f"{clips} {noun} in {groups} group{'' if groups == 1 else 's'}"
 
 
-def _row(row: pd.Series) -> str:
+def _describe_row(board: pd.DataFrame, row: pd.Series) -> str:
+    """Render a row with its interval, and the baselines of its stack."""
     interval = (
         f" [{row['low']:.2f}, {row['high']:.2f}]"
         if np.isfinite([row["low"], row["high"]]).all()
         else ""
     )
+    stack_values = board[board["stack"] == row["stack"]].set_index("measure")["value"]
+    baselines = [f"{name} {stack_values[name]:.2f}" for name in BASELINES if name in stack_values]
     return (
         f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with "
-        f"{row['value']:.2f}{interval}"
+        f"{row['value']:.2f}{interval} (baselines: {', '.join(baselines) or 'none'})."
     )
-
-
-def _baselines(board: pd.DataFrame, row: pd.Series) -> str:
-    """What the baselines get in the stack of a row."""
-    here = board[board["stack"] == row["stack"]].set_index("measure")["value"]
-    return ", ".join(f"{name} {here[name]:.2f}" for name in BASELINES if name in here)

@@ -23,10 +23,10 @@ from ...mixing.measures.availability import check_defined
 from ...mixing.passes.input_attribution import check_reaches_audio
 from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
-from .perturbations import name_and_fills, perturbation_named
+from .perturbations import get_perturbation, split_fills_from_name
 from .scores import CURVE_METRICS, METRICS, SOFT_METRICS
 from .to_output import check_removal_measure, is_removal_measure
-from .words import AGGREGATIONS, DRAWS, EACH_LAYER, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
+from .words import AGGREGATIONS, EACH_LAYER, N_RANDOM_ORDERS, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -36,7 +36,7 @@ DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRI
 DEFAULT_AGGREGATIONS = tuple(
     name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT)
 )
-FEWEST_WORDS = 3
+MIN_WORDS = 3
 BINS = (1, 5, 10, 20, 50)  # percent of a text's tokens, as published
 BLANK_OUT = "blank-out"
 DELETION = "deletion"
@@ -48,7 +48,7 @@ class EvaluationOptions:
 
     Parameters
     ----------
-    judges, aggregations, metrics, units, fewest
+    perturbations, aggregations, metrics, units, min_words
         As for `speechmix.faithfulness`.
     foils : {"used", "needed", "aside"}
         "aside" evaluates the target by itself; "needed" refuses an item without a foil.
@@ -60,35 +60,35 @@ class EvaluationOptions:
         Percent of the words that curves remove together; by default one word after the other.
     points : bool
         True keeps all points of the curves, and the label of each text.
-    draws : int
+    n_random_orders : int
         Random orders, whose mean is the baseline.
     """
 
-    judges: Sequence[str] | None = None
+    perturbations: Sequence[str] | None = None
     aggregations: Sequence[str] = DEFAULT_AGGREGATIONS
     metrics: Sequence[str] = DEFAULT_METRICS
     units: str = "word"
-    fewest: int = FEWEST_WORDS
+    min_words: int = MIN_WORDS
     foils: Literal["used", "needed", "aside"] = "used"
     value: Literal["margin", "probability"] = "margin"
     each_fill: bool = False
     bins: Sequence[float] | None = None
     points: bool = False
-    draws: int = DRAWS
+    n_random_orders: int = N_RANDOM_ORDERS
 
     def __post_init__(self) -> None:
-        for judge in self.judges or ():
-            perturbation_named(judge)  # raises an error that lists what there is
-        for name, chosen, allowed in (
+        for perturbation in self.perturbations or ():
+            get_perturbation(perturbation)  # raises an error that lists what there is
+        for name, values, allowed in (
             ("aggregations", self.aggregations, AGGREGATIONS),
             ("metrics", self.metrics, METRICS),
         ):
-            if set(chosen) - set(allowed) or not chosen:
-                raise InputError(f"{name} are some of {allowed}, found {chosen!r}")
+            if set(values) - set(allowed) or not values:
+                raise InputError(f"{name} are some of {allowed}, found {values!r}")
         if self.units not in TEXT_UNITS:
             raise InputError(f"units should be one of {TEXT_UNITS}, found {self.units!r}")
-        if self.fewest < 2:  # any order would be right half of the time
-            raise InputError(f"expected fewest of at least 2, found {self.fewest!r}")
+        if self.min_words < 2:  # any order would be right half of the time
+            raise InputError(f"min_words should be at least 2, found {self.min_words!r}")
         bins = self.bins
         if bins is not None and not (
             len(bins) and list(bins) == sorted(set(bins)) and 0 < bins[0] <= bins[-1] <= 100
@@ -98,49 +98,57 @@ class EvaluationOptions:
             )
 
     def cache_entry(self) -> dict[str, object]:
-        """What decides what is found of an item, but `fewest`; newer options where they are not the
+        """What decides what is found of an item, but `min_words`; newer options where they are not the
         default."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             option.name: values[option.name]
             for option in fields(self)
-            if option.name in _ALWAYS_CACHED
-            or (option.name != "fewest" and values[option.name] != option.default)
+            if option.name in _ALWAYS_CACHED_OPTIONS
+            or (option.name != "min_words" and values[option.name] != option.default)
         }
 
 
-_ALWAYS_CACHED = ("judges", "aggregations", "metrics", "foils", "value", "each_fill", "units")
+_ALWAYS_CACHED_OPTIONS = (
+    "perturbations",
+    "aggregations",
+    "metrics",
+    "foils",
+    "value",
+    "each_fill",
+    "units",
+)
 
 
 class ProtocolSettings(TypedDict, total=False):
     """Options that a published protocol decides."""
 
-    judges: tuple[str, ...]
+    perturbations: tuple[str, ...]
     aggregations: tuple[str, ...]
     metrics: tuple[str, ...]
     foils: Literal["aside"]
     value: Literal["probability"]
     bins: tuple[float, ...]
     points: bool
-    draws: int
+    n_random_orders: int
 
 
 PROTOCOLS: dict[str, ProtocolSettings] = {
     BLANK_OUT: {
-        "judges": ("blank",),
+        "perturbations": ("blank",),
         "aggregations": ("rollout",),
         "metrics": ("spearman",),
         "foils": "aside",
     },
     DELETION: {
-        "judges": ("blank",),
+        "perturbations": ("blank",),
         "aggregations": ("rollout", TO_THE_OUTPUT),
         "metrics": CURVE_METRICS,
         "foils": "aside",
         "value": "probability",
         "bins": BINS,
         "points": True,
-        "draws": 10,
+        "n_random_orders": 10,
     },
 }
 
@@ -148,24 +156,26 @@ PROTOCOLS: dict[str, ProtocolSettings] = {
 def evaluation_options(
     *,
     protocol: str | None = None,
-    judges: str | Sequence[str] | None = None,
+    perturbations: str | Sequence[str] | None = None,
     aggregations: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
     units: str = "word",
-    fewest: int = FEWEST_WORDS,
+    min_words: int = MIN_WORDS,
 ) -> EvaluationOptions:
     """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the
     defaults."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
     settings: ProtocolSettings = {**PROTOCOLS[protocol]} if protocol else {}
-    if judges:
-        settings["judges"] = (judges,) if isinstance(judges, str) else tuple(judges)
+    if perturbations:
+        settings["perturbations"] = (
+            (perturbations,) if isinstance(perturbations, str) else tuple(perturbations)
+        )
     if aggregations is not None:
         settings["aggregations"] = tuple(aggregations)
     if metrics is not None:
         settings["metrics"] = tuple(metrics)
-    return EvaluationOptions(**settings, units=units, fewest=fewest)
+    return EvaluationOptions(**settings, units=units, min_words=min_words)
 
 
 def resolve_measures(
@@ -191,8 +201,8 @@ def resolve_measures(
                 check_removal_measure(name)
             elif not (to_output and measure_facts(name).scope == "logit"):
                 _check_ranks_words(model, name)
-    facts = {name: measure_facts(name_and_fills(name)[0]) for name in names}
-    return tuple(name for name, found in facts.items() if not found.is_baseline)
+    facts_by_name = {name: measure_facts(split_fills_from_name(name)[0]) for name in names}
+    return tuple(name for name, facts in facts_by_name.items() if not facts.is_baseline)
 
 
 def _check_ranks_words(model: Model, name: str) -> None:

@@ -1,7 +1,7 @@
 """Reference perturbations by name: what is changed in the input or in the model, to see which words
 a decision needs.
 
-In: a name as in ``judges=``, alone ("silence") or with fills ("silence (zeros)"). Out: its
+In: a name as in ``perturbations=``, alone ("mute") or with fills ("mute (zeros)"). Out: its
 `Perturbation`, which says what it changes and computes the effects of it. `register_perturbation`
 adds a custom one.
 """
@@ -21,7 +21,7 @@ from ...mixing.measures.function_hash import code_fingerprint
 Effects = Callable[..., Any]  # see `Perturbation.function`
 
 # What a function of a perturbation can read, by keyword argument.
-OPTIONS = ("fills", "value")
+PERTURBATION_OPTIONS = ("fills", "value")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Perturbation:
         What it changes, in one line.
     function : callable
         ``function(decision, pair, **options)`` returns the effect of removing each word, dict of
-        word index to drop (nats), or a list of `judges.Verdict`; `pair` is the decision of the
+        word index to drop (nats), or a list of `package_perturbations.RemovalEffects`; `pair` is the decision of the
         pair's other member, or None. Of ``reads="states"``: ``function(model, item, stack,
         **options)`` returns maps of how far states move, and notes of what was not possible. It has
         keyword arguments for the options that it reads: `fills` (names, empty for all) and `value`
@@ -47,7 +47,7 @@ class Perturbation:
     applies : callable, optional
         ``applies(decision, has_pair)``: whether it is used by default for an item. A custom one is
         used when it is named.
-    apart : bool
+    reported_last : bool
         True if a measure that is evaluated intervenes in the same way: it is reported last.
     """
 
@@ -57,11 +57,11 @@ class Perturbation:
     side: Literal["", "sound", "text"] = ""
     reads: Literal["decision", "states"] = "decision"
     applies: Callable[..., bool] | None = None
-    apart: bool = False
-    of_the_package: bool = False
+    reported_last: bool = False
+    is_builtin: bool = False
 
     @cached_property
-    def takes(self) -> tuple[str, ...]:
+    def option_names(self) -> tuple[str, ...]:
         """The options that the function reads."""
         parameters = inspect.signature(self.function).parameters.values()
         return tuple(
@@ -72,16 +72,14 @@ class Perturbation:
     def identity(self) -> str:
         """What a stored result knows it by: its name, of a custom one with a hash of its
         function."""
-        return (
-            self.name if self.of_the_package else f"{self.name} {code_fingerprint(self.function)}"
-        )
+        return self.name if self.is_builtin else f"{self.name} {code_fingerprint(self.function)}"
 
 
 PERTURBATIONS: dict[str, Perturbation] = {}
 
 
 def register_perturbation(
-    name: str, *, description: str, **facts: Any
+    name: str, *, description: str, **options: Any
 ) -> Callable[[Effects], Effects]:
     """Add a custom reference perturbation, by decorating its function; see `Perturbation` for what
     it gets and returns.
@@ -89,10 +87,10 @@ def register_perturbation(
     Parameters
     ----------
     name : str
-        By which ``speechmix.faithfulness(judges=...)`` calls it.
+        By which ``speechmix.faithfulness(perturbations=...)`` calls it.
     description : str
     **facts
-        side ("sound" or "text", whose words it changes), reads, apart.
+        side ("sound" or "text", whose words it changes), reads, reported_last.
 
     Raises
     ------
@@ -105,18 +103,18 @@ def register_perturbation(
     >>> @register_perturbation("reversed", description="a word's sound is played backwards", side="sound")
     ... def reverse_words(decision, pair):
     ...     return {word: 0.0 for word in range(3)}
-    >>> perturbation_named("reversed")[0].side
+    >>> get_perturbation("reversed")[0].side
     'sound'
     >>> forget_perturbation("reversed")
     """
-    unknown = set(facts) - {"side", "reads", "apart"}
+    unknown = set(options) - {"side", "reads", "reported_last"}
     if unknown:
         raise InputError(
-            f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, apart"
+            f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, reported_last"
         )
 
     def add(function: Effects) -> Effects:
-        perturbation = Perturbation(name, description, function, **facts)
+        perturbation = Perturbation(name, description, function, **options)
         _check_perturbation(perturbation)
         PERTURBATIONS[name] = perturbation
         return function
@@ -124,11 +122,11 @@ def register_perturbation(
     return add
 
 
-def package_perturbation(name: str, **facts: Any) -> Callable[[Effects], Effects]:
+def register_builtin(name: str, **options: Any) -> Callable[[Effects], Effects]:
     """Add one of the package's own."""
 
     def add(function: Effects) -> Effects:
-        PERTURBATIONS[name] = Perturbation(name, function=function, of_the_package=True, **facts)
+        PERTURBATIONS[name] = Perturbation(name, function=function, is_builtin=True, **options)
         return function
 
     return add
@@ -136,11 +134,11 @@ def package_perturbation(name: str, **facts: Any) -> Callable[[Effects], Effects
 
 def forget_perturbation(name: str) -> None:
     """Remove a custom perturbation."""
-    if name in PERTURBATIONS and not PERTURBATIONS[name].of_the_package:
+    if name in PERTURBATIONS and not PERTURBATIONS[name].is_builtin:
         del PERTURBATIONS[name]
 
 
-def perturbation_named(name: str) -> tuple[Perturbation, tuple[str, ...]]:
+def get_perturbation(name: str) -> tuple[Perturbation, tuple[str, ...]]:
     """Look up a perturbation, and the fills that its name has in parentheses.
 
     Raises
@@ -150,55 +148,59 @@ def perturbation_named(name: str) -> tuple[Perturbation, tuple[str, ...]]:
 
     Examples
     --------
-    >>> perturbation, fills = perturbation_named("silence (zeros)")
+    >>> perturbation, fills = get_perturbation("mute (zeros)")
     >>> perturbation.name, fills
-    ('silence', ('zeros',))
+    ('mute', ('zeros',))
     """
-    kind, fills = name_and_fills(name)
-    found = PERTURBATIONS.get(kind)
-    if found is None or (fills and "fills" not in found.takes):
+    kind, fills = split_fills_from_name(name)
+    perturbation = PERTURBATIONS.get(kind)
+    if perturbation is None or (fills and "fills" not in perturbation.option_names):
         raise InputError(
-            f"judges are {', '.join(PERTURBATIONS)}, and of one fill, as 'silence (zeros)'; found "
+            f"perturbations are {', '.join(PERTURBATIONS)}, and of one fill, as 'mute (zeros)'; found "
             f"{name!r}"
         )
-    return found, fills
+    return perturbation, fills
 
 
-def is_apart(name: str) -> bool:
+def is_reported_last(name: str) -> bool:
     """Whether a perturbation is reported apart; False for an unknown name, as in a table of another
     session."""
-    found = PERTURBATIONS.get(name_and_fills(name)[0])
-    return found is not None and found.apart
+    perturbation = PERTURBATIONS.get(split_fills_from_name(name)[0])
+    return perturbation is not None and perturbation.reported_last
 
 
-def side_of(name: str) -> str:
+def perturbation_side(name: str) -> str:
     """The side of the input that a perturbation changes; empty for an unknown name."""
-    found = PERTURBATIONS.get(name_and_fills(name)[0])
-    return "" if found is None else found.side
+    perturbation = PERTURBATIONS.get(split_fills_from_name(name)[0])
+    return "" if perturbation is None else perturbation.side
 
 
-def custom_perturbations(names: Iterable[str]) -> dict[str, str]:
+def custom_perturbation_identities(names: Iterable[str]) -> dict[str, str]:
     """Identities of the custom perturbations among some names: what a stored result is known by,
     besides the names."""
-    found = (PERTURBATIONS.get(name_and_fills(name)[0]) for name in names)
-    return {one.name: one.identity for one in found if one is not None and not one.of_the_package}
+    perturbations = (PERTURBATIONS.get(split_fills_from_name(name)[0]) for name in names)
+    return {
+        perturbation.name: perturbation.identity
+        for perturbation in perturbations
+        if perturbation is not None and not perturbation.is_builtin
+    }
 
 
-def name_and_fills(name: str) -> tuple[str, tuple[str, ...]]:
+def split_fills_from_name(name: str) -> tuple[str, tuple[str, ...]]:
     """Split the name of a perturbation, or of a measure of scope "removal", from its fills.
 
     Examples
     --------
-    >>> name_and_fills("silence (zeros, room)"), name_and_fills("patch")
-    (('silence', ('zeros', 'room')), ('patch', ()))
+    >>> split_fills_from_name("mute (zeros, room)"), split_fills_from_name("patch")
+    (('mute', ('zeros', 'room')), ('patch', ()))
     """
     match = re.fullmatch(r"(\S+) \((\w+(?:, \w+)*)\)", name)
     return (match.group(1), tuple(match.group(2).split(", "))) if match else (name, ())
 
 
 def _check_perturbation(perturbation: Perturbation) -> None:
-    name, taken = perturbation.name, PERTURBATIONS.get(perturbation.name)
-    if not re.fullmatch(r"[\w-]+", name) or (taken is not None and taken.of_the_package):
+    name, existing = perturbation.name, PERTURBATIONS.get(perturbation.name)
+    if not re.fullmatch(r"[\w-]+", name) or (existing is not None and existing.is_builtin):
         raise InputError(
             "a custom perturbation needs a name of its own, of letters, digits, - and _; found "
             f"{name!r}"
@@ -211,8 +213,8 @@ def _check_perturbation(perturbation: Perturbation) -> None:
         raise InputError(f"{name}: reads 'decision' or 'states', of side 'sound' or 'text'")
     if perturbation.reads == "decision" and not perturbation.side:
         raise InputError(f"{name}: say which words it changes, with side='sound' or side='text'")
-    unknown = set(perturbation.takes) - set(OPTIONS)
+    unknown = set(perturbation.option_names) - set(PERTURBATION_OPTIONS)
     if unknown:
         raise InputError(
-            f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {OPTIONS}"
+            f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {PERTURBATION_OPTIONS}"
         )

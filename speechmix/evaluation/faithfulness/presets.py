@@ -32,14 +32,14 @@ from .options import (
     BLANK_OUT,
     DEFAULT_MEASURES,
     DELETION,
-    FEWEST_WORDS,
+    MIN_WORDS,
     evaluation_options,
     resolve_measures,
 )
-from .results import FaithfulnessResults, concatenate
+from .results import FaithfulnessResults, concatenate_results
 from .words import EACH_LAYER, RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, TO_THE_OUTPUT
 
-LAYERS = ("each", "rollout", RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, "mean", "last")
+LAYER_OPTIONS = ("each", "rollout", RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, "mean", "last")
 BLANK_OUT_VALUES = ("probability", "log_probability", "margin")
 _DELETION_AGGREGATIONS = ("rollout", RESIDUAL_ROLLOUT, "mean", "last")
 
@@ -53,7 +53,7 @@ def blank_out(
     value: str = "probability",
     units: str = "token",
     layers: str | Sequence[str] = ("each", "rollout", "mean"),
-    fewest: int = FEWEST_WORDS,
+    min_words: int = MIN_WORDS,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Blank every token in turn, and ask of each measure and layer how well it ranked what that
@@ -74,7 +74,7 @@ def blank_out(
         One that is not defined for a model is recorded in `left_out`.
     fills : str or sequence of str, optional
         What blanks: "mask", "unk", "pad", "remove". By default all that a model's tokenizer has; of
-        several, each alone and the mean over their drops. Results name them as judges: "blank
+        several, each alone and the mean over their drops. Results name them as perturbations: "blank
         (mask)".
     value : {"probability", "log_probability", "margin"}
         What the drop is of. For one fill the first two rank alike, but not their means over fills.
@@ -86,7 +86,7 @@ def blank_out(
         Value Zeroing; "residual rollout" adds it for all, and "strength rollout" weights it by
         mixing strength (not for measures that hold its size). A gradient measure is not rolled out:
         its layer 0 is from the input on.
-    fewest : int
+    min_words : int
         Tokens besides the target that a sentence needs.
     progress : bool
         Show a bar over sentences.
@@ -109,36 +109,38 @@ def blank_out(
     >>> sentences = [speechmix.Sentence("the keys to the cabinet are here", target="are")]  # doctest: +SKIP
     >>> print(speechmix.blank_out(bert, sentences, fills="mask").text())                  # doctest: +SKIP
     """
-    several = [models] if isinstance(models, Model) else list(models)
+    model_list = [models] if isinstance(models, Model) else list(models)
     layers = (layers,) if isinstance(layers, str) else tuple(layers)
     fills = (fills,) if isinstance(fills, str) else tuple(dict.fromkeys(fills or ()))
-    for name, chosen, allowed in (("layers", layers, LAYERS), ("fills", fills, TOKEN_FILLS)):
-        if set(chosen) - set(allowed) or (name == "layers" and not chosen):
-            raise InputError(f"{name} are some of {allowed}, found {chosen!r}")
+    for name, values, allowed in (("layers", layers, LAYER_OPTIONS), ("fills", fills, TOKEN_FILLS)):
+        if set(values) - set(allowed) or (name == "layers" and not values):
+            raise InputError(f"{name} are some of {allowed}, found {values!r}")
     if value not in BLANK_OUT_VALUES:
         raise InputError(f"value should be one of {BLANK_OUT_VALUES}, found {value!r}")
-    _check_text_models(several)
+    _check_text_models(model_list)
     options = replace(
         evaluation_options(
             protocol=BLANK_OUT,
-            judges=f"blank ({', '.join(fills)})" if fills else None,
+            perturbations=f"blank ({', '.join(fills)})" if fills else None,
             aggregations=[EACH_LAYER if name == "each" else name for name in layers],
             units=units,
-            fewest=fewest,
+            min_words=min_words,
         ),
         foils="needed" if value == "margin" else "aside",
         value="probability" if value == "probability" else "margin",
         each_fill=True,
     )
     sentences, results = list(sentences), []
-    facts = {"value": value, "units": units, "fills": fills, "fewest": fewest}
+    provenance_base = {"value": value, "units": units, "fills": fills, "min_words": min_words}
     for model, label, (names, notes) in zip(
-        several, _labels(several), _defined_measures(several, measures), strict=True
+        model_list, _model_labels(model_list), _defined_measures(model_list, measures), strict=True
     ):
-        about = {**facts, "model": label}
-        found = evaluate(model, sentences, names, options, facts=about, progress=progress)
-        results.append(found.with_notes(notes))
-    return concatenate(results)
+        provenance = {**provenance_base, "model": label}
+        model_results = evaluate(
+            model, sentences, names, options, provenance=provenance, progress=progress
+        )
+        results.append(model_results.with_notes(notes))
+    return concatenate_results(results)
 
 
 def deletion_curves(
@@ -150,8 +152,8 @@ def deletion_curves(
     fill: str | None = None,
     aggregation: str = "rollout",
     units: str = "token",
-    fewest: int = FEWEST_WORDS,
-    draws: int = 10,
+    min_words: int = MIN_WORDS,
+    n_random_orders: int = 10,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Remove (or keep) what each measure ranks first in labelled texts, and read what is left of
@@ -176,9 +178,9 @@ def deletion_curves(
         (gradients, those whose terms add up to a logit, "occlusion", "shapley") is also taken at
         the input ("to the output").
     units : {"token", "word"}
-    fewest : int
+    min_words : int
         Tokens that a text needs.
-    draws : int
+    n_random_orders : int
         Random orders, whose mean is the baseline.
     progress : bool
         Show a bar over texts.
@@ -205,49 +207,51 @@ def deletion_curves(
         raise InputError(
             f"aggregation should be one of {_DELETION_AGGREGATIONS}, found {aggregation!r}"
         )
-    possible = token_fills(model)
-    if fill is not None and fill not in possible:
-        raise InputError(f"fill should be one of {possible} for {model.name}, found {fill!r}")
+    possible_fills = token_fills(model)
+    if fill is not None and fill not in possible_fills:
+        raise InputError(f"fill should be one of {possible_fills} for {model.name}, found {fill!r}")
     options = replace(
         evaluation_options(
             protocol=DELETION,
-            judges=f"blank ({fill or possible[0]})",
+            perturbations=f"blank ({fill or possible_fills[0]})",
             aggregations=[aggregation, TO_THE_OUTPUT],
             units=units,
-            fewest=fewest,
+            min_words=min_words,
         ),
         bins=bins,
-        draws=draws,
+        n_random_orders=n_random_orders,
     )
     names = resolve_measures(model, measures)
     items = [Sentence(text) if isinstance(text, str) else text for text in texts]
-    facts = {
+    provenance = {
         "measures": list(names),
         "bins": bins,
         "units": units,
-        "fewest": fewest,
-        "draws": draws,
+        "min_words": min_words,
+        "n_random_orders": n_random_orders,
     }
-    return evaluate(model, items, names, options, facts=facts, progress=progress)
+    return evaluate(model, items, names, options, provenance=provenance, progress=progress)
 
 
 def _check_text_models(models: Sequence[Model]) -> None:
-    other = [model.name for model in models if not model.capabilities.is_single_text_stack]
-    if not models or other:
+    unsupported_models = [
+        model.name for model in models if not model.capabilities.is_single_text_stack
+    ]
+    if not models or unsupported_models:
         raise InputError(
             "expected masked or causal models or classifiers of texts, found "
-            f"{', '.join(other) or 'none'}: for others see speechmix.faithfulness"
+            f"{', '.join(unsupported_models) or 'none'}: for others see speechmix.faithfulness"
         )
 
 
-def _labels(models: Sequence[Model]) -> list[str]:
+def _model_labels(models: Sequence[Model]) -> list[str]:
     """Names of models; of two alike (with the same weights drawn, or both trained) the second gets
     a number."""
     keys = [(model.name, model.init, model.seed) for model in models]
-    earlier = [keys[:index].count(key) for index, key in enumerate(keys)]
+    earlier_counts = [keys[:index].count(key) for index, key in enumerate(keys)]
     return [
         f"{model.name} ({count + 1})" if count else model.name
-        for model, count in zip(models, earlier, strict=True)
+        for model, count in zip(models, earlier_counts, strict=True)
     ]
 
 
@@ -259,7 +263,7 @@ def _defined_measures(
     if measures == "all":
         return [(resolve_measures(model, "all", to_output=False), {}) for model in models]
     names = [measures] if isinstance(measures, str) else list(dict.fromkeys(measures))
-    found = []
+    measures_by_model = []
     for model in models:
         defined: list[str] = []
         reasons: dict[str, str] = {}
@@ -269,8 +273,8 @@ def _defined_measures(
                 defined += resolve_measures(model, name, to_output=False)
             except InputError as error:
                 reasons[name] = str(error)
-        found.append((tuple(defined), reasons))
-    for name, reason in found[0][1].items():
-        if all(name in reasons for _, reasons in found):
+        measures_by_model.append((tuple(defined), reasons))
+    for name, reason in measures_by_model[0][1].items():
+        if all(name in reasons for _, reasons in measures_by_model):
             raise InputError(reason)
-    return found
+    return measures_by_model

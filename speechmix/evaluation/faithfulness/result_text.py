@@ -10,21 +10,21 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from .leaderboard import BASELINES, MODEL, ORACLE, ROW
+from .leaderboard import BASELINES, MODEL_KEYS, ORACLE, ROW_KEYS
 from .scores import CURVE_METRICS
 
 _SHARES = (10, 20, 50, 100)  # percent of the words, of curves that go one by one
 
 
-def layers_by_measures(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean values of one model and judge [aggregations, measures]: layers by number first."""
+def layer_measure_grid(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean values of one model and perturbation [aggregations, measures]: layers by number first."""
     rows = table[table["aggregation"] != ""]
     grid = rows.pivot_table(index="aggregation", columns="measure", values="value", sort=False)
     names = list(dict.fromkeys(rows["aggregation"]))
     layers = [name for name in names if name.startswith("layer ")]
     layers.sort(key=lambda name: int(name.split()[1]))
-    others = [name for name in names if name not in layers]
-    return grid.reindex(index=[*layers, *others], columns=rows["measure"].unique())
+    other_names = [name for name in names if name not in layers]
+    return grid.reindex(index=[*layers, *other_names], columns=rows["measure"].unique())
 
 
 def baseline_values(table: pd.DataFrame) -> dict[str, float]:
@@ -33,19 +33,19 @@ def baseline_values(table: pd.DataFrame) -> dict[str, float]:
     return dict(zip(orders["measure"], orders["value"].astype(float), strict=True))
 
 
-def describe_rows(table: pd.DataFrame) -> str:
-    """How many texts of one model, and the judge: "2 sentences, blank (mask)"."""
+def describe_text_count(table: pd.DataFrame) -> str:
+    """How many texts of one model, and the perturbation: "2 sentences, blank (mask)"."""
     count = int(table["clips"].max())
-    return f"{count:,} sentence{'' if count == 1 else 's'}, {table['judge'].iloc[0]}"
+    return f"{count:,} sentence{'' if count == 1 else 's'}, {table['perturbation'].iloc[0]}"
 
 
 def layers_text(table: pd.DataFrame) -> str:
     """Layers by measures for each model, then the baselines, which have no layers."""
     texts = []
-    for _, rows in table.groupby(MODEL, sort=False, dropna=False):
+    for _, rows in table.groupby(MODEL_KEYS, sort=False, dropna=False):
         first = rows.iloc[0]
-        twin = "" if first["init"] == "trained" else f", random (seed {first['seed']})"
-        grid = layers_by_measures(rows)
+        init_text = "" if first["init"] == "trained" else f", random (seed {first['seed']})"
+        grid = layer_measure_grid(rows)
         grid.columns.name, grid.index.name = None, ""
         numbers = grid.reset_index().to_string(
             index=False, na_rep="-", float_format="{:.2f}".format
@@ -53,7 +53,9 @@ def layers_text(table: pd.DataFrame) -> str:
         values = baseline_values(rows)
         names = [name for name in (*BASELINES, ORACLE) if name in values]
         baselines = ", ".join(f"{name} {values[name]:.2f}" for name in names)
-        texts.append(f"{first['model']}{twin}: {describe_rows(rows)}\n{numbers}\n{baselines}")
+        texts.append(
+            f"{first['model']}{init_text}: {describe_text_count(rows)}\n{numbers}\n{baselines}"
+        )
     return "\n\n".join(texts)
 
 
@@ -62,26 +64,30 @@ def curves_text(
     table: pd.DataFrame,
     texts: pd.DataFrame,
     accuracy: float,
-    facts: Mapping[str, object],
+    provenance: Mapping[str, object],
 ) -> str:
     """What the model makes of the texts; then for each measure the probability left, and the
     metrics.
 
-    `table` is of one judge; `facts` is the provenance.
+    `table` is of one perturbation; `provenance` is the provenance.
     """
-    has_bins = facts.get("bins") is not None
+    has_bins = provenance.get("bins") is not None
     shares = [share for share in means["share"].unique() if has_bins or share in _SHARES]
-    left = means[means["share"].isin(shares) & (means["share"] > 0)]
-    left = left.pivot_table(index=ROW, columns="share", values="removed", sort=False)
-    left.columns = [f"left {share:g} %" for share in left.columns]
-    metrics = table.pivot_table(index=ROW, columns="metric", values="value", sort=False)
+    probabilities_left = means[means["share"].isin(shares) & (means["share"] > 0)]
+    probabilities_left = probabilities_left.pivot_table(
+        index=ROW_KEYS, columns="share", values="removed", sort=False
+    )
+    probabilities_left.columns = [f"left {share:g} %" for share in probabilities_left.columns]
+    metrics = table.pivot_table(index=ROW_KEYS, columns="metric", values="value", sort=False)
     names = [name for name in CURVE_METRICS if name in metrics]
-    both = left.join(metrics[names]).reset_index().drop(columns="stack")
-    numbers = both.to_string(index=False, float_format="{:.2f}".format)
-    count, judge = len(texts), table["judge"].iloc[0]
-    right = "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
+    table_with_metrics = probabilities_left.join(metrics[names]).reset_index().drop(columns="stack")
+    numbers = table_with_metrics.to_string(index=False, float_format="{:.2f}".format)
+    count, perturbation = len(texts), table["perturbation"].iloc[0]
+    accuracy_text = (
+        "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
+    )
     return (
-        f"{facts.get('model')}: {count} text{'' if count == 1 else 's'}, {judge}; "
-        f"probability of the label with all {facts.get('units')}s "
-        f"{texts['probability'].mean():.2f}.{right}\n{numbers}"
+        f"{provenance.get('model')}: {count} text{'' if count == 1 else 's'}, {perturbation}; "
+        f"probability of the label with all {provenance.get('units')}s "
+        f"{texts['probability'].mean():.2f}.{accuracy_text}\n{numbers}"
     )

@@ -1,8 +1,8 @@
 """FaithfulnessResults: what a faithfulness evaluation found, as numbers, tables, sentences and
 files.
 
-In: one number for each item, row, judge and metric (`item_evaluation.py`). Out: means with
-intervals, leaderboards, mean curves, how far judges agree, and ``faithfulness.csv`` in a folder.
+In: one number for each item, row, perturbation and metric (`item_evaluation.py`). Out: means with
+intervals, leaderboards, mean curves, how far perturbations agree, and ``faithfulness.csv`` in a folder.
 """
 
 from __future__ import annotations
@@ -19,14 +19,25 @@ import pandas as pd
 from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
 from ..statistics.intervals import FEWEST_GROUPS
-from .leaderboard import DROP_COLUMNS, MODEL, ROW, judge_agreement, leaderboard, summary
-from .leaderboard_sentences import sentence
-from .perturbations import is_apart
+from .leaderboard import (
+    DROP_COLUMNS,
+    MODEL_KEYS,
+    ROW_KEYS,
+    leaderboard,
+    perturbation_agreement,
+    summarize_values,
+)
+from .leaderboard_sentences import describe_leaderboard
+from .perturbations import is_reported_last
 from .result_text import curves_text, layers_text
 
 FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
-CUE = "cue"  # the judge of average precision: the word that was annotated
-_GRID = np.arange(0, 101, 5)  # percent of words, where curves of different lengths are averaged
+CUE = (
+    "cue"  # in the column perturbation of average precision, which compares with the annotated cue
+)
+_SHARE_GRID = np.arange(
+    0, 101, 5
+)  # percent of words, where curves of different lengths are averaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +47,13 @@ class FaithfulnessResults:
     Parameters
     ----------
     values : DataFrame
-        One number for each item, row, judge and metric: item, group, words (how many competed),
-        stack, measure, aggregation, layer (where one was chosen), judge, metric, value, chance; and
+        One number for each item, row, perturbation and metric: item, group, words (how many competed),
+        stack, measure, aggregation, layer (where one was chosen), perturbation, metric, value, chance; and
         model, init, seed.
     left_out : DataFrame
-        Columns item, what ("item", a judge, a measure), reason; and model.
+        Columns item, what ("item", a perturbation, a measure), reason; and model.
     drops : DataFrame
-        What each judge, and each fill alone, says of every word: item, group, stack, judge, word
+        What each perturbation, and each fill alone, says of every word: item, group, stack, perturbation, word
         (index; of a token its position), drop (nats, or of the probability); and model, init, seed.
     ties : str
         What ties items into groups, in words.
@@ -50,7 +61,7 @@ class FaithfulnessResults:
         Model, initialisation, seed, weights, options; items and groups (how many there were).
     points : DataFrame
         Every point of every curve, of `speechmix.deletion_curves` alone: item, group, stack,
-        measure, aggregation, layer, judge, share (percent of words), count (words), removed
+        measure, aggregation, layer, perturbation, share (percent of words), count (words), removed
         (probability without them), kept (with them alone).
     texts : DataFrame
         Likewise: item, group, label (evaluated for), probability (of the whole text), gold
@@ -67,75 +78,88 @@ class FaithfulnessResults:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Mean over groups of everything, with 95 % intervals: one row for each model, judge,
+        """Mean over groups of everything, with 95 % intervals: one row for each model, perturbation,
         metric and row."""
         tables = []
-        for _, values in self.values.groupby(MODEL, sort=False, dropna=False):
-            tables.append(summary(values))
-            for name in MODEL:
+        for _, values in self.values.groupby(MODEL_KEYS, sort=False, dropna=False):
+            tables.append(summarize_values(values))
+            for name in MODEL_KEYS:
                 tables[-1][name] = values[name].iloc[0]
-        return pd.concat(tables, ignore_index=True) if tables else summary(self.values)
+        return pd.concat(tables, ignore_index=True) if tables else summarize_values(self.values)
 
     @property
-    def judges(self) -> list[str]:
+    def perturbations(self) -> list[str]:
         """Judges as they were named, those apart (knock-out, which shares Value Zeroing's
         intervention) last."""
-        names = list(dict.fromkeys(self.values["judge"]))
-        return sorted((name for name in names if name != CUE), key=is_apart)
+        names = list(dict.fromkeys(self.values["perturbation"]))
+        return sorted((name for name in names if name != CUE), key=is_reported_last)
 
     @property
     def accuracy(self) -> float:
         """Share of the texts with a label that the model gives that label; NaN if none has one."""
-        right = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
-        return float(right.astype(bool).mean()) if len(right) else float("nan")
+        is_right = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
+        return float(is_right.astype(bool).mean()) if len(is_right) else float("nan")
 
-    def leaderboard(self, metric: str | None = None, *, judge: str | None = None) -> pd.DataFrame:
-        """Rows by one judge and metric (the first by default), best first; see
+    def leaderboard(
+        self, metric: str | None = None, *, perturbation: str | None = None
+    ) -> pd.DataFrame:
+        """Rank the rows of one perturbation and metric (the first by default); see
         `leaderboard.leaderboard`.
 
         Raises
         ------
         InputError
-            If this judge gave no such metric, or there are several models.
+            If there is no such metric of this perturbation, or there are several models.
         """
-        judge = judge or self._first_judge()
-        if len(self.values[MODEL].drop_duplicates()) > 1:
+        perturbation = perturbation or self._first_perturbation()
+        if len(self.values[MODEL_KEYS].drop_duplicates()) > 1:
             raise InputError("a leaderboard is of one model: evaluate one at a time")
-        return leaderboard(self.values, judge=judge, metric=metric or self._first_metric())
+        return leaderboard(
+            self.values, perturbation=perturbation, metric=metric or self._first_metric()
+        )
 
-    def sentence(self, metric: str | None = None, *, judge: str | None = None) -> str:
-        """Who wins by one judge and metric, and how surely; or that no measure is better than the
-        baselines."""
-        judge, metric = judge or self._first_judge(), metric or self._first_metric()
+    def sentence(self, metric: str | None = None, *, perturbation: str | None = None) -> str:
+        """Say which measure is best by one perturbation and metric, and how sure that is."""
+        perturbation, metric = (
+            perturbation or self._first_perturbation(),
+            metric or self._first_metric(),
+        )
         noun = "texts" if len(self.texts) else "clips"
-        board = self.leaderboard(metric, judge=judge)
-        return sentence(board, judge=judge, metric=metric, noun=noun)
+        board = self.leaderboard(metric, perturbation=perturbation)
+        return describe_leaderboard(board, perturbation=perturbation, metric=metric, noun=noun)
 
     def with_notes(self, reasons: Mapping[str, str]) -> FaithfulnessResults:
         """Record measures that are not defined for the model, by name with the reason."""
         notes = [{"item": "", "what": name, "reason": why} for name, why in reasons.items()]
-        former = pd.DataFrame(notes, columns=["item", "what", "reason"])
-        former = former.assign(model=model_columns(self.provenance)["model"])
-        return replace(self, left_out=pd.concat([former, self.left_out], ignore_index=True))
+        reason_rows = pd.DataFrame(notes, columns=["item", "what", "reason"])
+        reason_rows = reason_rows.assign(model=model_columns(self.provenance)["model"])
+        return replace(self, left_out=pd.concat([reason_rows, self.left_out], ignore_index=True))
 
-    def judge_agreement(self) -> pd.DataFrame:
-        """How far the judges, and the fills of one, rank the words of an item alike; see
-        `leaderboard.judge_agreement`."""
-        return judge_agreement(self.drops)
+    def perturbation_agreement(self) -> pd.DataFrame:
+        """Correlate the effects of perturbations, and of the fills of one, over words; see
+        `leaderboard.perturbation_agreement`."""
+        return perturbation_agreement(self.drops)
 
-    def judge_table(self, judge: str | None = None) -> pd.DataFrame:
-        """Rows of `table` by one judge; by default the first of each model.
+    def perturbation_table(self, perturbation: str | None = None) -> pd.DataFrame:
+        """Return the rows of `table` of one perturbation; by default the first of each model.
 
         Raises
         ------
         InputError
-            If there is no such judge, or nothing was evaluated.
+            If there is no such perturbation, or nothing was evaluated.
         """
-        self._first_judge()
-        firsts = self.table.groupby(MODEL, sort=False, dropna=False)["judge"].transform("first")
-        rows = self.table[self.table["judge"] == (firsts if judge is None else judge)]
+        self._first_perturbation()
+        first_perturbations = self.table.groupby(MODEL_KEYS, sort=False, dropna=False)[
+            "perturbation"
+        ].transform("first")
+        rows = self.table[
+            self.table["perturbation"]
+            == (first_perturbations if perturbation is None else perturbation)
+        ]
         if rows.empty:
-            raise InputError(f"judge should be one of {self.judges}, found {judge!r}")
+            raise InputError(
+                f"perturbation should be one of {self.perturbations}, found {perturbation!r}"
+            )
         return rows
 
     def mean_curves(self) -> pd.DataFrame:
@@ -144,25 +168,27 @@ class FaithfulnessResults:
 
         Columns stack, measure, aggregation, share, removed, kept.
         """
-        judge, points = self._first_judge(), self.points
-        points = points[points["judge"] == judge]
+        perturbation, points = self._first_perturbation(), self.points
+        points = points[points["perturbation"] == perturbation]
         if self.provenance.get("bins") is None:
-            keys = ["item", *ROW]
-            curves = [_at_grid(curve, keys) for _, curve in points.groupby(keys, sort=False)]
+            keys = ["item", *ROW_KEYS]
+            curves = [
+                _interpolate_curve(curve, keys) for _, curve in points.groupby(keys, sort=False)
+            ]
             points = pd.concat(curves)
-        means = points.groupby([*ROW, "share"], sort=False)[["removed", "kept"]].mean()
+        means = points.groupby([*ROW_KEYS, "share"], sort=False)[["removed", "kept"]].mean()
         return means.reset_index()
 
-    def text(self, judge: str | None = None) -> str:
-        """Curves as a table, if there are any; else layers by measures for each model, by one judge
-        (the first by default)."""
+    def text(self, perturbation: str | None = None) -> str:
+        """Curves as a table, if there are any; else layers by measures for each model, of one
+        perturbation (the first by default)."""
         if not len(self.points):
-            return layers_text(self.judge_table(judge))
-        table = self.judge_table(self._first_judge())
+            return layers_text(self.perturbation_table(perturbation))
+        table = self.perturbation_table(self._first_perturbation())
         return curves_text(self.mean_curves(), table, self.texts, self.accuracy, self.provenance)
 
     def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one
+        """Write ``faithfulness.csv`` into a folder: the leaderboards of all perturbations and metrics, one
         under the other.
 
         A run's page shows it (`speechmix report`). ``faithfulness_values.csv`` has one number an
@@ -170,47 +196,49 @@ class FaithfulnessResults:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        pairs = self.values[["judge", "metric"]].drop_duplicates().astype(str)
+        perturbation_metrics = self.values[["perturbation", "metric"]].drop_duplicates().astype(str)
         boards = [
-            self.leaderboard(metric, judge=judge).assign(judge=judge, metric=metric)
-            for judge, metric in pairs.itertuples(index=False, name=None)
+            self.leaderboard(metric, perturbation=perturbation).assign(
+                perturbation=perturbation, metric=metric
+            )
+            for perturbation, metric in perturbation_metrics.itertuples(index=False, name=None)
         ]
         board = pd.concat(boards, ignore_index=True) if boards else self.table
-        facts = {name: str(self.provenance.get(name)) for name in MODEL}
+        model_cells = {name: str(self.provenance.get(name)) for name in MODEL_KEYS}
         for name, table in {VALUES_FILE: self.values, FILE: board}.items():
             path = folder / name
-            write_csv(_with_other_models(table.assign(**facts), path, facts), path)
+            write_csv(_append_other_models(table.assign(**model_cells), path, model_cells), path)
         return folder / FILE
 
-    def _first_judge(self) -> str:
-        if not self.judges:
-            raise InputError(self._description())
-        return self.judges[0]
+    def _first_perturbation(self) -> str:
+        if not self.perturbations:
+            raise InputError(self._describe())
+        return self.perturbations[0]
 
     def _first_metric(self) -> str:
         metrics = list(self.values["metric"])
         return "spearman" if "spearman" in metrics or not metrics else str(metrics[0])
 
-    def _description(self) -> str:
+    def _describe(self) -> str:
         """How many items were evaluated by whom, or why none was; and how many groups a comparison
         of measures needs."""
         groups = self.provenance.get("groups")
         if not isinstance(groups, int):
             groups = int(self.values["group"].nunique())
-        if self.judges:
-            items = _count(self.values["item"].nunique(), "item")
-            text = f"{items} in {_count(groups, 'group')} judged by {', '.join(self.judges)}"
+        if self.perturbations:
+            items = _format_count(self.values["item"].nunique(), "item")
+            text = f"{items} in {_format_count(groups, 'group')} compared with {', '.join(self.perturbations)}"
         else:
             reasons = "; ".join(self.left_out["reason"].drop_duplicates().head(3))
-            items = _count(self.provenance.get("items", 0), "item")
-            text = f"none of {items} could be judged: {reasons or 'there were no items'}"
+            items = _format_count(self.provenance.get("items", 0), "item")
+            text = f"none of {items} could be evaluated: {reasons or 'there were no items'}"
         if groups >= FEWEST_GROUPS:
             return text
         needed = f"a comparison of measures needs {FEWEST_GROUPS} groups of items"
         return f"{text}; {needed}, there {'is' if groups == 1 else 'are'} {groups}"
 
     def __repr__(self) -> str:
-        return f"FaithfulnessResults({self.provenance.get('model')}: {self._description()})"
+        return f"FaithfulnessResults({self.provenance.get('model')}: {self._describe()})"
 
 
 def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:
@@ -223,7 +251,7 @@ def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | Non
     }
 
 
-def concatenate(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
+def concatenate_results(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
     """Results of several models as one; the provenance is that of the first."""
     tables = {
         name: pd.concat([getattr(one, name) for one in results], ignore_index=True)
@@ -232,30 +260,38 @@ def concatenate(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
     return replace(results[0], **tables)
 
 
-def _at_grid(curve: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def _interpolate_curve(curve: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """One text's curve at the grid's shares."""
-    at = {name: np.interp(_GRID, curve["share"], curve[name]) for name in ("removed", "kept")}
-    return pd.DataFrame({**{key: curve[key].iloc[0] for key in keys}, "share": _GRID, **at})
+    interpolated = {
+        name: np.interp(_SHARE_GRID, curve["share"], curve[name]) for name in ("removed", "kept")
+    }
+    return pd.DataFrame(
+        {**{key: curve[key].iloc[0] for key in keys}, "share": _SHARE_GRID, **interpolated}
+    )
 
 
-def _count(count: object, noun: str) -> str:
+def _format_count(count: object, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _with_other_models(table: pd.DataFrame, path: Path, facts: Mapping[str, str]) -> pd.DataFrame:
+def _append_other_models(
+    table: pd.DataFrame, path: Path, model_cells: Mapping[str, str]
+) -> pd.DataFrame:
     """The table behind what a file holds of other models."""
     if not path.is_file():
         return table
-    former = read_csv(path)
-    if not set(facts) <= set(former):
+    stored_table = read_csv(path)
+    if not set(model_cells) <= set(stored_table):
         raise InputError(f"{path} holds another table: write to another folder, or remove the file")
-    others = former[(former[list(facts)] != pd.Series(dict(facts))).any(axis=1)]
-    if len(others) and set(former) != set(table):
-        models = ", ".join(others["model"].unique())
+    other_rows = stored_table[
+        (stored_table[list(model_cells)] != pd.Series(dict(model_cells))).any(axis=1)
+    ]
+    if len(other_rows) and set(stored_table) != set(table):
+        models = ", ".join(other_rows["model"].unique())
         raise InputError(
             f"{path} holds a table of {models} with other columns: write to another folder, or "
             "remove the file"
         )
-    if not len(others):
+    if not len(other_rows):
         return table
-    return pd.concat([others, table.astype(object)], ignore_index=True)
+    return pd.concat([other_rows, table.astype(object)], ignore_index=True)

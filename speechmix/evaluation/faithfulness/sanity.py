@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ...mixing.maps.map_set import Maps
     from ...mixing.maps.mixing_map import MixingMap
 
-NOTHING, EVERYTHING = "nothing", "everything"
-_BEHIND_THE_INPUT = (
+NO_LAYER, ALL_LAYERS_STEP = "nothing", "everything"
+_STACKS_FROM_TOP = (
     "decoder",
     "encoder",
 )  # stacks from the top down; cross-attention lies in the decoder's layers
@@ -81,14 +81,16 @@ def cascading_randomisation(
             f"expected items, and measures that read the model; found {len(items)} items, "
             f"{list(measures)}"
         )
-    original = [mix_one(model, item, measures=measures) for item in items]
+    original_maps = [mix_one(model, item, measures=measures) for item in items]
     rows = [
         {"step": step, "randomised": name, "item": index, **agreement}
-        for step, (name, changed) in enumerate(randomised_copies(model, seed=seed))
-        for index, (item, before) in enumerate(zip(items, original, strict=True))
-        for agreement in _agreements(before, mix_one(changed, item, measures=measures))
+        for step, (name, randomised_model) in enumerate(randomised_copies(model, seed=seed))
+        for index, (item, item_maps) in enumerate(zip(items, original_maps, strict=True))
+        for agreement in _map_agreements(
+            item_maps, mix_one(randomised_model, item, measures=measures)
+        )
     ]
-    return _means(pd.DataFrame(rows), ["step", "randomised", "measure", "stack"])
+    return _mean_agreements(pd.DataFrame(rows), ["step", "randomised", "measure", "stack"])
 
 
 def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Model]]:
@@ -109,15 +111,15 @@ def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Mod
         changes.
     """
     twin = load(model.module, init="random", seed=seed, check=False)
-    changed = replace(model, module=copy.deepcopy(model.module))
-    yield NOTHING, changed
-    for stack in [name for name in _BEHIND_THE_INPUT if name in model.stacks]:
+    randomised = replace(model, module=copy.deepcopy(model.module))
+    yield NO_LAYER, randomised
+    for stack in [name for name in _STACKS_FROM_TOP if name in model.stacks]:
         for index in reversed(range(len(model.stacks[stack]))):
-            layers = (which.stacks[stack].layers[index].module for which in (changed, twin))
-            _overwrite(*layers)
-            yield f"{stack} {index}", changed
-    _overwrite(changed.module, twin.module)
-    yield EVERYTHING, changed
+            layers = (which.stacks[stack].layers[index].module for which in (randomised, twin))
+            _copy_weights(*layers)
+            yield f"{stack} {index}", randomised
+    _copy_weights(randomised.module, twin.module)
+    yield ALL_LAYERS_STEP, randomised
 
 
 def seed_agreement(
@@ -159,10 +161,10 @@ def seed_agreement(
         maps = [mix_one(model, item, measures=measures) for model in models]
         for first_map, second_map in itertools.combinations(maps, 2):
             rows += [
-                {"item": index, **agreement} for agreement in _agreements(first_map, second_map)
+                {"item": index, **agreement} for agreement in _map_agreements(first_map, second_map)
             ]
     pairs = len(models) * (len(models) - 1) // 2
-    return _means(pd.DataFrame(rows), ["measure", "stack"]).assign(pairs=pairs)
+    return _mean_agreements(pd.DataFrame(rows), ["measure", "stack"]).assign(pairs=pairs)
 
 
 def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
@@ -186,23 +188,23 @@ def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
         for mixing_map in (first_map, second_map)
     ]
     rows, columns = shares[0].shape[-2:]
-    cells = np.ones((rows, columns), bool)
+    is_cell = np.ones((rows, columns), bool)
     if first_map.stack != "cross":
-        cells = (
-            np.tril(cells, -1)
+        is_cell = (
+            np.tril(is_cell, -1)
             if first_map.stack == "decoder"
             else ~np.eye(rows, columns, dtype=bool)
         )
-    pairs = [(a[cells], b[cells]) for a, b in zip(*shares, strict=True)]
+    pairs = [(a[is_cell], b[is_cell]) for a, b in zip(*shares, strict=True)]
     rhos = [spearmanr(a, b)[0] for a, b in pairs if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0]
     return float(np.mean(rhos)) if rhos else float("nan")
 
 
-def _overwrite(module: Module, other: Module) -> None:
+def _copy_weights(module: Module, other: Module) -> None:
     module.load_state_dict(other.state_dict())
 
 
-def _agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, object]]:
+def _map_agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, object]]:
     for measure, stack in first_maps:
         yield {
             "measure": measure,
@@ -211,16 +213,16 @@ def _agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, objec
         }
 
 
-def _means(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _mean_agreements(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean over items with its interval; pairs of models are averaged for each item first."""
     by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
     rows = []
     for key, part in by_item.groupby(by, sort=False):
         low, high = mean_interval(part["rho"])
-        told = dict(zip(by, key, strict=True))
+        keys = dict(zip(by, key, strict=True))
         rows.append(
             {
-                **told,
+                **keys,
                 "rho": part["rho"].mean(),
                 "low": low,
                 "high": high,

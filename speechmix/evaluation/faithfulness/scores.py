@@ -1,10 +1,10 @@
-"""How well scores of words agree with what a judge says of them, one number each.
+"""Metrics: how well the scores of words agree with the effects of removing them.
 
 Conventions: all words of one item, the target left out; `scores` [W] of a measure, `drops` [W] of a
-judge (what the decision loses without the word); a *curve* [W + 1] is the probability of the
+perturbation (what the decision loses without the word); a *curve* [W + 1] is the probability of the
 decision with 0, 1, ..., W words removed (or kept), most important first. Scores are compared by
 their order alone. A measure that gives all words the same has no order: it gets 0 as a correlation,
-and shares the hit. A judge that says the same of all words judges nothing: NaN.
+and shares the hit. If the effects of all words are equal, there is no metric: NaN.
 
 References
 - top-1, Spearman, Kendall: rank agreement with ablation, as the blank-out evaluation of Mohebbi et
@@ -31,7 +31,7 @@ LOWER_IS_BETTER = ("sufficiency", "soft_sufficiency", "deletion")
 
 
 def top_1(scores: np.ndarray, drops: np.ndarray) -> float:
-    """Whether the measure's first word is the judge's; shared among words that come first together.
+    """Return whether the measure's first word has the largest effect; tied first words share the hit.
 
     Chance is 1 / W.
 
@@ -42,10 +42,10 @@ def top_1(scores: np.ndarray, drops: np.ndarray) -> float:
     >>> top_1(np.array([0.4, 0.4, 0.2]), np.array([0.0, 3.0, 1.0]))
     0.5
     """
-    if not _ranks(drops):
+    if not _has_order(drops):
         return float("nan")
-    first, judged_first = scores == scores.max(), drops == drops.max()
-    return float((first & judged_first).sum() / first.sum())
+    is_first, is_largest_effect = scores == scores.max(), drops == drops.max()
+    return float((is_first & is_largest_effect).sum() / is_first.sum())
 
 
 def spearman(scores: np.ndarray, drops: np.ndarray) -> float:
@@ -77,12 +77,12 @@ def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
 def _correlation(
     function: Callable[..., tuple[float, float]], scores: np.ndarray, drops: np.ndarray
 ) -> float:
-    if not _ranks(drops):
+    if not _has_order(drops):
         return float("nan")
-    return float(function(scores, drops)[0]) if _ranks(scores) else 0.0
+    return float(function(scores, drops)[0]) if _has_order(scores) else 0.0
 
 
-def _ranks(values: np.ndarray) -> bool:
+def _has_order(values: np.ndarray) -> bool:
     """Whether there is an order: more than one value, all of them finite."""
     return bool(np.isfinite(values).all() and np.ptp(values) > 0)
 
@@ -144,28 +144,31 @@ def insertion(kept: np.ndarray) -> float:
     return float(np.trapezoid(kept) / (len(kept) - 1))
 
 
-def of_ranks(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str, float]]:
+def rank_metrics(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str, float]]:
     """The rank metrics of several vectors of scores [W]; those of one order are computed once."""
     from scipy.stats import rankdata
 
     ranks = [tuple(rankdata(scores)) for scores in vectors]
     by_order = {
-        order: {name: function(np.array(order), drops) for name, function in _OF_RANKS.items()}
+        order: {
+            name: function(np.array(order), drops)
+            for name, function in _RANK_METRIC_FUNCTIONS.items()
+        }
         for order in set(ranks)
     }
     return [by_order[order] for order in ranks]
 
 
-def chance_of(metric: str, count: int) -> float:
+def chance_value(metric: str, count: int) -> float:
     """What an order drawn at random gets on average, with so many words; NaN where that is not
     known."""
     return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, float("nan"))
 
 
-_OF_RANKS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
+_RANK_METRIC_FUNCTIONS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
 
 
-def of_curves(
+def curve_metrics(
     removed: np.ndarray, kept: np.ndarray, shares: np.ndarray | None = None
 ) -> dict[str, float]:
     """The curve metrics together: of curves one by one, or at some shares of the words [P]."""

@@ -1,14 +1,13 @@
-"""The reference "states", which needs no decision: how far a word's state moves when another word
-is taken away.
+"""The reference perturbation "states": how far a word's state moves when another word is removed.
 
-The other judges ask what the output needs, and so need an output. An encoder without one has its
-states: each word of an item in turn is the target, every other word is taken away
-(`interventions.state_shifts`), and how far the target's last state has moved is held against what a
-measure gives to these words. In: a model, with or without a head, and an item with words. Out: its
-part of a trial, means over the targets.
+The other perturbations read the output, so they need a head. This one also works for an encoder
+without a head: each word of an item in turn is the target, every other word is removed
+(`interventions.state_shifts`), and the shift of the target's last state is compared with the scores
+that a measure assigns to these words. In: a model, with or without a head, and an item with words.
+Out: rows of the evaluation, means over the targets.
 
-A state that moves need not matter to anybody: this judge says what states are made of, as maps do,
-and nothing of a decision.
+A state that moves need not matter for the output: this perturbation says what states are made of,
+as maps do, and nothing about a decision.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from ...interventions.state_shifts import shift_fills, state_shifts
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.mix import mix_one
 from .leaderboard import ORACLE
-from .perturbations import package_perturbation, perturbation_named
-from .scores import RANK_METRICS, chance_of, of_ranks
-from .to_output import goes_to_output
-from .words import WordScores, orders_drawn, scores_by_layers
+from .perturbations import get_perturbation, register_builtin
+from .scores import RANK_METRICS, chance_value, rank_metrics
+from .to_output import explains_output
+from .words import WordScores, draw_random_orders, scores_by_layers
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -40,22 +39,22 @@ if TYPE_CHECKING:
 STATES = "states"
 _Rows = list[dict[str, object]]
 _Notes = list[dict[str, str]]
-_Way = tuple[str, str, str, int | None]  # stack, measure, aggregation, layer
+_RowKey = tuple[str, str, str, int | None]  # stack, measure, aggregation, layer
 
 
-def rows_by_states(
-    judge: str,
+def evaluate_state_shifts(
+    perturbation: str,
     model: Model,
     item: Clip | Sentence,
     names: Sequence[str],
     options: EvaluationOptions,
 ) -> tuple[_Rows, _Notes]:
-    """Judge one item by the states of its words.
+    """Compare the measures of one item with the state shifts of its words.
 
     Parameters
     ----------
-    judge : str
-        "states", the mean over all fills that are possible, or "states (zeros)".
+    perturbation : str
+        "states", the mean over all possible fills, or "states (zeros)".
     model, item, names, options
         As for `evaluate`; of the metrics those of ranks.
 
@@ -64,52 +63,53 @@ def rows_by_states(
     rows : list of dict
         Columns of `leaderboard.VALUE_COLUMNS` without item and group.
     notes : list of dict
-        What could not be judged: what, reason.
+        What could not be evaluated: what, reason.
     """
     stack = stacks_with_states(model)[0]
-    perturbation, fills = perturbation_named(judge)
-    given = {"fills": fills} if "fills" in perturbation.takes else {}
-    shifts, reasons = perturbation.function(model, item, stack, **given)
-    notes = [{"what": judge, "reason": reason} for reason in reasons]
-    maps, failed = _maps(model, item, names, stack) if shifts else ([], [])
-    values: dict[tuple[_Way, str], list[float]] = {}
+    reference, fills = get_perturbation(perturbation)
+    fill_options = {"fills": fills} if "fills" in reference.option_names else {}
+    shifts, reasons = reference.function(model, item, stack, **fill_options)
+    notes = [{"what": perturbation, "reason": reason} for reason in reasons]
+    maps, map_notes = _mix_measures_one_by_one(model, item, names, stack) if shifts else ([], [])
+    values: dict[tuple[_RowKey, str], list[float]] = {}
     counts = []
-    for target, others in _targets(shifts, stack, options.fewest):
-        counts.append(len(others))
-        moved = np.mean([shift.scores[0, target, others] for shift in shifts], axis=0)
-        for way, metrics in _of_target(
-            shifts[0], target, others, moved, maps, options.aggregations
+    for target, other_words in _list_targets(shifts, stack, options.min_words):
+        counts.append(len(other_words))
+        mean_shifts = np.mean([shift.scores[0, target, other_words] for shift in shifts], axis=0)
+        for key, metrics in _target_metrics(
+            shifts[0], target, other_words, mean_shifts, maps, options.aggregations
         ):
             for metric in set(RANK_METRICS) & set(options.metrics):
-                values.setdefault((way, metric), []).append(metrics[metric])
+                values.setdefault((key, metric), []).append(metrics[metric])
     if shifts and not counts:
-        notes.append({"what": "words", "reason": f"no word has {options.fewest} others beside it"})
-    places = ("stack", "measure", "aggregation", "layer")
+        notes.append(
+            {"what": "words", "reason": f"no word has {options.min_words} others beside it"}
+        )
+    key_names = ("stack", "measure", "aggregation", "layer")
     rows: _Rows = [
         {
-            **dict(zip(places, way, strict=True)),
+            **dict(zip(key_names, key, strict=True)),
             "words": max(counts),
-            "judge": judge,
+            "perturbation": perturbation,
             "metric": metric,
-            "value": float(np.mean(of_targets)),
-            "chance": float(np.mean([chance_of(metric, count) for count in counts])),
+            "value": float(np.mean(target_values)),
+            "chance": float(np.mean([chance_value(metric, count) for count in counts])),
         }
-        for (way, metric), of_targets in values.items()
+        for (key, metric), target_values in values.items()
     ]
-    return rows, [*notes, *failed]
+    return rows, [*notes, *map_notes]
 
 
-@package_perturbation(
+@register_builtin(
     STATES,
     description="the sound or tokens of a word are replaced, and the states of other words are "
     "compared",
     reads="states",
 )
-def _shifts(
+def _measure_shifts(
     model: Model, item: Clip | Sentence, stack: str, *, fills: Sequence[str] = ()
 ) -> tuple[list[MixingMap], list[str]]:
-    """How far states of the last layer move, by each fill; and reasons why fills were not
-    possible."""
+    """Measure how far states of the last layer move, by each fill, and why fills were not possible."""
     shifts, reasons = [], []
     for fill in fills or shift_fills(model):
         try:
@@ -121,14 +121,14 @@ def _shifts(
     return shifts, reasons
 
 
-def _maps(
+def _mix_measures_one_by_one(
     model: Model, item: Clip | Sentence, names: Sequence[str], stack: str
 ) -> tuple[list[MixingMap], _Notes]:
     """Maps of words by each measure; and notes of measures that fail, or explain an output."""
     maps, notes = [], []
     for name in names:
         try:
-            if goes_to_output(name):
+            if explains_output(name):
                 notes.append({"what": name, "reason": f"{name} explains an output, and no states"})
             else:
                 maps.append(
@@ -139,55 +139,64 @@ def _maps(
     return maps, notes
 
 
-def _targets(
-    shifts: Sequence[MixingMap], stack: str, fewest: int
+def _list_targets(
+    shifts: Sequence[MixingMap], stack: str, min_words: int
 ) -> Iterator[tuple[int, list[int]]]:
     """Words that have enough others beside them, and these: in a causal stack those before them."""
     count = len(shifts[0].targets) if shifts else 0
     for target in range(count):
-        others = [
+        other_words = [
             word
             for word in range(count)
             if word != target and (stack == "encoder" or word < target)
         ]
-        if len(others) >= fewest:
-            yield target, others
+        if len(other_words) >= min_words:
+            yield target, other_words
 
 
-def _of_target(
+def _target_metrics(
     shift: MixingMap,
     target: int,
-    others: Sequence[int],
-    moved: np.ndarray,
+    other_words: Sequence[int],
+    mean_shifts: np.ndarray,
     maps: Sequence[MixingMap],
     aggregations: Sequence[str],
-) -> Iterator[tuple[_Way, dict[str, float]]]:
-    """The metrics of every way to rank the other words: measures, baselines, and the judge
-    itself."""
-    words = [shift.sources[word].word for word in others]
-    row = partial(_row, target=shift.targets[target].word, words=words)
-    ranked = [way for mixing_map in maps for way in scores_by_layers(mixing_map, row, aggregations)]
+) -> Iterator[tuple[_RowKey, dict[str, float]]]:
+    """Yield the metrics of every way to rank the other words: measures, baselines, the oracle."""
+    words = [shift.sources[word].word for word in other_words]
+    row = partial(_row_shares, target=shift.targets[target].word, words=words)
+    candidates = [
+        candidate
+        for mixing_map in maps
+        for candidate in scores_by_layers(mixing_map, row, aggregations)
+    ]
     orders = {
-        "length": np.array([len(shift.sources[word]) for word in others], dtype=float),
-        "position": -np.abs(np.array(others, dtype=float) - target),
-        ORACLE: moved,
+        "length": np.array([len(shift.sources[word]) for word in other_words], dtype=float),
+        "position": -np.abs(np.array(other_words, dtype=float) - target),
+        ORACLE: mean_shifts,
     }
-    ranked += [WordScores(shift.stack, name, "", None, scores) for name, scores in orders.items()]
-    drawn = orders_drawn(len(others), f"{shift.provenance['clip']} {target}")
-    numbers = of_ranks([*(way.scores for way in ranked), *drawn], moved)
-    for way, metrics in zip(ranked, numbers, strict=False):
-        yield (way.stack, way.measure, way.aggregation, way.layer), metrics
-    at_random = {
-        name: float(np.mean([metrics[name] for metrics in numbers[len(ranked) :]]))
+    candidates += [
+        WordScores(shift.stack, name, "", None, scores) for name, scores in orders.items()
+    ]
+    random_scores = draw_random_orders(len(other_words), f"{shift.provenance['clip']} {target}")
+    metrics_list = rank_metrics(
+        [*(candidate.scores for candidate in candidates), *random_scores], mean_shifts
+    )
+    for candidate, metrics in zip(candidates, metrics_list, strict=False):
+        yield (candidate.stack, candidate.measure, candidate.aggregation, candidate.layer), metrics
+    random_metrics = {
+        name: float(np.mean([metrics[name] for metrics in metrics_list[len(candidates) :]]))
         for name in RANK_METRICS
     }
-    yield (shift.stack, "random", "", None), at_random
+    yield (shift.stack, "random", "", None), random_metrics
 
 
-def _row(mixing_map: MixingMap, target: int | None, words: Sequence[int | None]) -> np.ndarray:
+def _row_shares(
+    mixing_map: MixingMap, target: int | None, words: Sequence[int | None]
+) -> np.ndarray:
     """Shares of some words in the row of one, layer by layer, [L, W]."""
-    number = next(i for i, span in enumerate(mixing_map.targets) if span.word == target)
+    row_index = next(i for i, span in enumerate(mixing_map.targets) if span.word == target)
     columns = [
         next(i for i, span in enumerate(mixing_map.sources) if span.word == word) for word in words
     ]
-    return normalize_rows(mixing_map.mean_heads().scores[:, number, columns].astype(float))
+    return normalize_rows(mixing_map.mean_heads().scores[:, row_index, columns].astype(float))

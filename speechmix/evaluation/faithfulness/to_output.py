@@ -5,7 +5,7 @@ In: a decision and a measure. Out: `WordScores` of aggregation "to the output", 
 model that has one; of several in "composed" (what the encoder is given) and "decoder" (what the
 decoder is fed).
 
-    gradients        of the margin that judges read, at the states that enter the first layer of each stack (sizes)
+    gradients        of the margin that perturbations read, at the states that enter the first layer of each stack (sizes)
     chefer           sizes, of a sum of logits that stands for the margin (`measures.sums_of_logits`)
     alti_logit, decompx, lrp    parts of that sum of logits, which have a sign
     occlusion, shapley          nats that words take away, one by one and in all sets, with one fill, as references do
@@ -31,28 +31,28 @@ from ...mixing.passes.input_attribution import (
     input_attributions,
     sum_at_positions,
 )
-from .perturbations import name_and_fills, side_of
+from .perturbations import perturbation_side, split_fills_from_name
 from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
 
 
-def goes_to_output(measure: str) -> bool:
+def explains_output(measure: str) -> bool:
     """Whether a measure explains the margin itself; maps of layers do not."""
     return is_removal_measure(measure) or measure_facts(measure).objective
 
 
 def is_removal_measure(measure: str) -> bool:
-    """Whether a measure is built of removals, as judges are."""
-    facts = find_facts(name_and_fills(measure)[0])
+    """Return whether a measure removes words, as reference perturbations do."""
+    facts = find_facts(split_fills_from_name(measure)[0])
     return facts is not None and facts.scope == "removal"
 
 
 def check_removal_measure(measure: str) -> None:
     """Raise `InputError` unless it is a measure of scope "removal", by itself or with one fill, as
     "shapley (room)"."""
-    fills = name_and_fills(measure)[1]
+    fills = split_fills_from_name(measure)[1]
     if (
         not is_removal_measure(measure)
         or len(fills) > 1
@@ -64,18 +64,25 @@ def check_removal_measure(measure: str) -> None:
         )
 
 
-def same_removal(measure: str, judge: str) -> bool:
-    """Whether a measure takes words away as a judge does, with its fill or one of its fills: it
-    then knows the answer.
+def has_same_removal(measure: str, perturbation: str) -> bool:
+    """Return whether a measure removes words as a perturbation does, with one of its fills: it then
+    knows the answer.
 
     Examples
     --------
-    >>> same_removal("occlusion (zeros)", "silence"), same_removal("occlusion (zeros)", "silence (room)")
+    >>> has_same_removal("occlusion (zeros)", "mute"), has_same_removal("occlusion (zeros)", "mute (room)")
     (True, False)
     """
-    fills, judged = name_and_fills(measure)[1], name_and_fills(judge)[1]
-    of_side = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(side_of(judge), ())
-    return is_removal_measure(measure) and any(fill in (judged or of_side) for fill in fills)
+    fills, reference_fills = (
+        split_fills_from_name(measure)[1],
+        split_fills_from_name(perturbation)[1],
+    )
+    side_fills = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(
+        perturbation_side(perturbation), ()
+    )
+    return is_removal_measure(measure) and any(
+        fill in (reference_fills or side_fills) for fill in fills
+    )
 
 
 def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
@@ -93,21 +100,29 @@ def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
     InputError
         If the measure is not defined for the model, or nothing can take the place of words.
     """
-    of_side = _by_removals if is_removal_measure(measure) else _of_margin
-    for stack, name, values in of_side(decision, measure):
+    score_sides = (
+        _score_by_removal_measure if is_removal_measure(measure) else _score_by_attribution
+    )
+    for stack, name, values in score_sides(decision, measure):
         if len(values):
             yield WordScores(stack, name, TO_THE_OUTPUT, None, values)
 
 
-def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.ndarray]]:
+def _score_by_attribution(
+    decision: Decision, measure: str
+) -> Iterator[tuple[str, str, np.ndarray]]:
     check_reaches_audio(decision.model, measure)
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
     columns, _ = input_attributions(
-        decision.model, decision.item, measure, [_numbers(decision, measure)], units=decision.units
+        decision.model,
+        decision.item,
+        measure,
+        [_objectives(decision, measure)],
+        units=decision.units,
     )
     for side in decision.sources:
-        stack = _stack_of(decision, side)
+        stack = _row_stack(decision, side)
         if side not in decision.model.capabilities.input_stacks:
             continue
         words = source_words(decision, stack)
@@ -118,7 +133,7 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
         yield stack, measure, values
 
 
-def _numbers(decision: Decision, measure: str) -> list[Objective]:
+def _objectives(decision: Decision, measure: str) -> list[Objective]:
     """The margin, as a measure can explain it: as it is, or as logits at one position each."""
     if not measure_facts(measure).at_one_position:
         return [decision.objective]
@@ -126,22 +141,26 @@ def _numbers(decision: Decision, measure: str) -> list[Objective]:
     return sum_of_logits(decision.objective, decision.model, logits)
 
 
-def _by_removals(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.ndarray]]:
-    kind, asked = name_and_fills(measure)
+def _score_by_removal_measure(
+    decision: Decision, measure: str
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    kind, requested_fills = split_fills_from_name(measure)
     sides = [side for side in list_sides(decision) if side != "both"]
-    fill_of = {side: list_fills(decision, side, asked or None)[:1] for side in sides}
-    if not any(fill_of.values()):
+    fills_by_side = {
+        side: list_fills(decision, side, requested_fills or None)[:1] for side in sides
+    }
+    if not any(fills_by_side.values()):
         raise InputError(
-            f"{decision.name}: nothing that can be taken away has the fill {', '.join(asked)}"
+            f"{decision.name}: nothing that can be taken away has the fill {', '.join(requested_fills)}"
         )
-    for side, fills in fill_of.items():
-        stack = _stack_of(decision, side_stack(decision, side))
+    for side, fills in fills_by_side.items():
+        stack = _row_stack(decision, side_stack(decision, side))
         words = [word.index for word in source_words(decision, stack)]
         for fill in fills if words else ():
             scores = score_words_by_removal(decision, kind, side=side, fill=fill)
             yield stack, f"{kind} ({fill})", np.array([scores.get(word, np.nan) for word in words])
 
 
-def _stack_of(decision: Decision, side: str) -> str:
+def _row_stack(decision: Decision, side: str) -> str:
     """Where the words of a side stand: an encoder's of several stacks in all of them together."""
     return COMPOSED if side == "encoder" and len(decision.model.stacks) > 1 else side

@@ -3,7 +3,7 @@ over layers in every way.
 
 In: the maps of one item and its decision. Out: vectors [W] (or [L, W]) of shares over the words
 that compete. Those are the sources of a stack but the target: its own column says how much it
-keeps, no judge takes it away. Special tokens and what belongs to no word are left out before rows
+keeps, and no perturbation removes it. Special tokens and what belongs to no word are left out before rows
 are normalised, for all measures alike; in a decoder so are words that the deciding row cannot see.
 
 The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ...mixing.maps.map_set import Maps
     from ...mixing.maps.mixing_map import MixingMap
 
-LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
+LAYER_ROW = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"
-DRAWS = 20  # of random orders, over which a baseline is the mean
+N_RANDOM_ORDERS = 20  # of random orders, over which a baseline is the mean
 RESIDUAL_ROLLOUT = "residual rollout"
 STRENGTH_ROLLOUT = "strength rollout"
 TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
@@ -56,7 +56,7 @@ class WordScores(NamedTuple):
     ----------
     stack, measure : str
     aggregation : str
-        Of `AGGREGATIONS`, `LAYER`, or "layer 3" of each layer by itself; "" of an order that no
+        Of `AGGREGATIONS`, `LAYER_ROW`, or "layer 3" of each layer by itself; "" of an order that no
         maps are behind.
     layer : int or None
     scores : ndarray [W]
@@ -89,12 +89,12 @@ def target_word(decision: Decision) -> int | None:
     return target if isinstance(target, int) else None
 
 
-def lengths(decision: Decision, stack: str) -> np.ndarray:
+def length_scores(decision: Decision, stack: str) -> np.ndarray:
     """Order by length: frames (or tokens) of each word, letters of each token, [W]."""
     words = source_words(decision, stack)
-    of_tokens = decision.units == "token"
+    has_tokens = decision.units == "token"
     return np.array(
-        [len(word.label) if of_tokens else len(word.positions) for word in words], dtype=float
+        [len(word.label) if has_tokens else len(word.positions) for word in words], dtype=float
     )
 
 
@@ -111,7 +111,7 @@ def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
     return -np.array([abs(min(word.positions) - row) for word in words], dtype=float)
 
 
-def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -> np.ndarray:
+def word_shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -> np.ndarray:
     """Share of each word in the target's row, layer by layer.
 
     Parameters
@@ -130,26 +130,30 @@ def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -
     InputError
         If the map has no row of the target, or no column of a word.
     """
-    columns = [_columns(mixing_map, word, decision.units) for word in words]
-    missing = [word.label for word, of_word in zip(words, columns, strict=True) if not of_word]
+    columns = [_source_columns(mixing_map, word, decision.units) for word in words]
+    missing = [
+        word.label for word, word_columns in zip(words, columns, strict=True) if not word_columns
+    ]
     if missing:
         raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
-    rows = mixing_map.mean_heads().scores[:, _rows(mixing_map, decision)].astype(float)  # [L, R, K]
+    row_scores = (
+        mixing_map.mean_heads().scores[:, _target_rows(mixing_map, decision)].astype(float)
+    )  # [L, R, K]
     by_word = np.stack(
-        [rows[..., of_word].sum(axis=-1) for of_word in columns], axis=-1
+        [row_scores[..., word_columns].sum(axis=-1) for word_columns in columns], axis=-1
     )  # [L, R, W]
-    of_words: np.ndarray = normalize_rows(by_word).mean(axis=1)
-    return of_words
+    shares: np.ndarray = normalize_rows(by_word).mean(axis=1)
+    return shares
 
 
-def _columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:
+def _source_columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:
     """Columns of a word: its own, or those of its tokens; of a token that at its position."""
     if units == "word":
         return [i for i, span in enumerate(mixing_map.sources) if span.word == source.index]
     return [i for i, span in enumerate(mixing_map.sources) if span.start == source.index]
 
 
-def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
+def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if measure_facts(mixing_map.measure).objective:
         return [0]
     target = target_word(decision)
@@ -188,15 +192,15 @@ def word_scores(
         mixing_map, words = maps[measure, stack], source_words(decision, stack)
         if words and _has_row(mixing_map, decision):
             yield from scores_by_layers(
-                mixing_map, partial(shares, decision=decision, words=words), aggregations
+                mixing_map, partial(word_shares, decision=decision, words=words), aggregations
             )
     if (
         COMPOSED in aggregations
         and {"encoder", "cross", "decoder"} <= set(stacks)
-        and _is_of_layers(measure)
+        and _is_layerwise(measure)
     ):
-        whole = maps.composed(measure)
-        rows, columns = _rows(whole, decision), split_composed_map(whole)
+        composed_map = maps.composed(measure)
+        rows, columns = _target_rows(composed_map, decision), split_composed_map(composed_map)
         for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):
             words = source_words(decision, stack)
             if words:
@@ -214,46 +218,52 @@ def scores_by_layers(
     stack, measure, by_layer = mixing_map.stack, mixing_map.measure, shares_of(mixing_map)
     layers = list(zip(mixing_map.layers, by_layer, strict=True))
     if "best layer" in aggregations:
-        yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
+        yield from (WordScores(stack, measure, LAYER_ROW, layer, row) for layer, row in layers)
     if EACH_LAYER in aggregations:
         yield from (
             WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers
         )
-    aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
+    scores_by_aggregation = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
-        if name in aggregations and stack != "cross" and _is_of_layers(measure):
-            aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
-    weighted_by_strength = mixing_map.mixing_strength is not None and is_weighted_by_strength(
-        measure
-    )
+        if name in aggregations and stack != "cross" and _is_layerwise(measure):
+            scores_by_aggregation[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
+    has_strength = mixing_map.mixing_strength is not None and is_weighted_by_strength(measure)
     if (
         STRENGTH_ROLLOUT in aggregations
         and stack != "cross"
-        and weighted_by_strength
-        and _is_of_layers(measure)
+        and has_strength
+        and _is_layerwise(measure)
     ):
-        aggregated[STRENGTH_ROLLOUT] = shares_of(mixing_map.rollout(residual="strength"))[-1]
-    for name in [name for name in aggregated if name in aggregations]:
-        yield WordScores(stack, measure, name, None, aggregated[name])
+        scores_by_aggregation[STRENGTH_ROLLOUT] = shares_of(
+            mixing_map.rollout(residual="strength")
+        )[-1]
+    for name in [name for name in scores_by_aggregation if name in aggregations]:
+        yield WordScores(stack, measure, name, None, scores_by_aggregation[name])
 
 
-def orders(decision: Decision, stack: str) -> list[WordScores]:
+def baseline_scores(decision: Decision, stack: str) -> list[WordScores]:
     """The orders of words that need no model: by length and by position."""
     return [
-        WordScores(stack, "length", "", None, lengths(decision, stack)),
+        WordScores(stack, "length", "", None, length_scores(decision, stack)),
         WordScores(stack, "position", "", None, nearness_scores(decision, stack)),
     ]
 
 
-def random_orders(decision: Decision, stack: str, draws: int = DRAWS) -> list[np.ndarray]:
+def random_orders(
+    decision: Decision, stack: str, n_random_orders: int = N_RANDOM_ORDERS
+) -> list[np.ndarray]:
     """Orders of the words drawn at random, always the same for an item, [W] each."""
-    return orders_drawn(len(source_words(decision, stack)), f"{decision.name} {stack}", draws)
+    return draw_random_orders(
+        len(source_words(decision, stack)), f"{decision.name} {stack}", n_random_orders
+    )
 
 
-def orders_drawn(count: int, name: str, draws: int = DRAWS) -> list[np.ndarray]:
+def draw_random_orders(
+    count: int, seed_text: str, n_random_orders: int = N_RANDOM_ORDERS
+) -> list[np.ndarray]:
     """Orders of so many words drawn at random, always the same by one name, [W] each."""
-    generator = np.random.default_rng(zlib.crc32(name.encode()))
-    return [generator.permutation(count).astype(float) for _ in range(draws)]
+    generator = np.random.default_rng(zlib.crc32(seed_text.encode()))
+    return [generator.permutation(count).astype(float) for _ in range(n_random_orders)]
 
 
 def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
@@ -268,6 +278,6 @@ def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
     return any(span.word == target for span in mixing_map.targets)
 
 
-def _is_of_layers(measure: str) -> bool:
+def _is_layerwise(measure: str) -> bool:
     """Whether a measure's maps say what one layer does, so that they can be multiplied."""
     return measure_facts(measure).scope == "layer"

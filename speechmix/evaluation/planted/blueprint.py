@@ -31,10 +31,10 @@ N_LAYERS = 3
 
 # Tokens: the empty one (a CTC model's blank), contents, what is said, and a few more words with
 # content.
-EMPTY, TOKEN_OF, YES, NO, N_TOKENS = 0, {1: 1, -1: 2}, 3, 4, 8
-_CONTENT_OF = {1: 1, 2: -1, 5: 1, 6: -1, 7: 1}
+EMPTY_TOKEN, TOKEN_BY_CONTENT, YES_TOKEN, NO_TOKEN, N_TOKENS = 0, {1: 1, -1: 2}, 3, 4, 8
+_CONTENT_BY_TOKEN = {1: 1, 2: -1, 5: 1, 6: -1, 7: 1}
 # What is said where nothing arrives: yes, with this part of the margin that an answer makes.
-_BY_DEFAULT, SHARPNESS = 0.25, 4.0
+_DEFAULT_MARGIN_SHARE, SHARPNESS = 0.25, 4.0
 
 
 @dataclass(frozen=True)
@@ -66,25 +66,27 @@ class Blueprint:
     shift: int = 0
 
     @property
-    def readout(self) -> Tensor:
+    def readout_logits(self) -> Tensor:
         """Logits [C, V] of the tokens: the answer's sign, and a little for "yes"."""
         logits = torch.zeros(N_CHANNELS, N_TOKENS, dtype=torch.double)
-        for token, sign in ((YES, 1), (NO, -1)):
+        for token, sign in ((YES_TOKEN, 1), (NO_TOKEN, -1)):
             logits[CHANNELS["answer"], token] = sign * SHARPNESS
-            logits[CHANNELS["constant"], token] = sign * SHARPNESS * _BY_DEFAULT / self.constant
+            logits[CHANNELS["constant"], token] = (
+                sign * SHARPNESS * _DEFAULT_MARGIN_SHARE / self.constant
+            )
         return logits
 
     @property
-    def positions(self) -> Tensor:
+    def position_states(self) -> Tensor:
         """What a position adds to a state, [N, D]: the constant, and the position's own channel."""
         states = self.constant * self.basis[CHANNELS["constant"]].repeat(N_POSITIONS, 1)
         return states + self.basis[[position_channel(p) for p in range(N_POSITIONS)]]
 
     @property
-    def tokens(self) -> Tensor:
+    def token_states(self) -> Tensor:
         """What a token adds to a state, [V, D]: its content."""
         states = torch.zeros(N_TOKENS, WIDTH, dtype=torch.double)
-        for token, content in _CONTENT_OF.items():
+        for token, content in _CONTENT_BY_TOKEN.items():
             states[token] = content * self.basis[CHANNELS["content"]]
         return states
 
@@ -99,14 +101,14 @@ class Affine(Protocol):
     def bias(self) -> Tensor: ...
 
 
-def blank_model(module: PretrainedModule, constant: float) -> PretrainedModule:
+def zero_weights(module: PretrainedModule, constant: float) -> PretrainedModule:
     """Return the model in float64 with all weights at zero and layer norms that let states through."""
     module = module.double().eval().requires_grad_(False)
-    for part in module.modules():
-        for weights in part.parameters(recurse=False):
+    for submodule in module.modules():
+        for weights in submodule.parameters(recurse=False):
             weights.zero_()
-        if isinstance(part, nn.LayerNorm):
-            part.weight.fill_(norm_gain(constant))
+        if isinstance(submodule, nn.LayerNorm):
+            submodule.weight.fill_(norm_gain(constant))
     return module
 
 
@@ -118,11 +120,11 @@ def write_matrix(part: Affine, matrix: Tensor, bias: Tensor | None = None) -> No
         part.bias.copy_(bias)
 
 
-def write_attention(attention: HandSetAttention, basis: Tensor, **parts: Affine) -> None:
+def write_attention(attention: HandSetAttention, basis: Tensor, **projections: Affine) -> None:
     """Write queries, keys, values and outputs of all heads."""
     for name in ("query", "key", "value"):
-        write_matrix(parts[name], basis.T @ getattr(attention, name))
-    write_matrix(parts["output"], attention.output @ basis)
+        write_matrix(projections[name], basis.T @ getattr(attention, name))
+    write_matrix(projections["output"], attention.output @ basis)
 
 
 def write_feed_forward(
@@ -135,4 +137,4 @@ def write_feed_forward(
 
 def token_ids(contents: Sequence[int]) -> Tensor:
     """Return token ids [1, N]: the empty one first."""
-    return torch.tensor([[EMPTY, *(TOKEN_OF[content] for content in contents[1:])]])
+    return torch.tensor([[EMPTY_TOKEN, *(TOKEN_BY_CONTENT[content] for content in contents[1:])]])

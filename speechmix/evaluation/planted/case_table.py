@@ -16,7 +16,7 @@ from ...errors import InputError
 from .hand_set_weights import Head, Neuron
 
 CUE, OTHER, TARGET = 2, 4, 6
-_ALSO_DECEIVED = (5, 7)  # bystanders that a decoy reaches besides TARGET
+_DECEIVED_BYSTANDERS = (5, 7)  # bystanders that a decoy reaches besides TARGET
 
 
 @dataclass(frozen=True)
@@ -68,37 +68,40 @@ class Case:
         return 1 + max((offset for offset, *_ in (*self.heads, *self.neurons)), default=0)
 
 
-_COPY = Head({TARGET: (CUE,)}, "content", "answer")
-_DECEIVED = dict.fromkeys((TARGET, *_ALSO_DECEIVED), (OTHER,))
+_COPY_HEAD = Head({TARGET: (CUE,)}, "content", "answer")
+_DECOY_LOOKS = dict.fromkeys((TARGET, *_DECEIVED_BYSTANDERS), (OTHER,))
 
 
-def _erased(channel: str) -> tuple[Neuron, Neuron]:
+def _erase_channel(channel: str) -> tuple[Neuron, Neuron]:
     """Two neurons that take a channel off the state again."""
     return Neuron({channel: 1}, {channel: -1}), Neuron({channel: -1}, {channel: 1})
 
 
 # answer = sign(sum) where |sum| is above 0.7, nothing below 0.3, and the sum itself is taken off:
 # one cue is as good as two.
-_EITHER = (
+_EITHER_NEURONS = (
     Neuron({"sum": 1}, {"answer": 2.5}, bias=-0.3),
     Neuron({"sum": 1}, {"answer": -2.5}, bias=-0.7),
     Neuron({"sum": -1}, {"answer": -2.5}, bias=-0.3),
     Neuron({"sum": -1}, {"answer": 2.5}, bias=-0.7),
-    *_erased("sum"),
+    *_erase_channel("sum"),
 )
 # answer = held where the switch is 1 or more, and nothing where it is 0 or less.
-_GATED = (
+_GATE_NEURONS = (
     Neuron({"held": 1, "switch": 2}, {"answer": 1}, bias=-1),
     Neuron({"switch": 2}, {"answer": -1}, bias=-1),
 )
-_OWN_ANSWER = (Neuron({"content": 1}, {"answer": 1}), Neuron({"content": -1}, {"answer": -1}))
+_SELF_ANSWER_NEURONS = (
+    Neuron({"content": 1}, {"answer": 1}),
+    Neuron({"content": -1}, {"answer": -1}),
+)
 
-_IN_ORDER = (
+_CASES_IN_ORDER = (
     Case(
         "copy",
         1,
         "the target takes the cue's content in one layer",
-        heads=((0, _COPY),),
+        heads=((0, _COPY_HEAD),),
         edges=((0, TARGET, CUE),),
         reached=((TARGET, CUE),),
         decisive=(CUE,),
@@ -120,7 +123,7 @@ _IN_ORDER = (
         3,
         "two cues that agree, either is enough",
         heads=((0, Head({TARGET: (CUE, OTHER)}, "content", "sum", gain=2)),),
-        neurons=tuple((0, neuron) for neuron in _EITHER),
+        neurons=tuple((0, neuron) for neuron in _EITHER_NEURONS),
         edges=((0, TARGET, CUE), (0, TARGET, OTHER)),
         reached=((TARGET, CUE), (TARGET, OTHER)),
         decisive=(CUE, OTHER),
@@ -130,7 +133,7 @@ _IN_ORDER = (
         "attention decoy",
         4,
         "copy; and two heads look hard where the values are zero",
-        heads=((0, _COPY), *((0, Head(_DECEIVED, "carried", "carried")),) * 2),
+        heads=((0, _COPY_HEAD), *((0, Head(_DECOY_LOOKS, "carried", "carried")),) * 2),
         edges=((0, TARGET, CUE),),
         reached=((TARGET, CUE),),
         decisive=(CUE,),
@@ -140,8 +143,8 @@ _IN_ORDER = (
         5,
         "copy; and two heads bring large vectors that the output matrix adds to zero",
         heads=(
-            (0, _COPY),
-            *((0, Head(_DECEIVED, "content", "large", gain=gain)) for gain in (3.0, -3.0)),
+            (0, _COPY_HEAD),
+            *((0, Head(_DECOY_LOOKS, "content", "large", gain=gain)) for gain in (3.0, -3.0)),
         ),
         edges=((0, TARGET, CUE),),
         reached=((TARGET, CUE),),
@@ -151,8 +154,8 @@ _IN_ORDER = (
         "norm decoy, feed-forward",
         5,
         "copy; and two heads bring a large vector that the same layer's feed-forward takes off",
-        heads=((0, _COPY), *((0, Head(_DECEIVED, "content", "large", gain=1.5)),) * 2),
-        neurons=tuple((0, neuron) for neuron in _erased("large")),
+        heads=((0, _COPY_HEAD), *((0, Head(_DECOY_LOOKS, "content", "large", gain=1.5)),) * 2),
+        neurons=tuple((0, neuron) for neuron in _erase_channel("large")),
         edges=((0, TARGET, CUE),),
         reached=((TARGET, CUE),),
         decisive=(CUE,),
@@ -161,7 +164,7 @@ _IN_ORDER = (
         "residual",
         6,
         "the target says its own content, which the residual stream carries",
-        neurons=tuple((0, neuron) for neuron in _OWN_ANSWER),
+        neurons=tuple((0, neuron) for neuron in _SELF_ANSWER_NEURONS),
         contents={TARGET: -1},
     ),
     Case(
@@ -182,7 +185,7 @@ _IN_ORDER = (
             (0, Head({TARGET: (CUE,)}, "content", "held", gain=1.6)),
             (0, Head({TARGET: (OTHER,)}, "content", "switch", gain=1.3)),
         ),
-        neurons=tuple((0, neuron) for neuron in _GATED),
+        neurons=tuple((0, neuron) for neuron in _GATE_NEURONS),
         edges=((0, TARGET, CUE), (0, TARGET, OTHER)),
         reached=((TARGET, CUE), (TARGET, OTHER)),
         decisive=(OTHER,),
@@ -192,7 +195,7 @@ _IN_ORDER = (
     Case("nothing", 8, "no value is read anywhere", idle=True, answer=0),
 )
 
-CASES: dict[str, Case] = {case.name: case for case in _IN_ORDER}
+CASES: dict[str, Case] = {case.name: case for case in _CASES_IN_ORDER}
 
 
 def cases() -> list[Case]:
@@ -203,10 +206,10 @@ def cases() -> list[Case]:
     >>> [case.name for case in cases()][:3]
     ['copy', 'relay', 'redundant']
     """
-    return list(_IN_ORDER)
+    return list(_CASES_IN_ORDER)
 
 
-def case_named(name: str) -> Case:
+def get_case(name: str) -> Case:
     """Look a case up.
 
     Raises

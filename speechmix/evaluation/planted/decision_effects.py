@@ -20,7 +20,7 @@ from .planting import Planted
 DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
 
 
-def _knocked_out(planted: Planted) -> np.ndarray:
+def _knock_out_drops(planted: Planted) -> np.ndarray:
     """Drops [L, S] with each source's values zeroed in one layer of the planted stack."""
     drops = knock_out(
         planted.model, planted.item, stacks=[planted.stack], objective=planted.objective
@@ -28,10 +28,10 @@ def _knocked_out(planted: Planted) -> np.ndarray:
     return drops.scores(planted.stack)
 
 
-def _patched(planted: Planted, *, layers: slice) -> np.ndarray:
+def _patch_drops(planted: Planted, *, layers: slice) -> np.ndarray:
     """Drops [L, S] with each source's states, as they enter a layer, those of the same input with
     all contents negated."""
-    stack, counterfactual = planted.sources_from, planted.flipped()
+    stack, counterfactual = planted.source_stack, planted.negate_contents()
     effects = patch(
         planted.model,
         planted.item,
@@ -45,25 +45,25 @@ def _patched(planted: Planted, *, layers: slice) -> np.ndarray:
 
 # Decision maps by name: what the margin loses with each source, [L, S].
 DECISION_MAPS: dict[str, DecisionMaker] = {
-    "knock_out": _knocked_out,
-    "patch (all layers)": partial(_patched, layers=slice(None)),
-    "patch (first layer)": partial(_patched, layers=slice(0, 1)),
+    "knock_out": _knock_out_drops,
+    "patch (all layers)": partial(_patch_drops, layers=slice(None)),
+    "patch (first layer)": partial(_patch_drops, layers=slice(0, 1)),
 }
 
 
 def input_effects(
-    planted: Planted, name: str, effects_of: Callable[[Planted], np.ndarray]
+    planted: Planted, name: str, effect_function: Callable[[Planted], np.ndarray]
 ) -> np.ndarray:
     """What each input counts by a decision map; nothing, for inputs of a stack that is not asked
     about."""
-    effects = np.atleast_2d(np.abs(np.asarray(effects_of(planted), dtype=float)))
-    own = planted.contents[planted.sources_from]
-    if effects.ndim != 2 or effects.shape[1] != len(own):
+    effects = np.atleast_2d(np.abs(np.asarray(effect_function(planted), dtype=float)))
+    source_contents = planted.contents[planted.source_stack]
+    if effects.ndim != 2 or effects.shape[1] != len(source_contents):
         raise InputError(
-            f"{name}: expected effects [layers, {len(own)} sources], found shape {effects.shape}"
+            f"{name}: expected effects [layers, {len(source_contents)} sources], found shape {effects.shape}"
         )
     rows = [
-        effects.max(axis=0) if stack == planted.sources_from else np.zeros(len(row))
+        effects.max(axis=0) if stack == planted.source_stack else np.zeros(len(row))
         for stack, row in planted.contents.items()
     ]
     return np.concatenate(rows)

@@ -21,49 +21,58 @@ def sources_stack(stack: str) -> str:
     return "encoder" if stack == "cross" else stack
 
 
-def stack_of_step(case: Case, stack: str, offset: int) -> str:
+def step_stack(case: Case, stack: str, offset: int) -> str:
     """Where a step of the case happens: what comes before the last step into a decoder's
     cross-attention, in the encoder."""
     return "encoder" if stack == "cross" and offset < case.span - 1 else stack
 
 
-def is_read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
+def has_read_out(case: Case, planted_family: PlantedFamily, stack: str) -> bool:
     """Return whether a cross-attention reads what arrives in the encoder."""
-    return stack in home.inputs[:-1] and not case.idle
+    return stack in planted_family.inputs[:-1] and not case.idle
 
 
-def planted_edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:
+def planted_edges(
+    case: Case, planted_family: PlantedFamily, stack: str, first: int
+) -> frozenset[Edge]:
     """Return the edges of the case, and the one that reads the encoder out."""
     edges = {
-        (stack_of_step(case, stack, o), first + o, target, source)
-        for o, target, source in case.edges
+        (step_stack(case, stack, o), first + o, target, source) for o, target, source in case.edges
     }
-    if is_read_out(case, home, stack):
+    if has_read_out(case, planted_family, stack):
         edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
     return frozenset(edges)
 
 
-def reached_inputs(case: Case, home: PlantedFamily, stack: str) -> frozenset[Path]:
+def reached_inputs(case: Case, planted_family: PlantedFamily, stack: str) -> frozenset[Path]:
     """Final states that hold something of another input: the case's own, and what is read out of
     the encoder."""
     source_stack, paths = sources_stack(stack), set()
     for target, source in case.reached:
-        in_encoder = stack == "cross" and target != TARGET  # the third token of a relay is a frame
+        is_in_encoder = (
+            stack == "cross" and target != TARGET
+        )  # the third token of a relay is a frame
         paths.add(
             (
-                "encoder" if in_encoder else "decoder" if stack == "cross" else stack,
+                "encoder" if is_in_encoder else "decoder" if stack == "cross" else stack,
                 target,
                 source_stack,
                 source,
             )
         )
-    if is_read_out(case, home, stack):
-        paths |= {("decoder", TARGET, *source) for source in decisive_inputs(case, home, stack)}
+    if has_read_out(case, planted_family, stack):
+        paths |= {
+            ("decoder", TARGET, *source) for source in decisive_inputs(case, planted_family, stack)
+        }
     return frozenset(paths)
 
 
-def decisive_inputs(case: Case, home: PlantedFamily, stack: str) -> frozenset[tuple[str, int]]:
+def decisive_inputs(
+    case: Case, planted_family: PlantedFamily, stack: str
+) -> frozenset[tuple[str, int]]:
     """Other inputs on which the answer depends: a frame that speaks for itself is none to the
     encoder, and one to a decoder."""
-    alone = (TARGET,) if TARGET in case.contents and is_read_out(case, home, stack) else ()
-    return frozenset((sources_stack(stack), source) for source in (*case.decisive, *alone))
+    target_sources = (
+        (TARGET,) if TARGET in case.contents and has_read_out(case, planted_family, stack) else ()
+    )
+    return frozenset((sources_stack(stack), source) for source in (*case.decisive, *target_sources))

@@ -27,7 +27,7 @@ CHANNELS = {name: index for index, name in enumerate(_NAMES)}
 _FIRST_POSITION = 16
 
 # Squared length of what an ordinary state holds beside the constant.
-_REST = 3.0
+_SQUARED_REST = 3.0
 
 
 def position_channel(position: int) -> int:
@@ -64,7 +64,7 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
 
 def norm_gain(constant: float) -> float:
     """Gain of every layer norm, at which an ordinary state goes through as it is."""
-    return float(((constant**2 + _REST) / WIDTH) ** 0.5)
+    return float(((constant**2 + _SQUARED_REST) / WIDTH) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -144,15 +144,15 @@ class Noise:
             - 1
         )
 
-    def on(self, matrix: Tensor, *, of_channels: bool) -> Tensor:
+    def add_to(self, matrix: Tensor, *, has_channel_rows: bool) -> Tensor:
         """Return the matrix with noise; its rows are channels or not."""
         drawn = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
-        if of_channels:
+        if has_channel_rows:
             drawn[CHANNELS["constant"]] = 0
         return matrix + self._scale * drawn
 
 
-def attention_of(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
+def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
     """Matrices of up to four heads; a head that is not given looks at the empty first position and
     gives nothing."""
     head_width = WIDTH // N_HEADS
@@ -173,11 +173,13 @@ def attention_of(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
             )
         value[CHANNELS[head.reads], first] = head.gain != 0
         output[CHANNELS[head.writes], first] = head.gain
-    query, key, value = (noise.on(matrix, of_channels=True) for matrix in (query, key, value))
-    return HandSetAttention(query, key, value, noise.on(output.T, of_channels=False))
+    query, key, value = (
+        noise.add_to(matrix, has_channel_rows=True) for matrix in (query, key, value)
+    )
+    return HandSetAttention(query, key, value, noise.add_to(output.T, has_channel_rows=False))
 
 
-def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForward:
+def build_feed_forward(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForward:
     """Matrices of a feed-forward with these neurons; the others do nothing."""
     up, down = (torch.zeros(N_CHANNELS, N_NEURONS, dtype=torch.double) for _ in range(2))
     bias = torch.zeros(N_NEURONS, dtype=torch.double)
@@ -188,5 +190,5 @@ def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForwa
         for name, weight in neuron.writes.items():
             down[CHANNELS[name], index] = weight
     return HandSetFeedForward(
-        noise.on(up, of_channels=True), bias, noise.on(down.T, of_channels=False)
+        noise.add_to(up, has_channel_rows=True), bias, noise.add_to(down.T, has_channel_rows=False)
     )

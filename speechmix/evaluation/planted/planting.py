@@ -16,17 +16,17 @@ from torch import Tensor
 from ...adapters.loading.load import load
 from ...adapters.model import Model
 from ...errors import InputError
-from .blueprint import N_LAYERS, NO, YES, Blueprint, HandSetLayer
-from .case_table import CUE, TARGET, Case, case_named
+from .blueprint import N_LAYERS, NO_TOKEN, YES_TOKEN, Blueprint, HandSetLayer
+from .case_table import CUE, TARGET, Case, get_case
 from .ground_truth import (
     Edge,
     Path,
     decisive_inputs,
-    is_read_out,
+    has_read_out,
     planted_edges,
     reached_inputs,
     sources_stack,
-    stack_of_step,
+    step_stack,
 )
 from .hand_set_models import FAMILIES, PlantedFamily
 from .hand_set_weights import (
@@ -34,21 +34,21 @@ from .hand_set_weights import (
     Head,
     Neuron,
     Noise,
-    attention_of,
+    build_attention,
+    build_feed_forward,
     channel_basis,
-    feed_forward_of,
 )
 
 # Every position copies its own content to itself and a little of everybody's, and a decoder's a
 # little of every frame's (1 to
 # 5 % of a planted edge): no layer but those of "nothing" is idle, and there is a background that an
 # edge has to rise above.
-_OWN = Head(
+_SELF_HEAD = Head(
     {p: (p,) for p in range(N_POSITIONS)}, "content", "own", gain=0.5, logit=2.8, glances=0.7
 )
-_OVERHEAR = Head({}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
+_OVERHEAR_HEAD = Head({}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
 # What the encoder knows of the answer comes to the decoder by this head, in the last layer.
-_READ_OUT = Head({TARGET: (TARGET,)}, "answer", "answer")
+_READ_OUT_HEAD = Head({TARGET: (TARGET,)}, "answer", "answer")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Planted:
         return FAMILIES[self.family].prepare(self.contents)
 
     @property
-    def sources_from(self) -> str:
+    def source_stack(self) -> str:
         """The stack that the sources of the planted stack's maps come from."""
         return sources_stack(self.stack)
 
@@ -107,7 +107,9 @@ class Planted:
         """The margin as `speechmix.mix(objective=...)` takes it."""
         return self.position, self.target_id, self.foil_id
 
-    def flipped(self, inputs: Collection[tuple[str, int]] | None = None) -> dict[str, Tensor]:
+    def negate_contents(
+        self, inputs: Collection[tuple[str, int]] | None = None
+    ) -> dict[str, Tensor]:
         """Prepared inputs with the contents of some positions negated: the other member of a
         minimal pair.
 
@@ -178,27 +180,29 @@ def plant(
     Examples
     --------
     >>> planted = plant("copy", family="gpt2", layer=1)
-    >>> sorted(planted.edges), planted.margin() > 0, planted.margin(planted.flipped([("decoder", 2)])) > 0
+    >>> sorted(planted.edges), planted.margin() > 0, planted.margin(planted.negate_contents([("decoder", 2)])) > 0
     ([('decoder', 1, 6, 2)], True, False)
     """
-    recipe, home = case_named(case), _family_named(family)
-    stack = _stack_of(home, family, stack)
-    _check(recipe, family, layer, noise, constant)
-    basis, drawn = channel_basis(rotation_seed), torch.Generator().manual_seed(seed)
-    contents = {name: _contents(recipe, drawn) for name in home.inputs}
-    layers = _layers(recipe, home, stack, layer, Noise(noise, seed))
-    module = home.build(Blueprint(layers, basis, constant, recipe.shift))
-    answer, other_answer = (NO, YES) if recipe.answer < 0 else (YES, NO)
+    case_to_plant, planted_family = get_case(case), _get_family(family)
+    stack = _resolve_stack(planted_family, family, stack)
+    _check_options(case_to_plant, family, layer, noise, constant)
+    basis, generator = channel_basis(rotation_seed), torch.Generator().manual_seed(seed)
+    contents = {name: _draw_contents(case_to_plant, generator) for name in planted_family.inputs}
+    layers = _build_layers(case_to_plant, planted_family, stack, layer, Noise(noise, seed))
+    module = planted_family.build(Blueprint(layers, basis, constant, case_to_plant.shift))
+    answer, other_answer = (
+        (NO_TOKEN, YES_TOKEN) if case_to_plant.answer < 0 else (YES_TOKEN, NO_TOKEN)
+    )
     return Planted(
-        recipe,
+        case_to_plant,
         family,
         stack,
         layer,
         load(module, check=False, device="cpu"),
         contents,
-        planted_edges(recipe, home, stack, layer),
-        reached_inputs(recipe, home, stack),
-        decisive_inputs(recipe, home, stack),
+        planted_edges(case_to_plant, planted_family, stack, layer),
+        reached_inputs(case_to_plant, planted_family, stack),
+        decisive_inputs(case_to_plant, planted_family, stack),
         TARGET,
         answer,
         other_answer,
@@ -206,20 +210,22 @@ def plant(
     )
 
 
-def _family_named(family: str) -> PlantedFamily:
+def _get_family(family: str) -> PlantedFamily:
     if family not in FAMILIES:
         raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
     return FAMILIES[family]
 
 
-def _stack_of(home: PlantedFamily, family: str, stack: str | None) -> str:
-    stack = home.stacks[-1] if stack is None else stack
-    if stack not in home.stacks:
-        raise InputError(f"{family} has the stacks {', '.join(home.stacks)}, found stack={stack!r}")
+def _resolve_stack(planted_family: PlantedFamily, family: str, stack: str | None) -> str:
+    stack = planted_family.stacks[-1] if stack is None else stack
+    if stack not in planted_family.stacks:
+        raise InputError(
+            f"{family} has the stacks {', '.join(planted_family.stacks)}, found stack={stack!r}"
+        )
     return stack
 
 
-def _check(case: Case, family: str, layer: int, noise: float, constant: float) -> None:
+def _check_options(case: Case, family: str, layer: int, noise: float, constant: float) -> None:
     if case.families and family not in case.families:
         raise InputError(
             f"{case.name!r} can be planted in {', '.join(case.families)}, not in {family}"
@@ -235,37 +241,43 @@ def _check(case: Case, family: str, layer: int, noise: float, constant: float) -
         )
 
 
-def _contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
+def _draw_contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
     """Contents by position: 0, then +1 or -1; that of CUE is always -1."""
-    drawn = [int(bit) * 2 - 1 for bit in torch.randint(2, (N_POSITIONS,), generator=generator)]
-    set_by_case = {0: 0, CUE: -1, **case.contents}
-    return tuple(set_by_case.get(position, content) for position, content in enumerate(drawn))
+    random_contents = [
+        int(bit) * 2 - 1 for bit in torch.randint(2, (N_POSITIONS,), generator=generator)
+    ]
+    fixed_contents = {0: 0, CUE: -1, **case.contents}
+    return tuple(
+        fixed_contents.get(position, content) for position, content in enumerate(random_contents)
+    )
 
 
-def _layers(
-    case: Case, home: PlantedFamily, stack: str, first: int, noise: Noise
+def _build_layers(
+    case: Case, planted_family: PlantedFamily, stack: str, first: int, noise: Noise
 ) -> dict[str, list[HandSetLayer]]:
     """Layers of every stack that has layers of its own, the planted heads and neurons in their
     places."""
-    own, overhear = ([], []) if case.idle else ([_OWN], [_OVERHEAR])
+    self_heads, overhear_heads = ([], []) if case.idle else ([_SELF_HEAD], [_OVERHEAR_HEAD])
     heads: dict[tuple[str, int], list[Head]] = {}
     neurons: dict[tuple[str, int], list[Neuron]] = {}
     for offset, head in case.heads:
-        heads.setdefault((stack_of_step(case, stack, offset), first + offset), []).append(head)
+        heads.setdefault((step_stack(case, stack, offset), first + offset), []).append(head)
     for offset, neuron in case.neurons:
-        holder = "decoder" if stack == "cross" else stack
-        neurons.setdefault((holder, first + offset), []).append(neuron)
-    if is_read_out(case, home, stack):
-        heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT)
+        feed_forward_stack = "decoder" if stack == "cross" else stack
+        neurons.setdefault((feed_forward_stack, first + offset), []).append(neuron)
+    if has_read_out(case, planted_family, stack):
+        heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT_HEAD)
 
     def layer_at(name: str, index: int) -> HandSetLayer:
-        has_cross = name in home.inputs[1:]  # it reads the stack before it
+        has_cross = name in planted_family.inputs[1:]  # it reads the stack before it
         return HandSetLayer(
-            attention_of([*heads.get((name, index), []), *own], noise),
-            feed_forward_of(neurons.get((name, index), []), noise),
-            attention_of([*heads.get(("cross", index), []), *overhear], noise)
+            build_attention([*heads.get((name, index), []), *self_heads], noise),
+            build_feed_forward(neurons.get((name, index), []), noise),
+            build_attention([*heads.get(("cross", index), []), *overhear_heads], noise)
             if has_cross
             else None,
         )
 
-    return {name: [layer_at(name, index) for index in range(N_LAYERS)] for name in home.inputs}
+    return {
+        name: [layer_at(name, index) for index in range(N_LAYERS)] for name in planted_family.inputs
+    }

@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
         Raw scores, and shares of their rows.
     is_edge, is_pair : ndarray of bool [...]
         True pairs, and those that are judged at all.
-    even : ndarray [...]
+    even_share : ndarray [...]
         An even share of the pair's row.
     """
 
@@ -38,9 +38,9 @@ class Ranking(NamedTuple):
     shares: np.ndarray
     is_edge: np.ndarray
     is_pair: np.ndarray
-    even: np.ndarray
+    even_share: np.ndarray
 
-    def judged(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Average precision, precision, recall and counts; NaN where there is nothing to divide by.
 
         Examples
@@ -48,20 +48,20 @@ class Ranking(NamedTuple):
         >>> yes = np.ones(4, dtype=bool)
         >>> shares = np.array([0.6, 0.1, 0.3, 0.0])
         >>> ranking = Ranking(shares, shares, np.array([True, True, False, False]), yes, np.full(4, 0.25))
-        >>> {name: round(value, 2) for name, value in ranking.judged().items()}
+        >>> {name: round(value, 2) for name, value in ranking.metrics().items()}
         {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2,
         'n_reported': 2}
         """
         is_edge, scores = self.is_edge[self.is_pair], self.scores[self.is_pair]
-        is_reported = (self.shares > self.even)[self.is_pair]
+        is_reported = (self.shares > self.even_share)[self.is_pair]
         n_edges, n_reported = int(is_edge.sum()), int(is_reported.sum())
-        hits = int((is_edge & is_reported).sum())
+        hit_count = int((is_edge & is_reported).sum())
         return {
             "average_precision": float(average_precision(scores, is_edge))
             if n_edges
             else float("nan"),
-            "precision": hits / n_reported if n_reported else float("nan"),
-            "recall": hits / n_edges if n_edges else float("nan"),
+            "precision": hit_count / n_reported if n_reported else float("nan"),
+            "recall": hit_count / n_edges if n_edges else float("nan"),
             "n_pairs": len(is_edge),
             "n_edges": n_edges,
             "n_reported": n_reported,
@@ -75,15 +75,17 @@ def rank_layers(planted: Planted, mixing_map: MixingMap) -> Ranking:
     for name, layer, target, source in planted.edges:
         if name == stack:
             is_edge[layer, target, source] = True
-    causal = stack == "decoder"
-    is_pair, n_seen = _pairs(
-        scores.shape[-2], scores.shape[-1], causal=causal, own=stack == "cross"
+    is_causal = stack == "decoder"
+    is_pair, n_seen = _valid_pairs(
+        scores.shape[-2], scores.shape[-1], causal=is_causal, has_diagonal=stack == "cross"
     )
-    is_pair, even = (
+    is_pair, even_share = (
         np.broadcast_to(is_pair, scores.shape),
         np.broadcast_to(1 / n_seen, scores.shape),
     )
-    return Ranking(scores, _shares(scores, mixing_map.measure, stack), is_edge, is_pair, even)
+    return Ranking(
+        scores, _row_shares(scores, mixing_map.measure, stack), is_edge, is_pair, even_share
+    )
 
 
 def rank_paths(
@@ -93,19 +95,21 @@ def rank_paths(
     several in turn."""
     target_stack = source_stacks[-1]
     n_targets, first = len(scores), 0
-    is_edge, parts = np.zeros(scores.shape, dtype=bool), []
+    is_edge, pair_masks = np.zeros(scores.shape, dtype=bool), []
     for stack in source_stacks:
         n_sources = len(planted.contents[stack])
         for path in planted.reached:
             if (path[0], path[2]) == (target_stack, stack):
                 is_edge[path[1], first + path[3]] = True
-        parts.append(
-            _pairs(n_targets, n_sources, causal=stack == "decoder", own=stack != target_stack)
+        pair_masks.append(
+            _valid_pairs(
+                n_targets, n_sources, causal=stack == "decoder", has_diagonal=stack != target_stack
+            )
         )
         first += n_sources
-    is_pair = np.concatenate([part for part, _ in parts], axis=1)
-    even = np.broadcast_to(1 / sum(n_seen for _, n_seen in parts), scores.shape)
-    return Ranking(scores, _shares(scores, measure, target_stack), is_edge, is_pair, even)
+    is_pair = np.concatenate([part for part, _ in pair_masks], axis=1)
+    even_share = np.broadcast_to(1 / sum(n_seen for _, n_seen in pair_masks), scores.shape)
+    return Ranking(scores, _row_shares(scores, measure, target_stack), is_edge, is_pair, even_share)
 
 
 def rank_decision(planted: Planted, row: np.ndarray) -> Ranking:
@@ -116,27 +120,31 @@ def rank_decision(planted: Planted, row: np.ndarray) -> Ranking:
         for stack, contents in planted.contents.items()
         for position in range(len(contents))
     ]
-    said_in = list(planted.contents)[-1]
-    is_edge = np.array([place in planted.decisive for place in inputs])
-    later = [stack == said_in == "decoder" and position > TARGET for stack, position in inputs]
-    own = [(stack, position) == (said_in, TARGET) for stack, position in inputs]
-    first = [position == 0 for _, position in inputs]
-    is_pair = ~np.any([later, own, first], axis=0)
-    even = np.full(len(inputs), 1 / (len(inputs) - sum(later)))
-    return Ranking(row, normalize_rows(row), is_edge, is_pair, even)
+    output_stack = list(planted.contents)[-1]
+    is_edge = np.array([input_key in planted.decisive for input_key in inputs])
+    is_later = [
+        stack == output_stack == "decoder" and position > TARGET for stack, position in inputs
+    ]
+    is_target = [(stack, position) == (output_stack, TARGET) for stack, position in inputs]
+    is_first = [position == 0 for _, position in inputs]
+    is_pair = ~np.any([is_later, is_target, is_first], axis=0)
+    even_share = np.full(len(inputs), 1 / (len(inputs) - sum(is_later)))
+    return Ranking(row, normalize_rows(row), is_edge, is_pair, even_share)
 
 
-def _pairs(
-    n_targets: int, n_sources: int, *, causal: bool, own: bool
+def _valid_pairs(
+    n_targets: int, n_sources: int, *, causal: bool, has_diagonal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which pairs [T, S] are judged, and how many sources each row sees, [T, 1]."""
     target, source = np.ogrid[:n_targets, :n_sources]
     is_seen = (source <= target) if causal else np.ones((n_targets, n_sources), dtype=bool)
     is_pair = is_seen & (target > 0) & (source > 0)
-    return is_pair if own else is_pair & (target != source), is_seen.sum(axis=1, keepdims=True)
+    return is_pair if has_diagonal else is_pair & (target != source), is_seen.sum(
+        axis=1, keepdims=True
+    )
 
 
-def _shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
+def _row_shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
     """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
     they are."""
     is_share = stack == "cross" and measure_facts(measure).residual == "share"

@@ -1,6 +1,6 @@
-"""trial(): measures, aggregations and decision maps against planted truth.
+"""Recovery of planted edges: compare measures, aggregations and decision maps with ground truth.
 
-Three questions, each a ranking of pairs (target, source) with the true ones marked:
+Three levels, each a ranking of pairs (target, source) with the true ones marked:
 
     layer            raw maps of the planted stack, all layers in one ranking         truth: `Planted.edges`
     input to output  maps of all layers put together (rollout, flow, mean, max, last; composed)   `Planted.reached`
@@ -25,7 +25,7 @@ from ...mixing.measures.registry import measure_named
 from ...mixing.passes.logit_contributions import check_splits_logits, logit_contributions
 from ...mixing.passes.mix import mix_one
 from .blueprint import N_LAYERS
-from .case_table import TARGET, Case, case_named, cases
+from .case_table import TARGET, Case, cases, get_case
 from .decision_effects import DECISION_MAPS, DecisionMaker, input_effects
 from .hand_set_models import FAMILIES
 from .planting import Planted, plant
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 
     from ...adapters.binding.bound_layers import Stack
 
-LEVELS = ("layer", "input to output", "decision")
+RECOVERY_LEVELS = ("layer", "input to output", "decision")
 _Row: TypeAlias = "dict[str, object]"
 AGGREGATIONS = ("rollout", "flow", "mean", "max", "last")
-_SCOPES = ("layer", "model", "logit")
-_STEPS = 16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
+_MEASURE_SCOPES = ("layer", "model", "logit")
+_INTEGRATION_STEPS = (
+    16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
+)
 
 
-def trial(
+def measure_recovery(
     *,
     measures: Sequence[str] | None = None,
     cases: Iterable[str] | None = None,
@@ -91,67 +93,65 @@ def trial(
 
     Examples
     --------
-    >>> table = trial(measures=["value_zeroing", "random"], cases=["copy"], families=["gpt2"], seeds=[0])
+    >>> table = measure_recovery(measures=["value_zeroing", "random"], cases=["copy"], families=["gpt2"], seeds=[0])
     >>> table[table.level == "layer"].set_index("measure").average_precision["value_zeroing"]
     np.float64(1.0)
     """
     import pandas as pd
 
-    names, plant_case = _measures(measures), partial(plant, noise=noise, constant=constant)
+    names, plant_case = _resolve_measures(measures), partial(plant, noise=noise, constant=constant)
     rows = [
-        {**_identity(planted, seed), **row}
+        {**_planted_columns(planted, seed), **row}
         for planted, seed in _planted_models(plant_case, cases, families, seeds, rotated)
-        for row in judge(planted, names, aggregations=aggregations, decision_maps=decision_maps)
+        for row in score_planted_model(
+            planted, names, aggregations=aggregations, decision_maps=decision_maps
+        )
     ]
     return pd.DataFrame(rows)
 
 
-def judge(
+def score_planted_model(
     planted: Planted,
     measures: Sequence[str],
     *,
     aggregations: Sequence[str] = AGGREGATIONS,
     decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> Iterator[_Row]:
-    """Rows of `trial` for one planted model, without its identity."""
-    if unknown := set(aggregations) - set(AGGREGATIONS):
+    """Yield the rows of `measure_recovery` for one planted model, without its columns."""
+    if unknown_names := set(aggregations) - set(AGGREGATIONS):
         raise InputError(
             f"aggregations should be of {AGGREGATIONS}, found "
-            f"{', '.join(map(repr, sorted(unknown)))}"
+            f"{', '.join(map(repr, sorted(unknown_names)))}"
         )
-    of_layers = [name for name in measures if measure_facts(name).is_layerwise]
-    maps = _maps(planted, of_layers)
-    for name in of_layers:
+    layerwise_measures = [name for name in measures if measure_facts(name).is_layerwise]
+    maps = _mix_planted(planted, layerwise_measures)
+    for name in layerwise_measures:
         if (name, planted.stack) in maps:
-            yield from _judged_maps(planted, maps, name, aggregations)
+            yield from _score_maps(planted, maps, name, aggregations)
     for name in measures:
-        if name not in of_layers:
-            yield from (_judged_gradient if measure_facts(name).gives_maps else _judged_parts)(
-                planted, name
-            )
-    for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
-        yield _row(
-            name,
-            "max",
-            "decision",
-            rank_decision(planted, input_effects(planted, name, effects_of)),
-        )
+        if name not in layerwise_measures:
+            has_maps = measure_facts(name).gives_maps
+            yield from (_score_gradient if has_maps else _score_logit_terms)(planted, name)
+    decision_maps = DECISION_MAPS if decision_maps is None else decision_maps
+    for name, effect_function in decision_maps.items():
+        effects = input_effects(planted, name, effect_function)
+        yield _row(name, "max", "decision", rank_decision(planted, effects))
 
 
-def _measures(names: Sequence[str] | None) -> list[str]:
+def _resolve_measures(names: Sequence[str] | None) -> list[str]:
+    possible_names = measure_names(*_MEASURE_SCOPES)
     if names is None:
-        return [name for name in measure_names(*_SCOPES) if is_installed(measure_facts(name))]
+        return [name for name in possible_names if is_installed(measure_facts(name))]
     for name in names:
-        if measure_facts(name).scope == "removal":
-            raise InputError(
-                f"{name} removes words from the input, and a planted input has none: trial takes "
-                f"{', '.join(measure_names(*_SCOPES))}"
-            )
-        if measure_facts(name).is_per_target:
-            raise InputError(
-                f"{name} is a number for each target, which ranks no pairs; trial takes "
-                f"{', '.join(measure_names(*_SCOPES))}"
-            )
+        reason = (
+            "removes words from the input, and a planted input has no words"
+            if measure_facts(name).scope == "removal"
+            else "has one number for each target, which does not rank sources"
+            if measure_facts(name).is_per_target
+            else ""
+        )
+        if reason:
+            raise InputError(f"{name} {reason}; use one of {', '.join(possible_names)}")
     return list(names)
 
 
@@ -162,11 +162,11 @@ def _planted_models(
     seeds: Iterable[int],
     rotated: bool,
 ) -> Iterator[tuple[Planted, int]]:
-    """Planted models, each with the seed it was made by."""
-    cases_tried = cases() if names is None else [case_named(name) for name in names]
+    """Yield planted models, each with its seed."""
+    selected_cases = cases() if names is None else [get_case(name) for name in names]
     seeds = list(seeds)
     for family in FAMILIES if families is None else families:
-        for case, stack in _cases_with_stacks(cases_tried, family):
+        for case, stack in _cases_with_stacks(selected_cases, family):
             for seed in seeds:
                 planted = plant_case(
                     case.name,
@@ -179,30 +179,27 @@ def _planted_models(
                 yield planted, seed
 
 
-def _cases_with_stacks(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
+def _cases_with_stacks(selected_cases: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
     if family not in FAMILIES:
         raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
     for stack in FAMILIES[family].stacks:
-        for case in cases_tried:
+        for case in selected_cases:
             if not case.families or family in case.families:
                 yield case, stack
 
 
-def _identity(planted: Planted, seed: int) -> _Row:
+def _planted_columns(planted: Planted, seed: int) -> _Row:
     place = {"case": planted.case.name, "family": planted.family, "stack": planted.stack}
     return {**place, "layer": planted.layer, "seed": seed}
 
 
 def _row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:
-    return {"measure": measure, "aggregation": aggregation, "level": level, **ranking.judged()}
+    return {"measure": measure, "aggregation": aggregation, "level": level, **ranking.metrics()}
 
 
-# ---------------------------------------------------------------- maps of a measure
-
-
-def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
-    """Maps of the measures that are defined, in the planted stack and, where there is a
-    cross-attention, in all three."""
+def _mix_planted(planted: Planted, measures: Sequence[str]) -> Maps:
+    """Compute the maps of defined measures in the planted stack; with cross-attention in all
+    stacks."""
     model = planted.model
     maps: dict[tuple[str, str], MixingMap] = {}
     for name, stack in model.stacks.items():
@@ -216,7 +213,7 @@ def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
 
 def _is_defined(measure: str, stack: Stack) -> bool:
     if stack.name == "cross" and measure_facts(measure).scope == "model":
-        return False  # its sources are what all layers up to this one read: no edges of a layer
+        return False  # its sources are read by all layers up to this one: no edges of a layer
     try:
         check_defined(measure_facts(measure), stack)
     except InputError:
@@ -224,31 +221,35 @@ def _is_defined(measure: str, stack: Stack) -> bool:
     return True
 
 
-def _judged_maps(
+def _score_maps(
     planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]
 ) -> Iterator[_Row]:
-    """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
-    stack, own = planted.stack, maps[measure, planted.stack]
-    # The last map of such a measure is of inputs and final states already.
-    from_input = measure_facts(measure).scope == "model"
-    if not from_input:
-        yield _row(measure, "none", "layer", rank_layers(planted, own))
+    """Yield rows of a layer-wise measure: of its layers, aggregated, and of the deciding row."""
+    stack, mixing_map = planted.stack, maps[measure, planted.stack]
+    # The last map of such a measure goes from inputs to final states already.
+    has_input_columns = measure_facts(measure).scope == "model"
+    if not has_input_columns:
+        yield _row(measure, "none", "layer", rank_layers(planted, mixing_map))
     if stack != "cross":
-        ways = {"last": own.scores[-1]} if from_input else _together(own, aggregations)
-        for aggregation, scores in ways.items():
-            ranking = rank_paths(planted, scores, (stack,), own.measure)
+        scores_by_aggregation = (
+            {"last": mixing_map.scores[-1]}
+            if has_input_columns
+            else _aggregate_layers(mixing_map, aggregations)
+        )
+        for aggregation, scores in scores_by_aggregation.items():
+            ranking = rank_paths(planted, scores, (stack,), mixing_map.measure)
             yield _row(measure, aggregation, "input to output", ranking)
             if "cross" not in planted.model.stacks:
                 yield _row(measure, aggregation, "decision", rank_decision(planted, scores[TARGET]))
     if all((measure, name) in maps for name in ("encoder", "cross", "decoder")):
-        composed = maps.composed(measure).scores[-1]
+        composed_scores = maps.composed(measure).scores[-1]
         if stack == "cross":
-            ranking = rank_paths(planted, composed, ("encoder", "decoder"), measure)
+            ranking = rank_paths(planted, composed_scores, ("encoder", "decoder"), measure)
             yield _row(measure, "composed", "input to output", ranking)
-        yield _row(measure, "composed", "decision", rank_decision(planted, composed[TARGET]))
+        yield _row(measure, "composed", "decision", rank_decision(planted, composed_scores[TARGET]))
 
 
-_TOGETHER: dict[str, Callable[[MixingMap], np.ndarray]] = {
+_LAYER_AGGREGATIONS: dict[str, Callable[[MixingMap], np.ndarray]] = {
     "rollout": lambda mixing_map: mixing_map.rollout().scores[-1],
     "flow": lambda mixing_map: mixing_map.flow().scores[-1],
     "mean": lambda mixing_map: mixing_map.mean_layers().scores[0],
@@ -257,24 +258,23 @@ _TOGETHER: dict[str, Callable[[MixingMap], np.ndarray]] = {
 }
 
 
-def _together(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, np.ndarray]:
-    """The map's layers put together, [W, W], in each of the ways asked for."""
-    return {name: _TOGETHER[name](mixing_map) for name in aggregations}
+def _aggregate_layers(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, np.ndarray]:
+    """Aggregate the layers of a map, [W, W], in each of the requested ways."""
+    return {name: _LAYER_AGGREGATIONS[name](mixing_map) for name in aggregations}
 
 
-def _judged_gradient(planted: Planted, measure: str) -> Iterator[_Row]:
-    """The row of a measure of one number that gives maps."""
+def _score_gradient(planted: Planted, measure: str) -> Iterator[_Row]:
+    """Yield the row of a gradient measure."""
     ranking = rank_decision(planted, _gradient_row(planted, measure))
     yield _row(measure, "first layer", "decision", ranking)
 
 
 def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
-    """What each input counts for the margin by a gradient measure, [S], or [S_encoder +
-    S_decoder]."""
+    """Return the scores of all inputs by a gradient measure, [S], or [S_encoder + S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
     if "steps" in measure_named(measure).options:
-        options["steps"] = _STEPS
+        options["steps"] = _INTEGRATION_STEPS
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="integrated gradients of the"
@@ -283,16 +283,15 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     return np.concatenate([maps[measure, stack].scores[0, 0] for stack in stacks])
 
 
-def _judged_parts(planted: Planted, measure: str) -> Iterator[_Row]:
-    """The row of a measure whose parts add up to the margin, by their sizes; none where it is not
-    defined."""
+def _score_logit_terms(planted: Planted, measure: str) -> Iterator[_Row]:
+    """Yield the row of a measure whose terms add up to the margin, if it is defined."""
     try:
         check_splits_logits(planted.model, measure)
     except InputError:
         return
-    answer = logit_contributions(
+    contributions = logit_contributions(
         planted.model, planted.item, measure=measure, objective=planted.objective
     )
-    parts = answer[0] if isinstance(answer, list) else answer
-    sizes = np.abs(np.concatenate([parts.total(stack) for stack in planted.contents]))
+    terms = contributions[0] if isinstance(contributions, list) else contributions
+    sizes = np.abs(np.concatenate([terms.total(stack) for stack in planted.contents]))
     yield _row(measure, "parts", "decision", rank_decision(planted, sizes))

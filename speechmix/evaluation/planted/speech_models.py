@@ -16,23 +16,23 @@ from torch import Tensor
 
 from ...adapters.transformers_types import PretrainedModule
 from .blueprint import (
-    EMPTY,
+    EMPTY_TOKEN,
     N_LAYERS,
     N_TOKENS,
     Blueprint,
-    blank_model,
     token_ids,
     write_attention,
     write_feed_forward,
     write_matrix,
+    zero_weights,
 )
 from .hand_set_weights import CHANNELS, N_HEADS, N_NEURONS, N_POSITIONS, WIDTH
 
-_FAR = 50.0  # GELU is the identity there, to the last digit
+_GELU_OFFSET = 50.0  # GELU is the identity there, to the last digit
 # The samples of a frame spell its features: which content (1, -1, none), which position.
-_CONTENTS = (1, -1, 0)
-_N_FEATURES = len(_CONTENTS) + N_POSITIONS
-_OFFSET = 2.0  # behind it the positional convolution's ReLU is the identity
+_CONTENT_VALUES = (1, -1, 0)
+_N_FEATURES = len(_CONTENT_VALUES) + N_POSITIONS
+_RELU_OFFSET = 2.0  # behind it the positional convolution's ReLU is the identity
 
 
 def wav2vec2(blueprint: Blueprint) -> PretrainedModule:
@@ -52,41 +52,43 @@ def wav2vec2(blueprint: Blueprint) -> PretrainedModule:
         conv_stride=(_N_FEATURES,),
         num_conv_pos_embeddings=2 * N_POSITIONS - 1,
         num_conv_pos_embedding_groups=1,
-        pad_token_id=EMPTY,
+        pad_token_id=EMPTY_TOKEN,
     )
-    module = blank_model(transformers.Wav2Vec2ForCTC(config), blueprint.constant)
+    module = zero_weights(transformers.Wav2Vec2ForCTC(config), blueprint.constant)
     basis, base = blueprint.basis, module.wav2vec2
     _write_front_end(base, blueprint)
     _write_positional_convolution(base.encoder.pos_conv_embed.conv, blueprint)
-    for part, layer in zip(base.encoder.layers, blueprint.layers["encoder"], strict=True):
-        own, feed_forward = part.attention, part.feed_forward
-        parts = {
-            "query": own.q_proj,
-            "key": own.k_proj,
-            "value": own.v_proj,
-            "output": own.out_proj,
+    for layer_module, layer in zip(base.encoder.layers, blueprint.layers["encoder"], strict=True):
+        attention, feed_forward = layer_module.attention, layer_module.feed_forward
+        projections = {
+            "query": attention.q_proj,
+            "key": attention.k_proj,
+            "value": attention.v_proj,
+            "output": attention.out_proj,
         }
-        write_attention(layer.attention, basis, **parts)
+        write_attention(layer.attention, basis, **projections)
         write_feed_forward(
             layer.feed_forward, basis, feed_forward.intermediate_dense, feed_forward.output_dense
         )
-    write_matrix(module.lm_head, basis.T @ blueprint.readout)
+    write_matrix(module.lm_head, basis.T @ blueprint.readout_logits)
     return module
 
 
 def _write_front_end(base: PretrainedModule, blueprint: Blueprint) -> None:
     """The convolution hands the samples on as features; two of them are 1, so both layer norms know
     mean and deviation."""
-    front = base.feature_extractor.conv_layers[0]
-    front.conv.weight.copy_(torch.eye(_N_FEATURES)[:, None])
+    first_layer = base.feature_extractor.conv_layers[0]
+    first_layer.conv.weight.copy_(torch.eye(_N_FEATURES)[:, None])
     mean = 2 / _N_FEATURES
-    for norm in (front.layer_norm, base.feature_projection.layer_norm):
+    for norm in (first_layer.layer_norm, base.feature_projection.layer_norm):
         norm.weight.fill_((mean - mean**2 + norm.eps) ** 0.5)
         norm.bias.fill_(mean)
     contents = torch.stack(
-        [content * blueprint.basis[CHANNELS["content"]] for content in _CONTENTS]
+        [content * blueprint.basis[CHANNELS["content"]] for content in _CONTENT_VALUES]
     )
-    write_matrix(base.feature_projection.projection, torch.cat([contents, blueprint.positions]))
+    write_matrix(
+        base.feature_projection.projection, torch.cat([contents, blueprint.position_states])
+    )
 
 
 def _write_positional_convolution(conv: PretrainedModule, blueprint: Blueprint) -> None:
@@ -104,10 +106,10 @@ def _write_positional_convolution(conv: PretrainedModule, blueprint: Blueprint) 
             *(blueprint.basis[CHANNELS[name]] for name in ("answer", "content"))
         )
         lengths[..., tap] = 1
-        conv.bias.fill_(_OFFSET)
+        conv.bias.fill_(_RELU_OFFSET)
 
 
-_LOUD = 10.0  # GELU is the identity there too
+_MEL_SCALE = 10.0  # GELU is the identity there too
 
 
 def whisper(blueprint: Blueprint) -> PretrainedModule:
@@ -121,67 +123,69 @@ def whisper(blueprint: Blueprint) -> PretrainedModule:
         decoder_attention_heads=N_HEADS,
         encoder_ffn_dim=N_NEURONS,
         decoder_ffn_dim=N_NEURONS,
-        num_mel_bins=len(_CONTENTS),
+        num_mel_bins=len(_CONTENT_VALUES),
         max_source_positions=N_POSITIONS,
         max_target_positions=2 * N_POSITIONS,
         activation_function="relu",
         tie_word_embeddings=False,
-        pad_token_id=EMPTY,
-        bos_token_id=EMPTY,
-        eos_token_id=EMPTY,
-        decoder_start_token_id=EMPTY,
+        pad_token_id=EMPTY_TOKEN,
+        bos_token_id=EMPTY_TOKEN,
+        eos_token_id=EMPTY_TOKEN,
+        decoder_start_token_id=EMPTY_TOKEN,
     )
-    module = blank_model(transformers.WhisperForConditionalGeneration(config), blueprint.constant)
+    module = zero_weights(transformers.WhisperForConditionalGeneration(config), blueprint.constant)
     basis, encoder, decoder = blueprint.basis, module.model.encoder, module.model.decoder
-    _write_ears(encoder, blueprint)
-    decoder.embed_tokens.weight.copy_(blueprint.tokens)
-    decoder.embed_positions.weight[:N_POSITIONS] = blueprint.positions
-    for name, holder in (("encoder", encoder), ("decoder", decoder)):
-        for part, layer in zip(holder.layers, blueprint.layers[name], strict=True):
-            for attention, own in (
-                (layer.attention, part.self_attn),
-                (layer.cross, getattr(part, "encoder_attn", None)),
+    _write_convolutions(encoder, blueprint)
+    decoder.embed_tokens.weight.copy_(blueprint.token_states)
+    decoder.embed_positions.weight[:N_POSITIONS] = blueprint.position_states
+    for name, stack_module in (("encoder", encoder), ("decoder", decoder)):
+        for layer_module, layer in zip(stack_module.layers, blueprint.layers[name], strict=True):
+            for attention, attention_module in (
+                (layer.attention, layer_module.self_attn),
+                (layer.cross, getattr(layer_module, "encoder_attn", None)),
             ):
-                if attention is not None and own is not None:
-                    parts = {
-                        "query": own.q_proj,
-                        "key": own.k_proj,
-                        "value": own.v_proj,
-                        "output": own.out_proj,
+                if attention is not None and attention_module is not None:
+                    projections = {
+                        "query": attention_module.q_proj,
+                        "key": attention_module.k_proj,
+                        "value": attention_module.v_proj,
+                        "output": attention_module.out_proj,
                     }
-                    write_attention(attention, basis, **parts)
-            write_feed_forward(layer.feed_forward, basis, part.fc1, part.fc2)
-    write_matrix(module.proj_out, basis.T @ blueprint.readout)
+                    write_attention(attention, basis, **projections)
+            write_feed_forward(layer.feed_forward, basis, layer_module.fc1, layer_module.fc2)
+    write_matrix(module.proj_out, basis.T @ blueprint.readout_logits)
     return module
 
 
-def _write_ears(encoder: PretrainedModule, blueprint: Blueprint) -> None:
+def _write_convolutions(encoder: PretrainedModule, blueprint: Blueprint) -> None:
     """Mel bin i is dimension i behind the first convolution; behind the second stands the content,
     far from GELU's bend."""
-    middle = encoder.conv1.weight.shape[-1] // 2
-    for index, content in enumerate(_CONTENTS):
-        encoder.conv1.weight[index, index, middle] = 1
-        encoder.conv2.weight[:, index, middle] = (
-            content / _LOUD * blueprint.basis[CHANNELS["content"]]
+    middle_tap = encoder.conv1.weight.shape[-1] // 2
+    for index, content in enumerate(_CONTENT_VALUES):
+        encoder.conv1.weight[index, index, middle_tap] = 1
+        encoder.conv2.weight[:, index, middle_tap] = (
+            content / _MEL_SCALE * blueprint.basis[CHANNELS["content"]]
         )
-    encoder.conv2.bias.fill_(_FAR)
-    encoder.embed_positions.weight.copy_(blueprint.positions - _FAR)
+    encoder.conv2.bias.fill_(_GELU_OFFSET)
+    encoder.embed_positions.weight.copy_(blueprint.position_states - _GELU_OFFSET)
 
 
-def _spelled(contents: Mapping[str, Sequence[int]]) -> Tensor:
+def _one_hot_contents(contents: Mapping[str, Sequence[int]]) -> Tensor:
     """The encoder's contents, one of three features at each position, [N, 3]."""
-    rows = [_CONTENTS.index(content) for content in contents["encoder"]]
-    return torch.eye(len(_CONTENTS), dtype=torch.double)[rows]
+    rows = [_CONTENT_VALUES.index(content) for content in contents["encoder"]]
+    return torch.eye(len(_CONTENT_VALUES), dtype=torch.double)[rows]
 
 
 def waveform_inputs(contents: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Return the inputs of wav2vec2: `input_values` [1, samples]."""
     positions = torch.eye(N_POSITIONS, dtype=torch.double)
-    return {"input_values": torch.cat([_spelled(contents), positions], dim=1).reshape(1, -1)}
+    return {
+        "input_values": torch.cat([_one_hot_contents(contents), positions], dim=1).reshape(1, -1)
+    }
 
 
 def spectrogram_inputs(contents: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Return the inputs of Whisper: `input_features` [1, 3, 2 N], `decoder_input_ids` [1, N]."""
     # Two mel frames for a position; the convolution reads the first.
-    features = _LOUD * _spelled(contents).T.repeat_interleave(2, dim=1)
+    features = _MEL_SCALE * _one_hot_contents(contents).T.repeat_interleave(2, dim=1)
     return {"input_features": features[None], "decoder_input_ids": token_ids(contents["decoder"])}

@@ -13,18 +13,18 @@ from torch import Tensor
 
 from ...adapters.transformers_types import PretrainedModule
 from .blueprint import (
-    EMPTY,
+    EMPTY_TOKEN,
     N_LAYERS,
     N_TOKENS,
-    NO,
+    NO_TOKEN,
     SHARPNESS,
-    YES,
+    YES_TOKEN,
     Blueprint,
-    blank_model,
     token_ids,
     write_attention,
     write_feed_forward,
     write_matrix,
+    zero_weights,
 )
 from .hand_set_weights import CHANNELS, N_CHANNELS, N_HEADS, N_NEURONS, N_POSITIONS, WIDTH
 
@@ -46,20 +46,24 @@ def bert(blueprint: Blueprint) -> PretrainedModule:
         hidden_act="relu",
         tie_word_embeddings=False,
     )
-    module = blank_model(transformers.BertForMaskedLM(config), blueprint.constant)
+    module = zero_weights(transformers.BertForMaskedLM(config), blueprint.constant)
     basis, embeddings = blueprint.basis, module.bert.embeddings
-    embeddings.word_embeddings.weight.copy_(blueprint.tokens)
-    embeddings.position_embeddings.weight[:N_POSITIONS] = blueprint.positions
-    for part, layer in zip(module.bert.encoder.layer, blueprint.layers["encoder"], strict=True):
-        own = part.attention.self
-        parts = {
-            "query": own.query,
-            "key": own.key,
-            "value": own.value,
-            "output": part.attention.output.dense,
+    embeddings.word_embeddings.weight.copy_(blueprint.token_states)
+    embeddings.position_embeddings.weight[:N_POSITIONS] = blueprint.position_states
+    for layer_module, layer in zip(
+        module.bert.encoder.layer, blueprint.layers["encoder"], strict=True
+    ):
+        attention = layer_module.attention.self
+        projections = {
+            "query": attention.query,
+            "key": attention.key,
+            "value": attention.value,
+            "output": layer_module.attention.output.dense,
         }
-        write_attention(layer.attention, basis, **parts)
-        write_feed_forward(layer.feed_forward, basis, part.intermediate.dense, part.output.dense)
+        write_attention(layer.attention, basis, **projections)
+        write_feed_forward(
+            layer.feed_forward, basis, layer_module.intermediate.dense, layer_module.output.dense
+        )
     _write_masked_head(module.cls.predictions, blueprint)
     return module
 
@@ -68,10 +72,12 @@ def _write_masked_head(head: PretrainedModule, blueprint: Blueprint) -> None:
     """Neuron 0 holds the answer's positive part, 1 its negative part, 2 the constant that keeps the
     head's norm linear."""
     weights = torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double)
-    weights[:, 0], weights[:, 1] = (blueprint.readout[:, token] / SHARPNESS for token in (YES, NO))
+    weights[:, 0], weights[:, 1] = (
+        blueprint.readout_logits[:, token] / SHARPNESS for token in (YES_TOKEN, NO_TOKEN)
+    )
     weights[CHANNELS["constant"], 2] = 1
     write_matrix(head.transform.dense, blueprint.basis.T @ weights)
-    for token, sign in ((YES, 1), (NO, -1)):
+    for token, sign in ((YES_TOKEN, 1), (NO_TOKEN, -1)):
         head.decoder.weight[token, 0], head.decoder.weight[token, 1] = (
             sign * SHARPNESS,
             -sign * SHARPNESS,
@@ -89,17 +95,19 @@ def gpt2(blueprint: Blueprint) -> PretrainedModule:
         n_inner=N_NEURONS,
         activation_function="relu",
         tie_word_embeddings=False,
-        bos_token_id=EMPTY,
-        eos_token_id=EMPTY,
+        bos_token_id=EMPTY_TOKEN,
+        eos_token_id=EMPTY_TOKEN,
     )
-    module = blank_model(transformers.GPT2LMHeadModel(config), blueprint.constant)
+    module = zero_weights(transformers.GPT2LMHeadModel(config), blueprint.constant)
     basis = blueprint.basis
-    module.transformer.wte.weight.copy_(blueprint.tokens)
-    module.transformer.wpe.weight[:N_POSITIONS] = blueprint.positions
-    for part, layer in zip(module.transformer.h, blueprint.layers["decoder"], strict=True):
+    module.transformer.wte.weight.copy_(blueprint.token_states)
+    module.transformer.wpe.weight[:N_POSITIONS] = blueprint.position_states
+    for layer_module, layer in zip(module.transformer.h, blueprint.layers["decoder"], strict=True):
         matrices = (layer.attention.query, layer.attention.key, layer.attention.value)
-        write_matrix(part.attn.c_attn, basis.T @ torch.cat(matrices, dim=1))
-        write_matrix(part.attn.c_proj, layer.attention.output @ basis)
-        write_feed_forward(layer.feed_forward, basis, part.mlp.c_fc, part.mlp.c_proj)
-    write_matrix(module.lm_head, basis.T @ blueprint.readout)
+        write_matrix(layer_module.attn.c_attn, basis.T @ torch.cat(matrices, dim=1))
+        write_matrix(layer_module.attn.c_proj, layer.attention.output @ basis)
+        write_feed_forward(
+            layer.feed_forward, basis, layer_module.mlp.c_fc, layer_module.mlp.c_proj
+        )
+    write_matrix(module.lm_head, basis.T @ blueprint.readout_logits)
     return module

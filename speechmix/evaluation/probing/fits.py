@@ -15,19 +15,19 @@ import numpy as np
 
 from ...adapters.capture.hidden_states import INPUT
 from ...errors import InputError
-from .logistic import SOLVERS, control_labels, folds_of, predicted_labels
+from .logistic import SOLVERS, assign_folds, control_labels, predict_labels
 from .online_code import MODES, online_code
 from .positions import Position
 from .scores import accuracy_score, macro_f1, majority_share, ratio_interval, share_interval
-from .task import Task
+from .task import ProbeTask
 
 METHODS = ("logistic", "online_code")
 Row = dict[str, object]
-StatesOfItems = Sequence[Mapping[tuple[str, Position], np.ndarray]]
+ItemStatesList = Sequence[Mapping[tuple[str, Position], np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProbeSettings:
     """How to probe.
 
     Parameters
@@ -36,7 +36,7 @@ class Settings:
     folds, seed : int
         Of the cross-validation; the seed also of the control task and of the online code.
     grouped : bool
-        Whether groups stay within a fold (a block); False for the published folds (`folds_of`).
+        Whether groups stay within a fold (a block); False for the published folds (`assign_folds`).
     controls : int
         How often random labels are drawn for the control task.
     solver : {"lbfgs", "liblinear"}
@@ -67,15 +67,15 @@ class Settings:
             )
 
 
-def fitted(
-    states: StatesOfItems, task: Task, settings: Settings
+def fit_probes(
+    states: ItemStatesList, task: ProbeTask, settings: ProbeSettings
 ) -> tuple[list[Row], list[Row], list[Row]]:
     """Fit the probes of one model.
 
     Parameters
     ----------
     states : sequence of dict of (stack, position) to ndarray [L + 1, D], of N items
-        What `positions.states_at` gives of each of the task's items; an item may lack some, or all.
+        What `positions.read_item_states` gives of each of the task's items; an item may lack some, or all.
     task : Task
     settings : Settings
 
@@ -91,49 +91,61 @@ def fitted(
     rows: list[Row] = []
     answers: list[Row] = []
     left_out: list[Row] = []
-    for stack, position in dict.fromkeys(key for of_item in states for key in of_item):
-        places = [place for place, of_item in enumerate(states) if (stack, position) in of_item]
-        of_layers = np.stack([states[place][stack, position] for place in places])  # [N, L + 1, D]
-        where = {"stack": stack, "position": str(position)}
+    for stack, position in dict.fromkeys(key for item_states in states for key in item_states):
+        item_indices = [
+            index for index, item_states in enumerate(states) if (stack, position) in item_states
+        ]
+        layer_states = np.stack(
+            [states[index][stack, position] for index in item_indices]
+        )  # [N, L + 1, D]
+        location = {"stack": stack, "position": str(position)}
         try:
-            probed = _Probed(task, np.array(places), position, settings)
-            for layer, in_layer in enumerate(of_layers.swapaxes(0, 1), start=INPUT):
-                at = {**where, "layer": layer, "depth": layer / max(of_layers.shape[1] - 2, 1)}
-                row, of_items = probed.fit(in_layer.astype(float))
-                rows.append({**at, "label": task.label, "method": settings.method, **row})
-                answers += [{**at, "label": task.label, **of_item} for of_item in of_items]
+            fitter = _ProbeFitter(task, np.array(item_indices), position, settings)
+            for layer, states_of_layer in enumerate(layer_states.swapaxes(0, 1), start=INPUT):
+                keys = {
+                    **location,
+                    "layer": layer,
+                    "depth": layer / max(layer_states.shape[1] - 2, 1),
+                }
+                row, item_answers = fitter.fit(states_of_layer.astype(float))
+                rows.append({**keys, "label": task.label, "method": settings.method, **row})
+                answers += [
+                    {**keys, "label": task.label, **item_states} for item_states in item_answers
+                ]
         except InputError as error:
-            left_out.append({**where, "reason": str(error)})
+            left_out.append({**location, "reason": str(error)})
     return rows, answers, left_out
 
 
-class _Probed:
+class _ProbeFitter:
     """The items of one stack and position: folds and control labels are the same in all layers and
     models."""
 
-    def __init__(self, task: Task, places: np.ndarray, position: Position, settings: Settings):
+    def __init__(
+        self, task: ProbeTask, item_indices: np.ndarray, position: Position, settings: ProbeSettings
+    ):
         self._settings = settings
-        self._labels, self._groups = task.labels[places], task.groups[places]
-        self._names = [task.names[place] for place in places]
-        types = task.types_at(position)[places]
-        assign_folds = partial(folds_of, self._labels, folds=settings.folds, seed=settings.seed)
-        self._fold = assign_folds(self._groups, grouped=settings.grouped)
+        self._labels, self._groups = task.labels[item_indices], task.groups[item_indices]
+        self._names = [task.names[place] for place in item_indices]
+        types = task.word_types(position)[item_indices]
+        assign = partial(assign_folds, self._labels, folds=settings.folds, seed=settings.seed)
+        self._fold = assign(self._groups, grouped=settings.grouped)
         # With one type there is nothing to draw; with types that are all different nothing to learn
         # by heart.
-        draws = range(settings.controls if len(set(types)) > 1 else 0)
+        control_seeds = range(settings.controls if len(set(types)) > 1 else 0)
         self._controls = [
-            control_labels(self._labels, types, seed=settings.seed + draw) for draw in draws
+            control_labels(self._labels, types, seed=settings.seed + draw) for draw in control_seeds
         ]
-        self._control_folds = [self._folds_of_control(control) for control in self._controls]
-        by_heart = settings.method == "logistic" and len(set(types)) < len(types)
-        self._shared_fold = assign_folds(self._names) if by_heart else None
+        self._control_folds = [self._assign_control_folds(control) for control in self._controls]
+        needs_shared_folds = settings.method == "logistic" and len(set(types)) < len(types)
+        self._shared_fold = assign(self._names) if needs_shared_folds else None
 
-    def _folds_of_control(self, control: np.ndarray) -> np.ndarray:
+    def _assign_control_folds(self, control: np.ndarray) -> np.ndarray:
         """Folds even in the control's own labels: where they are not, a probe that knows nothing
         falls below chance."""
         settings = self._settings
         try:
-            return folds_of(
+            return assign_folds(
                 control,
                 self._groups,
                 folds=settings.folds,
@@ -145,8 +157,10 @@ class _Probed:
 
     def fit(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         """Numbers of one layer, and what was said of each item."""
-        row, of_items = (
-            self._logistic(states) if self._settings.method == "logistic" else self._code(states)
+        row, item_answers = (
+            self._fit_logistic(states)
+            if self._settings.method == "logistic"
+            else self._fit_online_code(states)
         )
         counts = {"n": len(self._labels), "groups": len(set(self._groups))}
         items = zip(self._names, self._groups, self._labels, strict=True)
@@ -154,22 +168,24 @@ class _Probed:
             {"item": name, "group": str(group), "true": str(true)} for name, group, true in items
         ]
         return {**row, **counts}, [
-            {**key, **of_item} for key, of_item in zip(keys, of_items, strict=True)
+            {**key, **answer} for key, answer in zip(keys, item_answers, strict=True)
         ]
 
-    def _logistic(self, states: np.ndarray) -> tuple[Row, list[Row]]:
+    def _fit_logistic(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         labels = self._labels
-        predicted = self._predicted(states, labels, self._fold)
-        right = predicted == labels
-        low, high = share_interval(right, self._groups)
-        accuracy, majority = self._mean_of_folds(accuracy_score, predicted), majority_share(labels)
-        draws = [
-            self._predicted(states, control, fold) == control
+        predicted = self._predict(states, labels, self._fold)
+        is_correct = predicted == labels
+        low, high = share_interval(is_correct, self._groups)
+        accuracy, majority = self._fold_mean(accuracy_score, predicted), majority_share(labels)
+        control_results = [
+            self._predict(states, control, fold) == control
             for control, fold in zip(self._controls, self._control_folds, strict=True)
         ]
-        control = np.mean(draws, axis=0) if draws else np.full(len(labels), np.nan)
-        learned = [
-            float((self._predicted(states, control, self._shared_fold) == control).mean())
+        control = (
+            np.mean(control_results, axis=0) if control_results else np.full(len(labels), np.nan)
+        )
+        memorised = [
+            float((self._predict(states, control, self._shared_fold) == control).mean())
             for control in self._controls[:1]  # a draw is enough: nothing is held against it
             if self._shared_fold is not None
         ]
@@ -180,42 +196,45 @@ class _Probed:
             "majority": majority,
             "control": float(control.mean()),
             "gain_over_baseline": accuracy - float(np.fmax(control.mean(), majority)),
-            "memorised": float(np.mean(learned)) if learned else np.nan,
-            "macro_f1": self._mean_of_folds(macro_f1, predicted),
+            "memorised": float(np.mean(memorised)) if memorised else np.nan,
+            "macro_f1": self._fold_mean(macro_f1, predicted),
         }
-        verdicts = zip(predicted, right, control, strict=True)
+        item_results = zip(predicted, is_correct, control, strict=True)
         return row, [
-            {"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in verdicts
+            {"predicted": str(p), "right": float(r), "control": float(c)}
+            for p, r, c in item_results
         ]
 
-    def _mean_of_folds(self, score: Callable[..., float], predicted: np.ndarray) -> float:
+    def _fold_mean(self, score: Callable[..., float], predicted: np.ndarray) -> float:
         """Score of all items; with the published folds the mean of the folds' scores, as
         published."""
         if self._settings.grouped:
             return score(self._labels, predicted)
         folds = [self._fold == number for number in np.unique(self._fold)]
         return float(
-            np.mean([score(self._labels[is_here], predicted[is_here]) for is_here in folds])
+            np.mean(
+                [score(self._labels[is_in_fold], predicted[is_in_fold]) for is_in_fold in folds]
+            )
         )
 
-    def _predicted(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
-        return predicted_labels(
+    def _predict(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        return predict_labels(
             states, labels, fold, solver=self._settings.solver, scale=self._settings.scale
         )
 
-    def _code(self, states: np.ndarray) -> tuple[Row, list[Row]]:
+    def _fit_online_code(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         settings, uniform = self._settings, float(np.log2(len(set(self._labels))))
         groups = self._groups if settings.grouped else None
         encode = partial(online_code, groups=groups, mode=settings.mode, seed=settings.seed)
         code = encode(states, self._labels)
-        drawn = [
+        control_compressions = [
             encode(states, control).compression
             for control in self._controls
             if len(set(control)) == len(set(self._labels))
         ]
-        costs = np.where(np.isnan(code.of_items), 0, code.of_items)
+        costs = np.where(np.isnan(code.item_costs), 0, code.item_costs)
         low, high = ratio_interval(costs, self._groups)  # of the cost of an item
-        control = float(np.mean(drawn)) if drawn else np.nan
+        control = float(np.mean(control_compressions)) if control_compressions else np.nan
         frequencies = encode(np.zeros((len(states), 1)), self._labels).compression
         row: Row = {
             "bits": code.length,
@@ -226,4 +245,4 @@ class _Probed:
             "control": control,
             "gain_over_baseline": code.compression - float(np.fmax(control, frequencies)),
         }
-        return row, [{"bits": float(cost)} for cost in code.of_items]
+        return row, [{"bits": float(cost)} for cost in code.item_costs]

@@ -22,7 +22,7 @@ import numpy as np
 # D] to predict.
 Predictors = Callable[[np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]
 
-STRENGTHS = (
+PENALTY_STRENGTHS = (
     1e-4,
     1e-3,
     1e-2,
@@ -31,7 +31,7 @@ STRENGTHS = (
     10.0,
     100.0,
 )  # C of scikit-learn: the inverse of the L2 penalty's weight
-SWITCH = 0.1  # probability that the best predictor changes from one block to the next
+SWITCH_PROBABILITY = 0.1  # probability that the best predictor changes from one block to the next
 _ITERATIONS = 5000
 
 
@@ -39,7 +39,7 @@ def logistic_predictors(
     states: np.ndarray, classes: np.ndarray, count: int, scored: np.ndarray
 ) -> np.ndarray:
     """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each
-    of `STRENGTHS`.
+    of `PENALTY_STRENGTHS`.
 
     Parameters
     ----------
@@ -62,17 +62,21 @@ def logistic_predictors(
     (9, 1, 2)
     """
     counts = np.bincount(classes, minlength=count)
-    smoothed = np.log2((counts + 0.5) / (len(classes) + 0.5 * count))  # Krichevsky & Trofimov 1981
-    seen = np.flatnonzero(counts)
-    shape = (2 + len(STRENGTHS), len(scored), count)
-    bits = np.broadcast_to(smoothed, shape).copy()
+    log_frequencies = np.log2(
+        (counts + 0.5) / (len(classes) + 0.5 * count)
+    )  # Krichevsky & Trofimov 1981
+    seen_classes = np.flatnonzero(counts)
+    shape = (2 + len(PENALTY_STRENGTHS), len(scored), count)
+    bits = np.broadcast_to(log_frequencies, shape).copy()
     bits[0] = -np.log2(count)
-    if len(seen) > 1:
+    if len(seen_classes) > 1:
         # A class that was never sent keeps its smoothed probability; the classifier divides the
         # rest.
-        share_seen = np.logaddexp2.reduce(smoothed[seen])
-        for row, strength in enumerate(STRENGTHS, start=2):
-            bits[row][:, seen] = share_seen + _logistic_bits(states, classes, scored, strength)
+        log_seen_share = np.logaddexp2.reduce(log_frequencies[seen_classes])
+        for row, strength in enumerate(PENALTY_STRENGTHS, start=2):
+            bits[row][:, seen_classes] = log_seen_share + _logistic_bits(
+                states, classes, scored, strength
+            )
     return bits
 
 
@@ -89,8 +93,8 @@ def _logistic_bits(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", RuntimeWarning)
-        fitted = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
-        logits = fitted.decision_function(scored)
+        classifier = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
+        logits = classifier.decision_function(scored)
     # Not scikit-learn's log probabilities: those of sure predictions are minus infinity.
     logits = np.stack([np.zeros_like(logits), logits], axis=1) if logits.ndim == 1 else logits
     bits: np.ndarray = log_softmax(logits, axis=1) / np.log(2)
@@ -124,11 +128,11 @@ def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
         sums = np.log2(weights)[:, None] + np.cumsum(
             np.column_stack([np.zeros(len(bits)), bits]), axis=1
         )
-    sent = np.logaddexp2.reduce(sums, axis=0)
-    return -np.diff(sent), 2 ** (sums[:, -1] - sent[-1])
+    log_evidence = np.logaddexp2.reduce(sums, axis=0)
+    return -np.diff(log_evidence), 2 ** (sums[:, -1] - log_evidence[-1])
 
 
-def switched(weights: np.ndarray) -> np.ndarray:
+def switch_weights(weights: np.ndarray) -> np.ndarray:
     """Weights before the next block: another predictor may be the best once more is known (van
     Erven et al. 2012)."""
-    return (1 - SWITCH) * weights + SWITCH / len(weights)
+    return (1 - SWITCH_PROBABILITY) * weights + SWITCH_PROBABILITY / len(weights)

@@ -8,7 +8,7 @@ groups (items that share sentence or word) never cross folds.
 The control task (Hewitt & Liang 2019, Designing and Interpreting Probes with Control Tasks, EMNLP)
 gives every word type a label at random, so that nothing but the word's identity could tell it. In
 folds that part the types it must come out at chance; in folds that do not, it says how much a probe
-of this size memorises. Published recipe (Mohebbi et al. 2023): `PUBLISHED`.
+of this size memorises. Published recipe (Mohebbi et al. 2023): `PUBLISHED_OPTIONS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import InputError
 
 # As published: no scaling, three stratified folds of shuffled items, whatever they share.
-PUBLISHED: dict[str, object] = {
+PUBLISHED_OPTIONS: dict[str, object] = {
     "solver": "liblinear",
     "scale": False,
     "folds": 3,
@@ -34,7 +34,7 @@ SOLVERS = ("lbfgs", "liblinear")
 _ITERATIONS = 2000
 
 
-def folds_of(
+def assign_folds(
     labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True
 ) -> np.ndarray:
     """Fold of each item, whole groups together, labels as even as groups allow.
@@ -60,7 +60,7 @@ def folds_of(
 
     Examples
     --------
-    >>> folds_of(["sg", "pl"] * 3, ["a", "a", "b", "b", "c", "c"], folds=3).tolist()
+    >>> assign_folds(["sg", "pl"] * 3, ["a", "a", "b", "b", "c", "c"], folds=3).tolist()
     [2, 2, 1, 1, 0, 0]
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -69,33 +69,33 @@ def folds_of(
     units = units if grouped else np.arange(len(labels)).astype(str)
     counts = {str(name): len(set(units[labels == name])) for name in np.unique(labels)}
     if len(counts) < 2 or min(counts.values()) < 2 or folds < 2:
-        what = "groups (items that share a sentence or word)" if grouped else "items"
+        unit_name = "groups (items that share a sentence or word)" if grouped else "items"
         raise InputError(
-            f"a probe needs folds of 2 or more and two labels, each in two {what} at least; found "
+            f"a probe needs folds of 2 or more and two labels, each in two {unit_name} at least; found "
             f"folds={folds} and "
             f"{', '.join(f'{name}: {count}' for name, count in counts.items()) or 'no labels'}"
         )
     count, order = min(folds, *counts.values()), np.arange(len(labels))
     if grouped:
-        parts = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(
+        splits = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(
             labels, labels, units
         )
     else:
         order = np.random.default_rng(seed).permutation(
             len(labels)
         )  # as `datasets.Dataset.shuffle` of the released code
-        parts = StratifiedKFold(count).split(labels, labels[order])
+        splits = StratifiedKFold(count).split(labels, labels[order])
     fold = np.zeros(len(labels), dtype=int)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UserWarning
         )  # that a label has fewer items than folds, which is seen to above
-        for number, (_, test) in enumerate(parts):
-            fold[order[test]] = number
+        for fold_index, (_, test) in enumerate(splits):
+            fold[order[test]] = fold_index
     return fold
 
 
-def predicted_labels(
+def predict_labels(
     states: np.ndarray,
     labels: Texts,
     fold: np.ndarray,
@@ -111,7 +111,7 @@ def predicted_labels(
     states : ndarray [N, D]
     labels : sequence of str [N]
     fold : ndarray of int [N]
-        From `folds_of`.
+        From `assign_folds`.
     solver : {"lbfgs", "liblinear"}
         "liblinear" shrinks the intercept, too, and takes more than two labels one against the rest.
     scale : bool
@@ -126,7 +126,7 @@ def predicted_labels(
     Examples
     --------
     >>> states = np.array([[-1.0], [1.0], [-2.0], [2.0]])
-    >>> predicted_labels(states, ["sg", "pl", "sg", "pl"], np.array([0, 0, 1, 1])).tolist()
+    >>> predict_labels(states, ["sg", "pl", "sg", "pl"], np.array([0, 0, 1, 1])).tolist()
     ['sg', 'pl', 'sg', 'pl']
     """
     if solver not in SOLVERS:
@@ -135,23 +135,23 @@ def predicted_labels(
 
     labels = np.asarray(labels, dtype=str)
     predicted = np.empty_like(labels)
-    for number in np.unique(fold):
-        test = fold == number
-        classes = np.unique(labels[~test])
+    for fold_index in np.unique(fold):
+        is_test = fold == fold_index
+        classes = np.unique(labels[~is_test])
         if len(classes) < 2:  # nothing to learn
-            predicted[test] = classes[0]
+            predicted[is_test] = classes[0]
             continue
-        mean, deviation = _moments(states[~test]) if scale else (0.0, 1.0)
+        mean, deviation = _scaling_moments(states[~is_test]) if scale else (0.0, 1.0)
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
             classifier = _classifier(solver, c, len(classes)).fit(
-                (states[~test] - mean) / deviation, labels[~test]
+                (states[~is_test] - mean) / deviation, labels[~is_test]
             )
-            predicted[test] = classifier.predict((states[test] - mean) / deviation)
+            predicted[is_test] = classifier.predict((states[is_test] - mean) / deviation)
     return predicted
 
 
-def _moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's
     StandardScaler has it)."""
     from sklearn.preprocessing import StandardScaler
@@ -192,6 +192,6 @@ def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
     ordered = np.sort(labels)
     # The label at each of as many even steps through all labels: the proportions hold however few
     # types there are.
-    places = ((np.arange(len(names)) + 0.5) * len(ordered) / len(names)).astype(int)
-    drawn = np.random.default_rng(seed).permutation(ordered[places])
-    return drawn[np.searchsorted(names, np.asarray(types, dtype=str))]
+    indices = ((np.arange(len(names)) + 0.5) * len(ordered) / len(names)).astype(int)
+    random_labels = np.random.default_rng(seed).permutation(ordered[indices])
+    return random_labels[np.searchsorted(names, np.asarray(types, dtype=str))]

@@ -34,7 +34,7 @@ class Training:
     learning_rate: float = 1e-3
 
 
-def perceptron(width: int, labels: int) -> nn.Module:
+def build_perceptron(width: int, labels: int) -> nn.Module:
     """The published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to the
     labels' logits."""
     return nn.Sequential(
@@ -47,7 +47,7 @@ def perceptron(width: int, labels: int) -> nn.Module:
     )
 
 
-class Constant(nn.Module):
+class ConstantProbe(nn.Module):
     """A probe that finds all labels equally likely, whatever the state."""
 
     def __init__(self, labels: int):
@@ -58,7 +58,7 @@ class Constant(nn.Module):
         return self._logits.expand(len(states), -1)
 
 
-def train_once(
+def train_epoch(
     probe: nn.Module,
     x: Tensor,
     y: Tensor,
@@ -76,7 +76,7 @@ def train_once(
         schedule.step()
 
 
-def logits_of(probe: nn.Module, x: Tensor) -> Tensor:
+def compute_logits(probe: nn.Module, x: Tensor) -> Tensor:
     probe.eval()
     with torch.no_grad():
         logits: Tensor = probe(x)

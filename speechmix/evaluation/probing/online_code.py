@@ -38,11 +38,11 @@ import numpy as np
 import torch
 
 from ...errors import InputError
-from .label_codes import Predictors, logistic_predictors, mixture_costs, switched
-from .networks import Network, Training, perceptron
+from .label_codes import Predictors, logistic_predictors, mixture_costs, switch_weights
+from .networks import Network, Training, build_perceptron
 from .reference_code import reference_costs
 
-FRACTIONS = (
+BLOCK_FRACTIONS = (
     0.008,
     0.016,
     0.032,
@@ -56,7 +56,7 @@ MODES = ("correct", "reference")
 
 
 @dataclass(frozen=True, eq=False)
-class Code:
+class OnlineCode:
     """What sending the labels took.
 
     Parameters
@@ -65,13 +65,13 @@ class Code:
         Bits; in "reference" mode bits of the first block and nats of the others.
     compression : float
         N log2 K / length.
-    of_items : ndarray [N]
+    item_costs : ndarray [N]
         What each item took, in the order of the items; NaN of one that "reference" lost.
     """
 
     length: float
     compression: float
-    of_items: np.ndarray
+    item_costs: np.ndarray
 
 
 def online_code(
@@ -82,9 +82,9 @@ def online_code(
     mode: str = "correct",
     seed: int = 0,
     predictors: Predictors = logistic_predictors,
-    network: Network = perceptron,
+    network: Network = build_perceptron,
     training: Training | None = None,
-) -> Code:
+) -> OnlineCode:
     """Length of the online code of labels given states, and how much that compresses them.
 
     Parameters
@@ -109,7 +109,7 @@ def online_code(
 
     Returns
     -------
-    Code
+    OnlineCode
 
     Raises
     ------
@@ -134,21 +134,21 @@ def online_code(
     if mode not in MODES:
         raise InputError(f"mode should be one of {MODES}, found {mode!r}")
     if mode == "correct":
-        of_items = _correct_costs(
+        item_costs = _compute_costs(
             np.asarray(states, dtype=float), classes, groups, len(names), seed, predictors
         )
     else:
         x, y = torch.as_tensor(np.asarray(states), dtype=torch.float32), torch.as_tensor(classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            of_items = reference_costs(
+            item_costs = reference_costs(
                 x, y, len(names), seed=seed, network=network, training=training or Training()
             )
-    length = float(np.nansum(of_items))
-    return Code(length, len(classes) * float(np.log2(len(names))) / length, of_items)
+    length = float(np.nansum(item_costs))
+    return OnlineCode(length, len(classes) * float(np.log2(len(names))) / length, item_costs)
 
 
-def _correct_costs(
+def _compute_costs(
     states: np.ndarray,
     classes: np.ndarray,
     groups: Sequence[str] | np.ndarray | None,
@@ -157,25 +157,29 @@ def _correct_costs(
     predictors: Predictors,
 ) -> np.ndarray:
     """Bits of each item."""
-    order, ends = blocks(len(classes), groups, seed=seed)
-    of_items, weights = np.full(len(classes), np.log2(count)), None
+    order, ends = split_blocks(len(classes), groups, seed=seed)
+    item_costs, weights = np.full(len(classes), np.log2(count)), None
     for start, stop in itertools.pairwise(ends):
-        sent, scored = order[:start], order[start:stop]
-        mean, deviation = states[sent].mean(axis=0), states[sent].std(axis=0)
+        sent_indices, scored_indices = order[:start], order[start:stop]
+        mean, deviation = states[sent_indices].mean(axis=0), states[sent_indices].std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1)
         bits = predictors(
-            (states[sent] - mean) / deviation,
-            classes[sent],
+            (states[sent_indices] - mean) / deviation,
+            classes[sent_indices],
             count,
-            (states[scored] - mean) / deviation,
+            (states[scored_indices] - mean) / deviation,
         )
-        own = bits[:, np.arange(len(scored)), classes[scored]]
-        weights = np.full(len(own), 1 / len(own)) if weights is None else switched(weights)
-        of_items[scored], weights = mixture_costs(own, weights)
-    return of_items
+        label_bits = bits[:, np.arange(len(scored_indices)), classes[scored_indices]]
+        weights = (
+            np.full(len(label_bits), 1 / len(label_bits))
+            if weights is None
+            else switch_weights(weights)
+        )
+        item_costs[scored_indices], weights = mixture_costs(label_bits, weights)
+    return item_costs
 
 
-def blocks(
+def split_blocks(
     count: int, groups: Sequence[str] | np.ndarray | None = None, *, seed: int = 0
 ) -> tuple[np.ndarray, list[int]]:
     """Order in which items are sent, whole groups behind each other, and where blocks end (at the
@@ -183,20 +187,22 @@ def blocks(
 
     Examples
     --------
-    >>> order, ends = blocks(8, list("aabbccdd"))
+    >>> order, ends = split_blocks(8, list("aabbccdd"))
     >>> sorted(order.tolist()) == list(range(8)), ends
     (True, [2, 4, 8])
     """
     generator = np.random.default_rng(seed)
     names = np.arange(count).astype(str) if groups is None else np.asarray(groups, dtype=str)
-    place = generator.permutation(count)  # within a group, too, items come in random order
-    _, first = np.unique(names[place], return_index=True)
-    lead = {str(names[place[at]]): at for at in first}
-    order = place[np.argsort([lead[str(name)] for name in names[place]], kind="stable")]
+    permutation = generator.permutation(count)  # within a group, too, items come in random order
+    _, first = np.unique(names[permutation], return_index=True)
+    first_indices = {str(names[permutation[at]]): at for at in first}
+    order = permutation[
+        np.argsort([first_indices[str(name)] for name in names[permutation]], kind="stable")
+    ]
     group_ends = np.flatnonzero(names[order][1:] != names[order][:-1]) + 1
     group_ends = np.append(group_ends, count)
     # Each block ends with the first group that reaches its share.
-    reached = np.searchsorted(
-        group_ends, np.maximum(np.ceil(np.array(FRACTIONS) * count - 1e-9), 1)
+    group_indices = np.searchsorted(
+        group_ends, np.maximum(np.ceil(np.array(BLOCK_FRACTIONS) * count - 1e-9), 1)
     )
-    return order, sorted({int(group_ends[min(at, len(group_ends) - 1)]) for at in reached})
+    return order, sorted({int(group_ends[min(at, len(group_ends) - 1)]) for at in group_indices})

@@ -40,22 +40,22 @@ Position = str | int
 POSITIONS = ("target", "cue", "between", "deciding")
 
 
-class States(NamedTuple):
+class ItemStates(NamedTuple):
     """States of one item.
 
     Parameters
     ----------
-    at : dict of (stack, position) to ndarray [L + 1, D]
+    states : dict of (stack, position) to ndarray [L + 1, D]
         Entry 0 is the input of the first layer; float32.
     missing : dict of (stack, position) to str
         Why the item has no such position.
     """
 
-    at: Mapping[tuple[str, Position], np.ndarray]
+    states: Mapping[tuple[str, Position], np.ndarray]
     missing: Mapping[tuple[str, Position], str]
 
 
-def positions_asked(asked: Position | Sequence[Position]) -> tuple[Position, ...]:
+def resolve_positions(requested: Position | Sequence[Position]) -> tuple[Position, ...]:
     """One position, or several, as a tuple.
 
     Raises
@@ -63,21 +63,23 @@ def positions_asked(asked: Position | Sequence[Position]) -> tuple[Position, ...
     InputError
         If one is neither a name nor an index.
     """
-    positions = (asked,) if isinstance(asked, str | int) else tuple(dict.fromkeys(asked))
-    wrong = [
+    positions = (
+        (requested,) if isinstance(requested, str | int) else tuple(dict.fromkeys(requested))
+    )
+    invalid = [
         p
         for p in positions
         if p not in POSITIONS and (not isinstance(p, int) or isinstance(p, bool) or p < 0)
     ]
-    if wrong or not positions:
+    if invalid or not positions:
         raise InputError(
             f"position should be one of {', '.join(POSITIONS)} or the index of a word, found "
-            f"{wrong or asked!r}"
+            f"{invalid or requested!r}"
         )
     return positions
 
 
-def states_at(
+def read_item_states(
     model: Model,
     item: Clip | Sentence,
     positions: Sequence[Position],
@@ -85,7 +87,7 @@ def states_at(
     stacks: Sequence[str] | None = None,
     rounding: str = "disjoint",
     mask: bool = True,
-) -> States:
+) -> ItemStates:
     """States of an item at some positions, in all layers, in one forward pass.
 
     Parameters
@@ -109,39 +111,43 @@ def states_at(
     if mask and isinstance(item, Sentence) and is_masked_model(model):
         item = replace_target_by_mask(item)[0]
     view = make_view(model, item, MixRequest(rounding=rounding))
-    has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
-    names = [
-        name for name in has if name == model.capabilities.input_stack or view.has_decoder_input
+    model_stacks = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
+    stack_names = [
+        name
+        for name in model_stacks
+        if name == model.capabilities.input_stack or view.has_decoder_input
     ]
-    if not names:
+    if not stack_names:
         raise InputError(
             f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"
         )
-    view.prepare(tuple(names))
-    places: dict[tuple[str, Position], list[int]] = {}
+    view.prepare(tuple(stack_names))
+    indices_by_key: dict[tuple[str, Position], list[int]] = {}
     missing: dict[tuple[str, Position], str] = {}
-    for stack in names:
+    for stack in stack_names:
         for position in positions:
             try:
-                places[stack, position] = _position_indices(view, stack, position)
+                indices_by_key[stack, position] = _position_indices(view, stack, position)
             except InputError as error:
                 missing[stack, position] = str(error)
-    if not places:
-        return States({}, missing)
+    if not indices_by_key:
+        return ItemStates({}, missing)
 
     def read(stack: str, states: Tensor) -> dict[Position, np.ndarray]:  # [1, T, D]
-        of_stack = {position: rows for (name, position), rows in places.items() if name == stack}
+        stack_indices = {
+            position: rows for (name, position), rows in indices_by_key.items() if name == stack
+        }
         return {
             position: states[0, rows].mean(dim=0).float().cpu().numpy()
-            for position, rows in of_stack.items()
+            for position, rows in stack_indices.items()
         }
 
-    entries = hidden_states(model, view.prepared.inputs, read, stacks=names)
-    at = {
+    entries = hidden_states(model, view.prepared.inputs, read, stacks=stack_names)
+    states = {
         (stack, position): np.stack([entry[position] for entry in entries[stack]])
-        for stack, position in places
+        for stack, position in indices_by_key
     }
-    return States(at, missing)
+    return ItemStates(states, missing)
 
 
 def _position_indices(view: View, stack: str, position: Position) -> list[int]:
@@ -160,29 +166,31 @@ def _position_indices(view: View, stack: str, position: Position) -> list[int]:
             else view.prepared.tokens.deciding_row
         )
         if row is None:
-            where = (
+            description = (
                 "an encoder"
                 if stack == "encoder"
                 else "an item without a foil, or whose foil has no other token,"
             )
-            raise InputError(f"{where} has no deciding position")
+            raise InputError(f"{description} has no deciding position")
         return [row]
-    words = _words(item, position)
-    held: dict[int, list[int]] = {}
+    words = _word_indices(item, position)
+    word_positions: dict[int, list[int]] = {}
     for span in view.sources(stack):
         if span.word is not None:
-            held.setdefault(span.word, []).extend(span.positions)
-    places = [place for word in words for place in held.get(word, ())]
+            word_positions.setdefault(span.word, []).extend(span.positions)
+    indices = [index for word in words for index in word_positions.get(word, ())]
     if position == "target" and stack == "decoder":
-        places = [
-            place - 1 for place in places if place > 0
+        indices = [
+            index - 1 for index in indices if index > 0
         ]  # which predict what the next one holds
-    if not places:
-        raise InputError(f"no position of the {stack} belongs to {_spoken(position)}")
-    return places
+    if not indices:
+        raise InputError(
+            f"no position of the {stack} belongs to {_describe_position_name(position)}"
+        )
+    return indices
 
 
-def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
+def _word_indices(item: Clip | Sentence | None, position: Position) -> list[int]:
     """Words whose states are asked for, by index; none between where cue words lie on both sides of
     the target."""
     if item is None or not item.words:
@@ -196,17 +204,17 @@ def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
         return [position]
     cue, target = list(item.cue_words), [item.target] if isinstance(item.target, int) else []
     if not {"target": target, "cue": cue, "between": cue and target}[position]:
-        raise InputError(f"{_spoken(position)} is not given")
+        raise InputError(f"{_describe_position_name(position)} is not given")
     if position != "between":
         return target if position == "target" else cue
-    between = [
+    between_indices = [
         *range(max(cue) + 1, target[0]),
         *range(target[0] + 1, min(cue)),
     ]  # the cue before the target, or after it
-    if not between:
+    if not between_indices:
         raise InputError("no word lies between cue and target")
-    return between
+    return between_indices
 
 
-def _spoken(position: Position) -> str:
+def _describe_position_name(position: Position) -> str:
     return f"word {position}" if isinstance(position, int) else f"the {position}"

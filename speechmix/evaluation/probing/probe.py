@@ -20,17 +20,19 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
-from .fits import Row, Settings, fitted
-from .logistic import PUBLISHED
-from .positions import Position, States, positions_asked, states_at
-from .probe_results import _LEFT_OUT, _SCORES, MODEL, PLACE, Probes
-from .task import LabelOption, Task
+from .fits import ProbeSettings, Row, fit_probes
+from .logistic import PUBLISHED_OPTIONS
+from .positions import ItemStates, Position, read_item_states, resolve_positions
+from .probe_results import LEFT_OUT_COLUMNS, MODEL_KEYS, PLACE_KEYS, SCORE_COLUMNS, Probes
+from .task import LabelOption, ProbeTask
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
 
-PROTOCOLS: dict[str, dict[str, object]] = {"published": {**PUBLISHED, "method": "logistic"}}
+PROBE_PROTOCOLS: dict[str, dict[str, object]] = {
+    "published": {**PUBLISHED_OPTIONS, "method": "logistic"}
+}
 
 
 def probe(
@@ -115,7 +117,7 @@ def probe(
     >>> probes = speechmix.probe([model, twin], clips, label="number")                    # doctest: +SKIP
     >>> probes.table[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
     """
-    positions = positions_asked(position)
+    positions = resolve_positions(position)
     options: dict[str, Any] = {
         "method": method,
         "mode": mode,
@@ -126,45 +128,52 @@ def probe(
     }
     options["scale"] = scale
     if protocol is not None:
-        if protocol not in PROTOCOLS:
-            raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
-        options, rounding = {**options, **PROTOCOLS[protocol]}, "paper"
-    settings, task = Settings(**options), Task.of(list(items), label, group=group, by=by)
+        if protocol not in PROBE_PROTOCOLS:
+            raise InputError(
+                f"protocol should be one of {list(PROBE_PROTOCOLS)}, found {protocol!r}"
+            )
+        options, rounding = {**options, **PROBE_PROTOCOLS[protocol]}, "paper"
+    settings, task = (
+        ProbeSettings(**options),
+        ProbeTask.from_items(list(items), label, group=group, by=by),
+    )
     stacks = (stacks,) if isinstance(stacks, str) else stacks
 
-    def states_of(model: Model, index: int) -> States:
+    def read_states(model: Model, index: int) -> ItemStates:
         item = task.items[index]
-        return states_at(model, item, positions, stacks=stacks, rounding=rounding, mask=mask)
+        return read_item_states(model, item, positions, stacks=stacks, rounding=rounding, mask=mask)
 
     loaded = (
         source if isinstance(source, Model) else source()
         for source in ([models] if isinstance(models, Model) else models)
     )
-    return probes_of(
-        ((model, _states(model, task, states_of, progress)) for model in loaded), task, settings
+    return fit_models(
+        ((model, _read_all_states(model, task, read_states, progress)) for model in loaded),
+        task,
+        settings,
     )
 
 
-def _states(
-    model: Model, task: Task, states_of: Callable[[Model, int], States], progress: bool
-) -> Iterator[States | str]:
+def _read_all_states(
+    model: Model, task: ProbeTask, read_states: Callable[[Model, int], ItemStates], progress: bool
+) -> Iterator[ItemStates | str]:
     """States of each item; the reason of one that the model does not take."""
-    places: Iterable[int] = range(len(task.items))
+    item_indices: Iterable[int] = range(len(task.items))
     if progress:
         from tqdm.auto import tqdm
 
-        places = tqdm(places, unit="item", desc=f"states {model.label}")
-    for index in places:
+        item_indices = tqdm(item_indices, unit="item", desc=f"states {model.label}")
+    for index in item_indices:
         try:
-            yield states_of(model, index)
+            yield read_states(model, index)
         except SpeechmixError as error:
             yield str(error)
 
 
-def probes_of(
-    models: Iterable[tuple[Any, Iterable[States | str]]],
-    task: Task,
-    settings: Settings,
+def fit_models(
+    models: Iterable[tuple[Any, Iterable[ItemStates | str]]],
+    task: ProbeTask,
+    settings: ProbeSettings,
     *,
     twin_controls: int | None = None,
 ) -> Probes:
@@ -186,41 +195,49 @@ def probes_of(
         {"item": name, "reason": f"has no label {task.label!r}"} for name in task.unlabelled
     ]
     for model, states in models:
-        facts = {"model": model.name, "init": model.init, "seed": model.seed}
+        model_cells = {"model": model.name, "init": model.init, "seed": model.seed}
         states_of_items: list[Mapping[tuple[str, Position], np.ndarray]] = []
-        for name, of_item in zip(task.names, states, strict=True):
-            if isinstance(of_item, str):
-                left_out.append({**facts, "item": name, "reason": of_item})
+        for name, item_states in zip(task.names, states, strict=True):
+            if isinstance(item_states, str):
+                left_out.append({**model_cells, "item": name, "reason": item_states})
                 states_of_items.append({})
                 continue
-            states_of_items.append(of_item.at)
+            states_of_items.append(item_states.states)
             left_out += [
-                {**facts, "item": name, "stack": stack, "position": str(place), "reason": reason}
-                for (stack, place), reason in of_item.missing.items()
+                {
+                    **model_cells,
+                    "item": name,
+                    "stack": stack,
+                    "position": str(position),
+                    "reason": reason,
+                }
+                for (stack, position), reason in item_states.missing.items()
             ]
-        draws = (
+        controls = (
             settings.controls if twin_controls is None or model.init == "trained" else twin_controls
         )
         for part in dict.fromkeys(task.parts.tolist()):
-            places, of_part = task.part(part)
-            here = {**facts, "part": part}
-            of_probes = fitted(
-                [states_of_items[place] for place in places],
-                of_part,
-                replace(settings, controls=draws),
+            places, part_task = task.select_part(part)
+            keys = {**model_cells, "part": part}
+            part_results = fit_probes(
+                [states_of_items[position] for position in places],
+                part_task,
+                replace(settings, controls=controls),
             )
-            for lines, new in zip((rows, answers, left_out), of_probes, strict=True):
-                lines += [{**here, **line} for line in new]
-    scores = _SCORES[settings.method]
-    verdicts = ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
+            for table_rows, new_rows in zip((rows, answers, left_out), part_results, strict=True):
+                table_rows += [{**keys, **row} for row in new_rows]
+    scores = SCORE_COLUMNS[settings.method]
+    answer_columns = (
+        ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
+    )
     return Probes(
-        pd.DataFrame(rows, columns=[*MODEL, *PLACE, "method", *scores, "n", "groups"]).astype(
-            {"seed": "Int64"}
-        ),
-        pd.DataFrame(answers, columns=[*MODEL, *PLACE, "item", "group", "true", *verdicts]).astype(
-            {"seed": "Int64"}
-        ),
-        pd.DataFrame(left_out, columns=_LEFT_OUT).fillna(""),
+        pd.DataFrame(
+            rows, columns=[*MODEL_KEYS, *PLACE_KEYS, "method", *scores, "n", "groups"]
+        ).astype({"seed": "Int64"}),
+        pd.DataFrame(
+            answers, columns=[*MODEL_KEYS, *PLACE_KEYS, "item", "group", "true", *answer_columns]
+        ).astype({"seed": "Int64"}),
+        pd.DataFrame(left_out, columns=LEFT_OUT_COLUMNS).fillna(""),
         task.ties,
         {"label": task.label, "items": len(task.items), **vars(settings)},
     )

@@ -13,9 +13,9 @@ from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
 
 FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
-MODEL = ["model", "init", "seed"]
-PLACE = ["part", "stack", "position", "layer", "depth", "label"]
-_SCORES = {
+MODEL_KEYS = ["model", "init", "seed"]
+PLACE_KEYS = ["part", "stack", "position", "layer", "depth", "label"]
+SCORE_COLUMNS = {
     "logistic": [
         "accuracy",
         "low",
@@ -36,7 +36,7 @@ _SCORES = {
         "gain_over_baseline",
     ],
 }
-_LEFT_OUT = [*MODEL, "part", "item", "stack", "position", "reason"]
+LEFT_OUT_COLUMNS = [*MODEL_KEYS, "part", "item", "stack", "position", "reason"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,29 +86,31 @@ class Probes:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in ((ANSWERS_FILE, self.answers), (FILE, self.table)):
-            write_csv(_beside_others(table, folder / name), folder / name)
+            write_csv(_append_stored_rows(table, folder / name), folder / name)
         return folder / FILE
 
     def __repr__(self) -> str:
-        asked = self.provenance
-        where = ", ".join(
+        provenance = self.provenance
+        positions = ", ".join(
             dict.fromkeys(f"{row.stack} {row.position}" for row in self.table.itertuples())
         )
-        models = self.table[MODEL].drop_duplicates().shape[0] if len(self.table) else 0
-        return (
-            f"Probes({asked.get('label')}: {models} models, {where or 'nothing could be probed'})"
-        )
+        models = self.table[MODEL_KEYS].drop_duplicates().shape[0] if len(self.table) else 0
+        return f"Probes({provenance.get('label')}: {models} models, {positions or 'nothing could be probed'})"
 
 
-def _beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _append_stored_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """The table behind what a file holds of other models and labels."""
     if not path.is_file():
         return table
-    former, keys = read_csv(path), [*MODEL, "label"]
-    if set(former) != set(table):
+    stored_table, keys = read_csv(path), [*MODEL_KEYS, "label"]
+    if set(stored_table) != set(table):
         raise InputError(
             f"{path} holds another table: write to another folder, or take the file away"
         )
-    ours = set(table[keys].astype(object).fillna("").astype(str).itertuples(index=False, name=None))
-    others = [row not in ours for row in former[keys].itertuples(index=False, name=None)]
-    return pd.concat([former[others], table.astype(object)], ignore_index=True)
+    table_keys = set(
+        table[keys].astype(object).fillna("").astype(str).itertuples(index=False, name=None)
+    )
+    is_other = [
+        row not in table_keys for row in stored_table[keys].itertuples(index=False, name=None)
+    ]
+    return pd.concat([stored_table[is_other], table.astype(object)], ignore_index=True)

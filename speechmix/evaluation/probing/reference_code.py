@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...errors import InputError
-from .networks import Network, Training, logits_of, train_once
+from .networks import Network, Training, compute_logits, train_epoch
 
 # Shares of the items in each block; each is rounded down by itself, so a few items are lost.
-_SIZES = (0.008, 0.008, 0.016, 0.0305, 0.0625, 0.125, 0.25, 0.5)
+_BLOCK_SHARES = (0.008, 0.008, 0.016, 0.0305, 0.0625, 0.125, 0.25, 0.5)
 
 
 def reference_costs(
@@ -33,20 +33,28 @@ def reference_costs(
         If there are too few items for a first block.
     """
     order = np.random.default_rng(seed).permutation(len(y))
-    ends = np.cumsum([int(len(y) * size) for size in _SIZES])
+    ends = np.cumsum([int(len(y) * size) for size in _BLOCK_SHARES])
     if ends[0] < 1:
         raise InputError(
-            f"mode='reference' needs {int(np.ceil(1 / _SIZES[0]))} items at least, found {len(y)}"
+            f"mode='reference' needs {int(np.ceil(1 / _BLOCK_SHARES[0]))} items at least, found {len(y)}"
         )
-    of_items = np.full(len(y), np.nan)  # floors lose the last ones
-    of_items[order[: ends[0]]] = np.log2(count)
+    item_costs = np.full(len(y), np.nan)  # floors lose the last ones
+    item_costs[order[: ends[0]]] = np.log2(count)
     for start, stop in itertools.pairwise(ends):
-        sent, scored = order[:start], order[start:stop]
-        of_items[scored] = _losses(x[sent], y[sent], x[scored], y[scored], count, network, training)
-    return of_items
+        sent_indices, scored_indices = order[:start], order[start:stop]
+        item_costs[scored_indices] = _min_epoch_losses(
+            x[sent_indices],
+            y[sent_indices],
+            x[scored_indices],
+            y[scored_indices],
+            count,
+            network,
+            training,
+        )
+    return item_costs
 
 
-def _losses(
+def _min_epoch_losses(
     x: Tensor,
     y: Tensor,
     scored_x: Tensor,
@@ -62,23 +70,27 @@ def _losses(
     optimizer = torch.optim.AdamW(
         weights or [nn.Parameter(torch.zeros(1))], lr=training.learning_rate
     )
-    steps = -(-len(y) // training.batch_size)  # of one epoch: the rate falls to zero within it
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
-    smallest, before, worse = np.full(len(scored_y), np.inf), float("inf"), 0
+    step_count = -(-len(y) // training.batch_size)  # of one epoch: the rate falls to zero within it
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: max(0.0, 1 - step / step_count)
+    )
+    smallest_losses, previous_sum, worse_count = np.full(len(scored_y), np.inf), float("inf"), 0
     for _ in range(training.epochs if weights else 1):
         if weights:
-            train_once(probe, x, y, training, _double_softmax, optimizer, schedule)
-        losses = _double_softmax(logits_of(probe, scored_x), scored_y, reduction="none").numpy()
-        smallest = losses if losses.sum() < smallest.sum() else smallest
-        worse = (
-            worse + 1 if losses.sum() >= before else 0
+            train_epoch(probe, x, y, training, _double_softmax, optimizer, schedule)
+        losses = _double_softmax(
+            compute_logits(probe, scored_x), scored_y, reduction="none"
+        ).numpy()
+        smallest_losses = losses if losses.sum() < smallest_losses.sum() else smallest_losses
+        worse_count = (
+            worse_count + 1 if losses.sum() >= previous_sum else 0
         )  # than the epoch before, not than the best
-        before = float(losses.sum())
+        previous_sum = float(losses.sum())
         if (
-            worse >= training.patience or schedule.get_last_lr()[0] == 0
+            worse_count >= training.patience or schedule.get_last_lr()[0] == 0
         ):  # without a rate all further epochs are alike
             break
-    return smallest
+    return smallest_losses
 
 
 def _double_softmax(logits: Tensor, true: Tensor, reduction: str = "mean") -> Tensor:

@@ -75,10 +75,10 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
     """
     from scipy.stats import t as student
 
-    sums, counts = _by_group(right, groups)
+    sums, counts = _sum_by_group(right, groups)
     if len(counts) < 2:
         return np.nan, np.nan
-    values, items = _linearised(sums, counts), counts.sum()
+    values, items = _linearise_ratio(sums, counts), counts.sum()
     share, variance = float(np.clip(sums.sum() / items, 0, 1)), values.var(ddof=1) / len(counts)
     trials = counts.sum() ** 2 / (counts**2).sum()
     if variance > 1e-12 and items > len(counts):
@@ -90,10 +90,10 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
 def ratio_interval(values: Numbers, groups: Texts) -> tuple[float, float]:
     """Return the 95 % interval over groups of the mean over items; (nan, nan) for fewer groups than
     `mean_interval` needs."""
-    return mean_interval(_linearised(*_by_group(values, groups)))
+    return mean_interval(_linearise_ratio(*_sum_by_group(values, groups)))
 
 
-def _linearised(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _linearise_ratio(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """A value for each group, whose mean is sum / count over all groups and whose variance is that
     of this ratio [G]."""
     ratio = sums.sum() / counts.sum()
@@ -101,7 +101,7 @@ def _linearised(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return values
 
 
-def _by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:
+def _sum_by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:
     """Sum of the values and number of items of each group."""
     _, index = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     return np.bincount(index, weights=np.asarray(values, dtype=float)), np.bincount(index).astype(

@@ -2,7 +2,7 @@
 each is about.
 
 In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a
-function. Out: a `Task`, which keeps the items that have a label, with their groups
+function. Out: a `ProbeTask`, which keeps the items that have a label, with their groups
 (`statistics.groups`) and the word types of the control task.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..statistics.groups import groups_of, item_table, words_asked_about
+from ..statistics.groups import assign_groups, build_item_table, target_words
 from .positions import Position
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LabelOption = str | Callable[["Clip | Sentence"], object]
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class ProbeTask:
     """Items with their labels.
 
     Parameters
@@ -57,14 +57,14 @@ class Task:
     unlabelled: tuple[str, ...] = ()
 
     @classmethod
-    def of(
+    def from_items(
         cls,
         items: Sequence[Clip | Sentence],
         label: LabelOption,
         *,
         group: str | None = None,
         by: str | None = None,
-    ) -> Task:
+    ) -> ProbeTask:
         """Look labels and groups up.
 
         Parameters
@@ -84,71 +84,71 @@ class Task:
         InputError
             If there are no items, or none of them has the label.
         """
-        strangers = [item for item in items if not hasattr(item, "meta")]
-        if strangers or not items:
-            kind = f"{type(strangers[0]).__name__}" if strangers else "none"
+        invalid_items = [item for item in items if not hasattr(item, "meta")]
+        if invalid_items or not items:
+            kind = f"{type(invalid_items[0]).__name__}" if invalid_items else "none"
             raise InputError(
                 f"expected clips or sentences with a label in their meta, found {kind}"
             )
         name = label if isinstance(label, str) else getattr(label, "__name__", "label")
         labels = [_read_label(item, label) for item in items]
-        table = item_table(items)
+        table = build_item_table(items)
         if not any(labels):
             raise InputError(
-                f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}"
+                f"no item has a label {name!r}; columns are {', '.join(_list_columns(items)) or 'none'}"
             )
-        labelled = np.array([text != "" for text in labels])
-        unlabelled = tuple(table["clip"][~labelled])
-        table = table[labelled].reset_index(drop=True)
+        is_labelled = np.array([text != "" for text in labels])
+        unlabelled = tuple(table["clip"][~is_labelled])
+        table = table[is_labelled].reset_index(drop=True)
         if group is None:
-            groups, ties = groups_of(table)
+            groups, ties = assign_groups(table)
         elif group in table:
             groups, ties = table[group].fillna("").astype(str), f"the {group}"
         else:
             raise InputError(
                 f"no item has a column {group!r} to group by; columns are "
-                f"{', '.join(_columns(items))}"
+                f"{', '.join(_list_columns(items))}"
             )
         if by is not None and by not in table:
             raise InputError(
-                f"no item has a column {by!r} to part by; columns are {', '.join(_columns(items))}"
+                f"no item has a column {by!r} to part by; columns are {', '.join(_list_columns(items))}"
             )
         parts = (
             pd.Series("all", index=table.index)
             if by is None
             else table[by].fillna("").replace("", "all")
         )
-        asked_about = words_asked_about(table)
+        words = target_words(table)
         return cls(
             name,
-            tuple(item for item, has in zip(items, labelled, strict=True) if has),
+            tuple(item for item, has in zip(items, is_labelled, strict=True) if has),
             tuple(table["clip"]),
             np.array([text for text in labels if text]),
             groups.to_numpy(str),
-            asked_about.where(asked_about != "", table["clip"]).to_numpy(str),
+            words.where(words != "", table["clip"]).to_numpy(str),
             parts.to_numpy(str),
             ties,
             unlabelled,
         )
 
-    def part(self, name: str) -> tuple[np.ndarray, Task]:
+    def select_part(self, name: str) -> tuple[np.ndarray, ProbeTask]:
         """Places of the items of a part, and the task of them alone."""
-        places = np.flatnonzero(self.parts == name)
-        of_items: dict[str, Any] = {
-            name: getattr(self, name)[places] for name in ("labels", "groups", "types", "parts")
+        indices = np.flatnonzero(self.parts == name)
+        selected: dict[str, Any] = {
+            name: getattr(self, name)[indices] for name in ("labels", "groups", "types", "parts")
         }
-        of_items |= {
-            name: tuple(getattr(self, name)[place] for place in places)
+        selected |= {
+            name: tuple(getattr(self, name)[index] for index in indices)
             for name in ("items", "names")
         }
-        return places, replace(self, **of_items, unlabelled=())
+        return indices, replace(self, **selected, unlabelled=())
 
-    def types_at(self, position: Position) -> np.ndarray:
+    def word_types(self, position: Position) -> np.ndarray:
         """Word types of the control task at a position [N]: the word whose states are read, so far
         as it is one word."""
         if position in ("target", "deciding", "between"):
             return self.types
-        words = [_word_of(item, position) for item in self.items]
+        words = [_position_word(item, position) for item in self.items]
         return np.array([word or own for word, own in zip(words, self.types, strict=True)])
 
 
@@ -157,7 +157,7 @@ def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _word_of(item: Clip | Sentence, position: Position) -> str:
+def _position_word(item: Clip | Sentence, position: Position) -> str:
     words = item.words or ()
     places = (
         item.cue_words
@@ -167,5 +167,5 @@ def _word_of(item: Clip | Sentence, position: Position) -> str:
     return " ".join(words[place].text.casefold() for place in places if place < len(words))
 
 
-def _columns(items: Sequence[Clip | Sentence]) -> list[str]:
+def _list_columns(items: Sequence[Clip | Sentence]) -> list[str]:
     return list(dict.fromkeys(column for item in items for column in item.meta))

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-Chosen = TypeVar("Chosen")
+Value = TypeVar("Value")
 
 
-def choose_evenly(values: Sequence[Chosen], count: int) -> list[Chosen]:
+def choose_evenly(values: Sequence[Value], count: int) -> list[Value]:
     """Choose up to `count` of the values, as evenly as can be, always the first and the last.
 
     Examples

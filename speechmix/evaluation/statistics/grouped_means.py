@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-_LARGEST = 2**62  # number of a row
+_MAX_GROUP_NUMBER = 2**62  # number of a row
 # places for a number of each row: up to so many, numbers are places in an array, beyond they are
 # looked up
-_SPARE = 2
-_FEW = 2**16
+_MAX_SPARSITY = 2
+_MAX_SMALL_COUNT = 2**16
 
 # A row as `DataFrame.to_dict("records")` gives it; each column has a type of its own.
 TableRow = Mapping[Hashable, Any]
@@ -50,29 +50,31 @@ def grouped_means(
     >>> grouped_means(table, ["clip", "layer"], "share").to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0], 'share': [0.2, 0.2]}
     """
-    number, count = _numbers_of_groups([table[name] for name in keys])
+    number, count = _number_groups([table[name] for name in keys])
     values = table[value].to_numpy(dtype=float, na_value=np.nan)
-    first = _first_rows(number, count)
+    first = _first_row_indices(number, count)
     values = (
-        values.copy() if len(first) == len(values) else _means(values, number, count)[number[first]]
+        values.copy()
+        if len(first) == len(values)
+        else _group_means(values, number, count)[number[first]]
     )
-    means = pd.DataFrame({**_taken(table, keys, first), value: values}, copy=False)
+    means = pd.DataFrame({**_select_columns(table, keys, first), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
 
 
-def distinct(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Keys that there are, in the order of their first rows; rows that lack one are left out.
 
     Examples
     --------
-    >>> distinct(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
+    >>> distinct_keys(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0]}
     """
-    first = _first_rows(*_numbers_of_groups([table[name] for name in keys]))
-    return pd.DataFrame(_taken(table, keys, first), copy=False)
+    first = _first_row_indices(*_number_groups([table[name] for name in keys]))
+    return pd.DataFrame(_select_columns(table, keys, first), copy=False)
 
 
-def taken(
+def select_cells(
     table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray
 ) -> pd.DataFrame:
     """Some columns of some rows, with their index; of all rows the columns themselves: not to be
@@ -81,15 +83,15 @@ def taken(
     Examples
     --------
     >>> table = pd.DataFrame({"clip": ["a", "b"], "layer": [0, 1], "share": [0.1, 0.2]})
-    >>> taken(table, ["clip", "share"], table["layer"] == 1).to_dict("list")
+    >>> select_cells(table, ["clip", "share"], table["layer"] == 1).to_dict("list")
     {'clip': ['b'], 'share': [0.2]}
     """
     rows = np.flatnonzero(is_taken)
     index = table.index if len(rows) == len(table) else table.index.take(rows)
-    return pd.DataFrame(_taken(table, columns, rows), index=index, copy=False)
+    return pd.DataFrame(_select_columns(table, columns, rows), index=index, copy=False)
 
 
-def _taken(
+def _select_columns(
     table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray
 ) -> dict[Hashable, object]:
     """Columns of some rows; those of the table itself where all are taken."""
@@ -98,39 +100,43 @@ def _taken(
     return {name: table[name].array.take(rows) for name in names}
 
 
-def _numbers_of_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
+def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
     """For each row the number of its group, -1 where a key is missing; and how many numbers there
     may be."""
     rows = len(columns[0])
-    most = _SPARE * rows + _FEW
-    number, count, lacks = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
+    max_count = _MAX_SPARSITY * rows + _MAX_SMALL_COUNT
+    number, count, is_missing = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
     # The key of most values first: others may follow from it.
-    for column, codes, size in sorted(map(_coded, columns), key=lambda coded: -coded[2]):
+    for column, codes, size in sorted(map(_encode_column, columns), key=lambda coded: -coded[2]):
         if size < 2 and (codes == 0).all():
             continue
-        if most >= count and (size == 0 or count * size > most) and _follows(codes, number, count):
+        if (
+            max_count >= count
+            and (size == 0 or count * size > max_count)
+            and _is_determined(codes, number, count)
+        ):
             continue
         if size == 0:
             codes, labels = pd.factorize(column)
             size = len(labels)
         missing = codes < 0
         if missing.any():
-            codes, lacks = np.where(missing, 0, codes), lacks | missing
-        if count * size > _LARGEST:
-            number, present = pd.factorize(number)
-            count = len(present)
+            codes, is_missing = np.where(missing, 0, codes), is_missing | missing
+        if count * size > _MAX_GROUP_NUMBER:
+            number, distinct_numbers = pd.factorize(number)
+            count = len(distinct_numbers)
         number *= max(size, 1)
         number += codes
         count *= max(size, 1)
-    if count > most:
-        number, present = pd.factorize(number)
-        count = len(present)
-    if lacks.any():
-        number[lacks] = -1
+    if count > max_count:
+        number, distinct_numbers = pd.factorize(number)
+        count = len(distinct_numbers)
+    if is_missing.any():
+        number[is_missing] = -1
     return number, count
 
 
-def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
+def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
     """A column, a number for each row that tells its value, -1 where it is missing, and how many
     there may be.
 
@@ -143,20 +149,25 @@ def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
         values = column.to_numpy()
         if values.dtype.kind == "f":
             return column, values, 0
-        if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() < _FEW:
+        if (
+            values.dtype.kind in "iu"
+            and len(values)
+            and values.min() >= 0
+            and values.max() < _MAX_SMALL_COUNT
+        ):
             return column, values, int(values.max()) + 1
     codes, labels = pd.factorize(column)
     return column, codes, len(labels)
 
 
-def _follows(codes: np.ndarray, number: np.ndarray, count: int) -> bool:
+def _is_determined(codes: np.ndarray, number: np.ndarray, count: int) -> bool:
     """Whether rows of the same number have the same code."""
-    of_number = np.empty(count, dtype=codes.dtype)
-    of_number[number] = codes
-    return bool((of_number[number] == codes).all())
+    code_by_number = np.empty(count, dtype=codes.dtype)
+    code_by_number[number] = codes
+    return bool((code_by_number[number] == codes).all())
 
 
-def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
+def _first_row_indices(number: np.ndarray, count: int) -> np.ndarray:
     """The first row of each number, in their order."""
     rows = len(number)
     if rows and number[0] >= 0 and (number[1:] > number[:-1]).all():
@@ -168,7 +179,7 @@ def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
     return np.flatnonzero(is_first)
 
 
-def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
+def _group_means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
     """Mean of the values of each number [count], NaN of one that no row has."""
     coded = pd.Categorical.from_codes(pd.array(number), categories=pd.RangeIndex(count))
     return (
@@ -185,24 +196,26 @@ def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, n
 
     Examples
     --------
-    >>> labels, place = label_indices(pd.Series(["b", None, "a", "b"]))
-    >>> labels.tolist(), place.tolist()
+    >>> labels, indices = label_indices(pd.Series(["b", None, "a", "b"]))
+    >>> labels.tolist(), indices.tolist()
     (['b', 'a'], [0, -1, 1, 0])
     """
     if not isinstance(column.dtype, pd.CategoricalDtype):
-        place, labels = pd.factorize(column, sort=sort)
-        return pd.Index(labels), place
+        indices, labels = pd.factorize(column, sort=sort)
+        return pd.Index(labels), indices
     codes, categories = column.cat.codes.to_numpy(), column.cat.categories
-    heads = codes[_changes(codes)]  # a value that comes again and again is looked at once
-    present = np.unique(heads[heads >= 0]) if sort else pd.unique(heads[heads >= 0])
-    places = np.full(len(categories) + 1, -1)  # the last for a code of -1
-    places[present] = np.arange(len(present))
+    run_starts = codes[_is_changed(codes)]  # a value that comes again and again is looked at once
+    distinct_codes = (
+        np.unique(run_starts[run_starts >= 0]) if sort else pd.unique(run_starts[run_starts >= 0])
+    )
+    index_by_code = np.full(len(categories) + 1, -1)  # the last for a code of -1
+    index_by_code[distinct_codes] = np.arange(len(distinct_codes))
     return pd.CategoricalIndex(
-        pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)
-    ), places[codes]
+        pd.Categorical.from_codes(distinct_codes.tolist(), dtype=column.dtype)
+    ), index_by_code[codes]
 
 
-def matrices(
+def iterate_matrices(
     means: pd.DataFrame, by: Sequence[str], *, rows: str, columns: str, value: str
 ) -> Iterator[tuple[tuple[Hashable, ...], pd.DataFrame]]:
     """For each key the numbers of a long table as a matrix, NaN where there is none; keys, rows,
@@ -221,48 +234,50 @@ def matrices(
     Examples
     --------
     >>> means = pd.DataFrame({"layer": [0, 0, 1], "clip": ["a", "b", "a"], "init": ["x", "x", "y"], "share": [1, 2, 3]})
-    >>> parts = matrices(means, ["layer"], rows="clip", columns="init", value="share")
+    >>> parts = iterate_matrices(means, ["layer"], rows="clip", columns="init", value="share")
     >>> [(int(layer), matrix.to_dict("list")) for (layer,), matrix in parts]
     [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
     """
     number, keys = np.zeros(len(means), dtype=np.int64), 1
     labels = []
     for name in by:
-        column_of_labels, place = label_indices(means[name])
+        column_of_labels, indices = label_indices(means[name])
         labels.append(column_of_labels)
         keys *= len(column_of_labels)
-        number = number * len(column_of_labels) + place
+        number = number * len(column_of_labels) + indices
     (row_labels, row), (column_labels, column) = (
         label_indices(means[rows]),
         label_indices(means[columns]),
     )
     values = means[value].to_numpy(dtype=float)
     order = np.argsort(
-        number.astype(np.uint16) if keys <= _FEW else number, kind="stable"
+        number.astype(np.uint16) if keys <= _MAX_SMALL_COUNT else number, kind="stable"
     )  # of so few by counting
-    starts = np.flatnonzero(_changes(number[order]))
-    for here in np.split(order, starts[1:]) if len(starts) else ():
+    starts = np.flatnonzero(_is_changed(number[order]))
+    for row_indices in np.split(order, starts[1:]) if len(starts) else ():
         is_present = np.zeros(len(row_labels), dtype=bool)
-        is_present[row[here]] = True
+        is_present[row[row_indices]] = True
         matrix = np.full((is_present.sum(), len(column_labels)), np.nan)
-        matrix[(is_present.cumsum() - 1)[row[here]], column[here]] = values[here]
-        key = tuple(means[name].iat[here[0]] for name in by)
+        matrix[(is_present.cumsum() - 1)[row[row_indices]], column[row_indices]] = values[
+            row_indices
+        ]
+        key = tuple(means[name].iat[row_indices[0]] for name in by)
         yield (
             key,
             pd.DataFrame(
                 matrix,
-                index=object_labels(row_labels[is_present]),
-                columns=object_labels(column_labels),
+                index=decode_labels(row_labels[is_present]),
+                columns=decode_labels(column_labels),
             ),
         )
 
 
-def _changes(numbers: np.ndarray) -> np.ndarray:
+def _is_changed(numbers: np.ndarray) -> np.ndarray:
     """Whether a number is another than the one before; so is the first."""
     return np.concatenate([[True], numbers[1:] != numbers[:-1]])[: len(numbers)]
 
 
-def object_labels(labels: pd.Index) -> pd.Index:
+def decode_labels(labels: pd.Index) -> pd.Index:
     """Labels that were categories as what they are."""
     return (
         pd.Index(labels.categories.take(labels.codes))

@@ -19,13 +19,19 @@ if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
 
 # Columns of a manifest that may hold the lemma, in the order in which they are looked for.
-LEMMAS = ("lemma", "target_lemma", "noun")
-TIED_BY = ("pair", "text", "target", "foil", *LEMMAS)  # all columns that groups are made of
-_FEWEST = 5  # groups, below which a coarser tie is given up
-_MASK = "<mask>"  # in a target's place, and no word
+LEMMA_COLUMNS = ("lemma", "target_lemma", "noun")
+GROUPING_COLUMNS = (
+    "pair",
+    "text",
+    "target",
+    "foil",
+    *LEMMA_COLUMNS,
+)  # all columns that groups are made of
+_MIN_GROUPS = 5  # groups, below which a coarser tie is given up
+_MASK_TEXT = "<mask>"  # in a target's place, and no word
 
 
-def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
+def assign_groups(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     """Return a group for each clip, index as in `clips`, and in words what ties clips together (""
     if nothing does).
 
@@ -38,62 +44,69 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     Examples
     --------
     >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
-    >>> groups, ties = groups_of(clips)
+    >>> groups, ties = assign_groups(clips)
     >>> groups.tolist(), ties
     (['a', 'a', 'c'], 'the pair')
     """
     ties = {
         tie: values
-        for tie, values in _ties(clips).items()
+        for tie, values in _list_ties(clips).items()
         if values[values != ""].duplicated().any()
     }
     # From the coarsest to the finest; the pair is what a study was built of, and stays.
     for tie in ("the target word", "the sentence"):
-        groups = _connected(clips["clip"].astype(str), list(ties.values()))
-        if groups.nunique() >= min(_FEWEST, len(clips)):
+        groups = _connect_clips(clips["clip"].astype(str), list(ties.values()))
+        if groups.nunique() >= min(_MIN_GROUPS, len(clips)):
             break
         ties.pop(tie, None)
-    return _connected(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+    return _connect_clips(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
 
 
-def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
-    """What is known of clips or sentences, as `groups_of` takes it: a row for each, with a name of
+def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
+    """What is known of clips or sentences, as `assign_groups` takes it: a row for each, with a name of
     its own (clip).
 
     Examples
     --------
     >>> from speechmix import Sentence
-    >>> table = item_table([Sentence("the cats sleep", target="cats", meta={"lemma": "cat"})] * 2)
+    >>> table = build_item_table([Sentence("the cats sleep", target="cats", meta={"lemma": "cat"})] * 2)
     >>> table["clip"].tolist(), table["target"].tolist(), table["lemma"].tolist()
     (['the cats sleep', 'the cats sleep (2)'], ['cats', 'cats'], ['cat', 'cat'])
     """
-    rows, seen = [], dict[str, int]()
+    rows, name_counts = [], dict[str, int]()
     for item in items:
         name = str(item.name)
-        seen[name] = seen.get(name, 0) + 1
-        label = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        name_counts[name] = name_counts.get(name, 0) + 1
+        label = name if name_counts[name] == 1 else f"{name} ({name_counts[name]})"
         target = item.words[item.target].text if item.words and isinstance(item.target, int) else ""
-        cells = {"text": item.text, "target": "" if target == _MASK else target, "foil": item.foil}
+        cells = {
+            "text": item.text,
+            "target": "" if target == _MASK_TEXT else target,
+            "foil": item.foil,
+        }
         rows.append({**dict(item.meta), "clip": label, **cells})
     return pd.DataFrame(rows)
 
 
-def words_asked_about(clips: pd.DataFrame) -> pd.Series:
+def target_words(clips: pd.DataFrame) -> pd.Series:
     """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings;
     "" where it is unknown."""
-    ties = _ties(clips)
+    ties = _list_ties(clips)
     return (
         ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
     )
 
 
-def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
+def _list_ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """What may tie clips together: for each kind a label, "" where there is none."""
-    used = [name for name in TIED_BY if name in clips]
+    columns = [name for name in GROUPING_COLUMNS if name in clips]
     cells = (
-        clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+        clips[columns]
+        .fillna("")
+        .astype(str)
+        .apply(lambda column: column.str.strip().str.casefold())
     )
-    lemma = next((name for name in LEMMAS if name in cells), None)
+    lemma = next((name for name in LEMMA_COLUMNS if name in cells), None)
     ties = {
         tie: cells[name]
         for tie, name in (("the pair", "pair"), ("the sentence", "text"))
@@ -105,21 +118,21 @@ def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
         ties["the target word"] = (
             cells[lemma]
             if lemma
-            else pd.Series(_together(cells[spellings]), index=cells.index, dtype=object)
+            else pd.Series(_join_spellings(cells[spellings]), index=cells.index, dtype=object)
         )
     return ties
 
 
-def _together(spellings: pd.DataFrame) -> list[str]:
+def _join_spellings(spellings: pd.DataFrame) -> list[str]:
     rows = zip(*(spellings[name] for name in spellings), strict=True)
     return [" ".join(sorted(set(row) - {""})) for row in rows]
 
 
-def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
+def _connect_clips(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
     """Name of the first clip of each connected part."""
     leader = {name: name for name in names}
 
-    def head(name: str) -> str:
+    def find_leader(name: str) -> str:
         while leader[name] != name:
             leader[name] = name = leader[leader[name]]
         return name
@@ -127,8 +140,10 @@ def _connected(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
     for labels in ties:
         labelled = labels[labels != ""]
         label, order = pd.factorize(labelled, sort=True)[0], names[labelled.index].to_numpy()
-        place = label.argsort(kind="stable")
-        same = label[place][1:] == label[place][:-1]
-        for earlier, later in zip(order[place[:-1][same]], order[place[1:][same]], strict=True):
-            leader[head(later)] = head(earlier)
-    return names.map(head)
+        order_of_labels = label.argsort(kind="stable")
+        is_same = label[order_of_labels][1:] == label[order_of_labels][:-1]
+        for earlier, later in zip(
+            order[order_of_labels[:-1][is_same]], order[order_of_labels[1:][is_same]], strict=True
+        ):
+            leader[find_leader(later)] = find_leader(earlier)
+    return names.map(find_leader)

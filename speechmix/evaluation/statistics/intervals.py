@@ -61,11 +61,11 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
     with np.errstate(invalid="ignore"):
-        reach = student.ppf((1 + level) / 2, count - 1)
-        low = mean - np.fmax(reach, _inverse_hall(reach, g)) * error
-        high = mean - np.fmin(-reach, _inverse_hall(-reach, g)) * error
-    has_none = (count < FEWEST_GROUPS) | ~(error > 0)
-    return np.where(has_none, np.nan, low), np.where(has_none, np.nan, high)
+        quantile = student.ppf((1 + level) / 2, count - 1)
+        low = mean - np.fmax(quantile, _inverse_hall(quantile, g)) * error
+        high = mean - np.fmin(-quantile, _inverse_hall(-quantile, g)) * error
+    has_no_interval = (count < FEWEST_GROUPS) | ~(error > 0)
+    return np.where(has_no_interval, np.nan, low), np.where(has_no_interval, np.nan, high)
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -142,11 +142,11 @@ def difference_interval(
     """
     if not trials > 0:
         return np.nan, np.nan
-    lost, won = losses / trials, gains / trials
+    loss_share, gain_share = losses / trials, gains / trials
     (lost_low, lost_high), (won_low, won_high) = (
         proportion_interval(count, trials, level=level) for count in (losses, gains)
     )
     return (
-        float(lost - won - np.hypot(lost - lost_low, won_high - won)),
-        float(lost - won + np.hypot(lost_high - lost, won - won_low)),
+        float(loss_share - gain_share - np.hypot(loss_share - lost_low, won_high - gain_share)),
+        float(loss_share - gain_share + np.hypot(lost_high - loss_share, gain_share - won_low)),
     )

@@ -23,8 +23,8 @@ from ...mixing.maps.mixing_map import MixingMap
 from .intervals import mean_interval
 
 STATISTICS = ("pearson", "spearman")
-IDENTITY = "identity"
-_FEWEST = 3  # cells that a correlation needs to say anything
+IDENTITY_ROW = "identity"
+_MIN_CELLS = 3  # cells that a correlation needs to say anything
 _COLUMNS = ["stack", "measure", "reference", "layer", *STATISTICS, "cells"]
 
 
@@ -71,13 +71,13 @@ def map_correlations(
         name = key if isinstance(key, str) else key[0]
         stacks.setdefault(mixing_map.stack, {})[name] = mixing_map.normalized().mean_heads()
     rows: list[list[object]] = []
-    for stack, named in stacks.items():
-        if reference not in named:
+    for stack, maps_by_name in stacks.items():
+        if reference not in maps_by_name:
             raise InputError(
-                f"expected a map {reference!r} of the {stack}, found {', '.join(named)}: score it "
+                f"expected a map {reference!r} of the {stack}, found {', '.join(maps_by_name)}: score it "
                 "as well"
             )
-        rows += _of_stack(stack, named, reference, diagonal)
+        rows += _correlate_stack(stack, maps_by_name, reference, diagonal)
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
@@ -103,11 +103,12 @@ def mean_correlations(
     InputError
         If a column is missing, or the table is empty.
     """
-    missing = [name for name in ("item", *STATISTICS, *by) if name not in table.columns]
-    if missing or table.empty:
+    missing_columns = [name for name in ("item", *STATISTICS, *by) if name not in table.columns]
+    if missing_columns or table.empty:
         raise InputError(
             f"expected a table of items with the columns item, {', '.join((*STATISTICS, *by))}; "
-            f"found {len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
+            f"found {len(table)} rows"
+            + (f", and {', '.join(missing_columns)} missing" if missing_columns else "")
         )
     by = list(by)
     items = table.groupby([*by, "item"], sort=False)[list(STATISTICS)].mean().reset_index()
@@ -130,54 +131,67 @@ def mean_correlations(
     return pd.DataFrame(rows)
 
 
-def _of_stack(
-    stack: str, named: Mapping[str, MixingMap], reference: str, diagonal: bool
+def _correlate_stack(
+    stack: str, maps_by_name: Mapping[str, MixingMap], reference: str, diagonal: bool
 ) -> list[list[object]]:
-    expected = named[reference]
-    starts = [[span.start for span in spans] for spans in (expected.targets, expected.sources)]
-    for name, mixing_map in named.items():
-        if (mixing_map.targets, mixing_map.sources) != (expected.targets, expected.sources):
+    reference_map = maps_by_name[reference]
+    starts = [
+        [span.start for span in spans] for spans in (reference_map.targets, reference_map.sources)
+    ]
+    for name, mixing_map in maps_by_name.items():
+        if (mixing_map.targets, mixing_map.sources) != (
+            reference_map.targets,
+            reference_map.sources,
+        ):
             raise InputError(
-                f"{name} is {mixing_map!r} and {reference} {expected!r}: expected the same targets "
+                f"{name} is {mixing_map!r} and {reference} {reference_map!r}: expected the same targets "
                 "and sources; score them in "
                 "one call of speechmix.mix"
             )
-    own = (
+    is_diagonal = (
         np.equal.outer(*starts)
         if stack != "cross"
         else np.zeros(list(map(len, starts)), dtype=bool)
     )
-    cells = np.ones(own.shape, dtype=bool)
+    is_cell = np.ones(is_diagonal.shape, dtype=bool)
     if stack == "decoder":  # a row cannot see what comes later
-        cells = np.less.outer(
-            [span.stop for span in expected.targets], [span.stop for span in expected.sources]
+        is_cell = np.less.outer(
+            [span.stop for span in reference_map.targets],
+            [span.stop for span in reference_map.sources],
         )
-        cells = ~cells
+        is_cell = ~is_cell
     if not diagonal:
-        cells &= ~own
+        is_cell &= ~is_diagonal
     rows = []
-    for name, mixing_map in named.items():
+    for name, mixing_map in maps_by_name.items():
         if name == reference:
             continue
-        for layer in sorted(set(mixing_map.layers) & set(expected.layers)):
-            values, others = (
-                m.scores[m.layers.index(layer)][cells] for m in (mixing_map, expected)
+        for layer in sorted(set(mixing_map.layers) & set(reference_map.layers)):
+            values, reference_values = (
+                m.scores[m.layers.index(layer)][is_cell] for m in (mixing_map, reference_map)
             )
             rows.append(
-                [stack, name, reference, layer, *_correlations(values, others), int(cells.sum())]
+                [
+                    stack,
+                    name,
+                    reference,
+                    layer,
+                    *_correlate_cells(values, reference_values),
+                    int(is_cell.sum()),
+                ]
             )
-    if diagonal and own.any():
-        for layer, scores in zip(expected.layers, expected.scores, strict=True):
-            values = _correlations(own[cells].astype(float), scores[cells])
-            rows.append([stack, IDENTITY, reference, layer, *values, int(cells.sum())])
+    if diagonal and is_diagonal.any():
+        for layer, scores in zip(reference_map.layers, reference_map.scores, strict=True):
+            values = _correlate_cells(is_diagonal[is_cell].astype(float), scores[is_cell])
+            rows.append([stack, IDENTITY_ROW, reference, layer, *values, int(is_cell.sum())])
     return rows
 
 
-def _correlations(values: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+def _correlate_cells(values: np.ndarray, others: np.ndarray) -> tuple[float, float]:
     """Pearson's and Spearman's r; NaN where there is nothing to correlate."""
     from scipy.stats import pearsonr, spearmanr
 
-    varies = len(values) >= _FEWEST and all(
+    varies = len(values) >= _MIN_CELLS and all(
         np.isfinite(x).all() and np.ptp(x) > 0 for x in (values, others)
     )
     if not varies:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from .grouped_means import grouped_means
 
-_FEWEST = 3  # values that a rank correlation needs to say anything
+_MIN_VALUES = 3  # values that a rank correlation needs to say anything
 
 _COLUMNS = ["measure", "other", "rho", "p", "n"]
 
@@ -45,7 +45,7 @@ def measure_agreement(
     >>> float(measure_agreement(table, by=["model"]).rho[0].round(6))
     0.8
     """
-    return _correlated(table, [*by, "layer"], "clip")
+    return _correlate_measures(table, [*by, "layer"], "clip")
 
 
 def curve_agreement(
@@ -60,10 +60,10 @@ def curve_agreement(
         Columns of `by`, measure, other, rho, p, n (layers).
     """
     means = grouped_means(table, [*by, "measure", "layer"], "contribution")
-    return _correlated(means, list(by), "layer")
+    return _correlate_measures(means, list(by), "layer")
 
 
-def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
+def _correlate_measures(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
     from scipy.stats import spearmanr
 
     rows = []
@@ -78,7 +78,7 @@ def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
         )
         for measure, other in itertools.combinations(values, 2):
             pair = values[[measure, other]].dropna()
-            varies = len(pair) >= _FEWEST and all(np.ptp(pair[name]) > 0 for name in pair)
+            varies = len(pair) >= _MIN_VALUES and all(np.ptp(pair[name]) > 0 for name in pair)
             rho, p = spearmanr(pair[measure], pair[other]) if varies else (np.nan, np.nan)
             correlation = dict(
                 zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True)

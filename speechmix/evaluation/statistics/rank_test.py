@@ -28,7 +28,7 @@ varies more from clip to clip than its twins do. Two steps make the models excha
    with the one of step 2 (multiplier bootstrap). e[g] = 1 - (a standard exponential number), the
    same in all cells: mean 0, variance 1, third moment -2, so that the sum is skewed as a t
    statistic of skewed clips is (by -2 skewness / sqrt(n)). It is divided by the root of chi-square
-   / (n - 1), because the error is itself an estimate. p is the median over `DRAWS` such draws.
+   / (n - 1), because the error is itself an estimate. p is the median over `N_CLIP_DRAWS` such draws.
 2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group
    that speaks against the claim: for "more" one with half the share that the twins have in their
    lowest group, for "less" one with twice the share in their highest (at most everything). Of
@@ -48,12 +48,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-SURE = 0.05  # false claims of one model, in both directions together
+FALSE_CLAIM_RATE = 0.05  # false claims of one model, in both directions together
 TWINS_NEEDED = 39  # 1 / (39 + 1) = SURE / 2
-DRAWS = 201  # odd: the median is one of them
-_DRAWS_AT_A_TIME = 25  # bounds memory: 25 x 40 models x cells
-_NO_SHARE = 1e-4  # a share below is taken as this on the logit scale
-_SMALLEST_SPREAD = (
+N_CLIP_DRAWS = 201  # odd: the median is one of them
+_DRAW_BATCH_SIZE = 25  # bounds memory: 25 x 40 models x cells
+_MIN_SHARE = 1e-4  # a share below is taken as this on the logit scale
+_MIN_SPREAD = (
     1e-3  # of percentages and logits: twins that agree to this are taken as this far apart
 )
 
@@ -102,53 +102,60 @@ def rank_p(
         is_known &= np.isfinite(by_group[0]).sum(axis=1) > 1
     if len(values) < 3 or not is_known.any():
         return p
-    claimable = np.ones(is_known.sum(), dtype=bool) if can_claim is None else can_claim[is_known]
+    is_claimable = np.ones(is_known.sum(), dtype=bool) if can_claim is None else can_claim[is_known]
     for direction, sign in enumerate((1, -1)):
         known_values = values[:, is_known]
         draws_of_models = (
-            _with_clip_errors(known_values, by_group[:, is_known], sign, scale)
+            _draw_clip_errors(known_values, by_group[:, is_known], sign, scale)
             if by_group is not None
-            else iter([_transformed(known_values, sign, scale)[None]])
+            else iter([_transform(known_values, sign, scale)[None]])
         )
         ranks = np.sort(np.concatenate([_ranks(models) for models in draws_of_models]), axis=0)
-        p[direction, is_known] = np.where(claimable, ranks[len(ranks) // 2] / len(values), 1.0)
+        p[direction, is_known] = np.where(is_claimable, ranks[len(ranks) // 2] / len(values), 1.0)
     return p
 
 
 def _ranks(models: np.ndarray) -> np.ndarray:
     """1 + the number of twins whose largest standardised value reaches the trained model's, [draws,
     M, E] -> [draws, E]."""
-    z = _standardized(models)
+    z = _standardize(models)
     largest_of_twins = z[:, 1:].max(axis=2)
     ranks: np.ndarray = 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
     return ranks
 
 
-def _with_clip_errors(
+def _draw_clip_errors(
     values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None
 ) -> Iterator[np.ndarray]:
     """Draws of all models [draws, M, E] in which the twins' values have the clip error of the
     trained model."""
     from scipy.stats import chi2
 
-    trained, twins = _with_a_group_against(by_group, sign, scale)
+    trained, twins = _append_opposing_group(by_group, sign, scale)
     trained_mean, twins_mean = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
-    models = _transformed(np.concatenate([trained_mean[None], values[1:]]), sign, scale)
-    slopes = _slope(trained_mean, sign, scale)[:, None], _slope(twins_mean, sign, scale)[:, None]
+    models = _transform(np.concatenate([trained_mean[None], values[1:]]), sign, scale)
+    slopes = (
+        _transform_slope(trained_mean, sign, scale)[:, None],
+        _transform_slope(twins_mean, sign, scale)[:, None],
+    )
     differences = slopes[0] * trained - slopes[1] * twins
     group_count = np.isfinite(differences).sum(axis=1)
     centred = np.nan_to_num(differences - np.nanmean(differences, axis=1, keepdims=True))
     centred /= np.sqrt(group_count * (group_count - 1))[:, None]
-    of_groups, of_group_against = centred[:, :-1], centred[:, -1]
+    group_deviations, opposing_deviations = centred[:, :-1], centred[:, -1]
     # The order of groups must not matter, nor their names: the same group gets the same draws.
-    of_groups = of_groups[:, np.argsort(of_groups.sum(axis=0), kind="stable")]
+    group_deviations = group_deviations[:, np.argsort(group_deviations.sum(axis=0), kind="stable")]
     counts, count_index = np.unique(group_count, return_inverse=True)
     degrees_of_freedom = np.maximum(counts - 2, 1)  # the group against is no observation
     random = np.random.default_rng(0)
-    for start in range(0, DRAWS, _DRAWS_AT_A_TIME):
-        size = (min(_DRAWS_AT_A_TIME, DRAWS - start), len(values) - 1)
-        errors = (1 - random.standard_exponential((*size, of_groups.shape[1]))) @ of_groups.T
-        errors += random.standard_normal((*size, 1)) * of_group_against  # its skewness is not known
+    for start in range(0, N_CLIP_DRAWS, _DRAW_BATCH_SIZE):
+        size = (min(_DRAW_BATCH_SIZE, N_CLIP_DRAWS - start), len(values) - 1)
+        errors = (
+            1 - random.standard_exponential((*size, group_deviations.shape[1]))
+        ) @ group_deviations.T
+        errors += (
+            random.standard_normal((*size, 1)) * opposing_deviations
+        )  # its skewness is not known
         quantiles = random.uniform(size=size)
         deflation = np.stack(
             [np.sqrt(chi2.ppf(quantiles, df) / df) for df in degrees_of_freedom], axis=-1
@@ -158,45 +165,45 @@ def _with_clip_errors(
         yield np.concatenate([trained_of_draws, models[1:] + errors], axis=1)
 
 
-def _with_a_group_against(by_group: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+def _append_opposing_group(by_group: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
     """Trained model and mean of the twins [2, E, G + 1], with the group that a sample may lack."""
     trained, twins = by_group
-    middle = np.nanmean(twins, axis=1)
+    twin_means = np.nanmean(twins, axis=1)
     if scale is None:
-        against = middle - sign * np.nanmax(np.abs(trained - twins), axis=1)
+        opposing_values = twin_means - sign * np.nanmax(np.abs(trained - twins), axis=1)
     elif sign > 0:
-        against = np.nanmin(twins, axis=1) / 2
+        opposing_values = np.nanmin(twins, axis=1) / 2
     else:
-        against = np.minimum(scale, 2 * np.nanmax(twins, axis=1))
-    return np.concatenate([by_group, np.stack([against, middle])[:, :, None]], axis=2)
+        opposing_values = np.minimum(scale, 2 * np.nanmax(twins, axis=1))
+    return np.concatenate([by_group, np.stack([opposing_values, twin_means])[:, :, None]], axis=2)
 
 
-def _transformed(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+def _transform(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
     """The scale on which models are compared: larger speaks for the claim."""
     if sign > 0 or scale is None:
         return sign * values
-    shares = np.clip(values / scale, _NO_SHARE, 1 - _NO_SHARE)
+    shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
     return -np.log(shares / (1 - shares))
 
 
-def _slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """Derivative of `_transformed`."""
+def _transform_slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
+    """Derivative of `_transform`."""
     if sign > 0 or scale is None:
         return np.full(len(values), float(sign))
-    shares = np.clip(values / scale, _NO_SHARE, 1 - _NO_SHARE)
+    shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
     return -1 / (scale * shares * (1 - shares))
 
 
-def _standardized(values: np.ndarray) -> np.ndarray:
+def _standardize(values: np.ndarray) -> np.ndarray:
     """Each model's values against the mean and standard deviation of the other models, [..., M, E]
     -> [..., M, E]."""
     models = values.shape[-2]
     others = models - 1
     centred = values - values.mean(axis=-2, keepdims=True)
-    gap = centred * models / others  # x - mean of the others
+    deviations = centred * models / others  # x - mean of the others
     squares = (centred**2).sum(axis=-2, keepdims=True) - centred**2 * models / others
     spread = np.sqrt(np.maximum(squares, 0) / max(others - 1, 1))
-    z: np.ndarray = gap / np.maximum(spread, _SMALLEST_SPREAD)
+    z: np.ndarray = deviations / np.maximum(spread, _MIN_SPREAD)
     return z
 
 

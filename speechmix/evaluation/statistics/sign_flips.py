@@ -17,7 +17,7 @@ import itertools
 
 import numpy as np
 
-_MOST_EXACT, _FLIPS = (
+_MAX_EXACT_GROUPS, _N_FLIPS = (
     12,
     4999,
 )  # groups whose signs are flipped in all ways; flips drawn for more groups
@@ -46,33 +46,35 @@ def corrected_p(differences: np.ndarray) -> np.ndarray:
     rows = np.isfinite(differences).sum(axis=1) > 1
     if not rows.any():
         return result
-    tested = differences[rows]
-    tested = tested[:, np.isfinite(tested).any(axis=0)]
-    t = _t(tested, _signs(tested.shape[1]))  # [flips, R]
+    tested_rows = differences[rows]
+    tested_rows = tested_rows[:, np.isfinite(tested_rows).any(axis=0)]
+    t = _t_values(tested_rows, _sign_flips(tested_rows.shape[1]))  # [flips, R]
     p = np.empty_like(t)
     for row, values in enumerate(t.T):
-        above = len(values) - np.searchsorted(np.sort(values), values - _ROUNDING)
-        p[:, row] = above / len(values)
+        count_above = len(values) - np.searchsorted(np.sort(values), values - _ROUNDING)
+        p[:, row] = count_above / len(values)
     smallest = np.sort(p.min(axis=1))
     result[rows] = np.searchsorted(smallest, p[0] + _ROUNDING) / len(smallest)
     return result
 
 
-def _t(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
+def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
     """t of each row with each set of signs [flips, R]."""
     counts = np.isfinite(differences).sum(axis=1)
-    filled = np.nan_to_num(differences)  # a missing group adds nothing to a sum
-    size = np.sqrt((filled**2).sum(axis=1) / counts)
-    filled = filled / np.where(size > 0, size, 1)[:, None]  # t does not depend on the unit
-    means = signs @ filled.T / counts
-    variances = ((filled**2).sum(axis=1) / counts - means**2).clip(1e-12)
+    filled_values = np.nan_to_num(differences)  # a missing group adds nothing to a sum
+    size = np.sqrt((filled_values**2).sum(axis=1) / counts)
+    filled_values = (
+        filled_values / np.where(size > 0, size, 1)[:, None]
+    )  # t does not depend on the unit
+    means = signs @ filled_values.T / counts
+    variances = ((filled_values**2).sum(axis=1) / counts - means**2).clip(1e-12)
     t: np.ndarray = means * np.sqrt((counts - 1) / variances)
     return t
 
 
-def _signs(count: int) -> np.ndarray:
+def _sign_flips(count: int) -> np.ndarray:
     """Ways to flip the signs of groups [flips, G], the first as they are: all, or some drawn."""
-    if count <= _MOST_EXACT:
+    if count <= _MAX_EXACT_GROUPS:
         return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
-    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(_FLIPS, count))
+    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(_N_FLIPS, count))
     return np.concatenate([np.ones((1, count)), drawn])

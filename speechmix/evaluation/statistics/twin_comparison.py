@@ -31,14 +31,14 @@ import numpy as np
 import pandas as pd
 
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from .grouped_means import grouped_means, matrices, taken
+from .grouped_means import grouped_means, iterate_matrices, select_cells
 from .intervals import mean_interval
-from .rank_test import SURE, rank_p, twin_limits
+from .rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
 
 WHOLE_STACK = -1  # in the column layer
 BASELINES = ("share_of_length", "length_matched")
 STRENGTH = "mixing_strength"
-_TRAINED = -1  # number of the trained model among the draws
+_TRAINED_DRAW = -1  # number of the trained model among the draws
 
 
 @dataclass(frozen=True)
@@ -94,27 +94,27 @@ def compare_with_twins(
         is NaN.
     """
     by = list(by)
-    cells = list(_cells(table, by, group))
-    rows = [_row(cell, by) for cell in cells]
+    cells = list(_build_cells(table, by, group))
+    rows = [_comparison_row(cell, by) for cell in cells]
     result = pd.DataFrame(rows, columns=[*by, *_COLUMNS])
     names = [name for name in (STRENGTH, *BASELINES) if name in table]
     for name in names:
-        means = _strength(table, by) if name == STRENGTH else grouped_means(table, by, name)
+        means = _mean_strength(table, by) if name == STRENGTH else grouped_means(table, by, name)
         result = result.drop(columns=name, errors="ignore").merge(
-            _as_objects(means), on=by, how="left"
+            _decode_categories(means), on=by, how="left"
         )
     p = np.full((2, len(cells)), np.nan)
-    can_claim = (
-        ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
-        if STRENGTH in names
-        else np.ones(len(cells), dtype=bool)
+    can_claim = np.ones(len(cells), dtype=bool)
+    if STRENGTH in names:
+        can_claim = ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
+    keys = [name for name in family if name in by]
+    families = (
+        result.groupby(keys, sort=False).indices.values() if keys else [np.arange(len(cells))]
     )
-    shared = [name for name in family if name in by]
-    for places in (
-        result.groupby(shared, sort=False).indices.values() if shared else [np.arange(len(cells))]
-    ):
-        p[:, places] = _family_p([cells[place] for place in places], can_claim[places], scale)
-    return _with_claims(result, p)
+    for indices in families:
+        family_cells = [cells[index] for index in indices]
+        p[:, indices] = _family_p_values(family_cells, can_claim[indices], scale)
+    return _add_claims(result, p)
 
 
 _COLUMNS = (
@@ -123,49 +123,57 @@ _COLUMNS = (
 ).split()
 
 
-def _cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
+def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
     columns = [
         name
         for name in dict.fromkeys([*by, "init", "seed", "clip", group, "contribution"])
         if name in table
     ]
-    rows = taken(
+    rows = select_cells(
         table, columns, table["init"].isin(["trained", "random"]) & table["contribution"].notna()
     )
     if "clip" not in rows:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
-    rows["draw"] = np.where(rows["init"] == "trained", _TRAINED, seed)
+    rows["draw"] = np.where(rows["init"] == "trained", _TRAINED_DRAW, seed)
     first = rows.drop_duplicates("clip")
-    group_of = pd.Series(first[group].astype(object).to_numpy(), index=first["clip"].astype(object))
+    group_by_clip = pd.Series(
+        first[group].astype(object).to_numpy(), index=first["clip"].astype(object)
+    )
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
-        _cell(key, matrix, group_of)
-        for key, matrix in matrices(means, by, rows="clip", columns="draw", value="contribution")
+        _build_cell(key, matrix, group_by_clip)
+        for key, matrix in iterate_matrices(
+            means, by, rows="clip", columns="draw", value="contribution"
+        )
     ]
 
 
-def _cell(key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_of: pd.Series) -> _Cell:
+def _build_cell(
+    key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_by_clip: pd.Series
+) -> _Cell:
     """From values [clips, draws], NaN where a model has not scored a clip."""
-    scored = by_clip.dropna(axis="columns", how="all")
-    shared = scored[scored.notna().all(axis="columns")]
-    by_group = shared.groupby(group_of.reindex(shared.index).to_numpy(), sort=True).mean()
-    twins = by_group.drop(columns=_TRAINED, errors="ignore")
-    has_both = _TRAINED in by_group and twins.shape[1] > 0
-    none = pd.Series(dtype=float)
-    trained, mean = (by_group[_TRAINED], twins.mean(axis="columns")) if has_both else (none, none)
+    scored_draws = by_clip.dropna(axis="columns", how="all")
+    shared = scored_draws[scored_draws.notna().all(axis="columns")]
+    by_group = shared.groupby(group_by_clip.reindex(shared.index).to_numpy(), sort=True).mean()
+    twins = by_group.drop(columns=_TRAINED_DRAW, errors="ignore")
+    has_both = _TRAINED_DRAW in by_group and twins.shape[1] > 0
+    empty = pd.Series(dtype=float)
+    trained, mean = (
+        (by_group[_TRAINED_DRAW], twins.mean(axis="columns")) if has_both else (empty, empty)
+    )
     return _Cell(key, by_group.mean(), trained, mean, len(shared), len(by_group))
 
 
-def _row(cell: _Cell, by: list[str]) -> dict[str, object]:
-    twins = cell.means.drop(_TRAINED, errors="ignore").to_numpy()
+def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
+    twins = cell.means.drop(_TRAINED_DRAW, errors="ignore").to_numpy()
     twin_low, twin_high = twin_limits(twins)
     differences = cell.differences
-    low, high = _interval(differences, twins)
+    low, high = _difference_interval(differences, twins)
     spread = differences.std(ddof=1) if len(differences) > 1 else 0.0
     return {
         **dict(zip(by, cell.key, strict=True)),
-        "trained": cell.means.get(_TRAINED, np.nan),
+        "trained": cell.means.get(_TRAINED_DRAW, np.nan),
         "random": twins.mean() if len(twins) else np.nan,
         "twins": len(twins),
         "twin_low": twin_low,
@@ -180,7 +188,7 @@ def _row(cell: _Cell, by: list[str]) -> dict[str, object]:
     }
 
 
-def _interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
+def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
     """95 % interval of the difference to the mean of untrained models: over groups, and over the
     twins that stand for them.
 
@@ -197,11 +205,13 @@ def _interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
     return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))
 
 
-def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None) -> np.ndarray:
+def _family_p_values(
+    cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
+) -> np.ndarray:
     """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no
     number."""
     draws = sorted({draw for cell in cells for draw in cell.means.index})
-    if not draws or draws[0] != _TRAINED:
+    if not draws or draws[0] != _TRAINED_DRAW:
         return np.full((2, len(cells)), np.nan)
     groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
     values = np.full((len(draws), len(cells)), np.nan)
@@ -212,15 +222,15 @@ def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
     return rank_p(values, by_group, can_claim=can_claim, scale=scale)
 
 
-def _with_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
-    more = (p[0] <= SURE / 2 + 1e-9) & (result["low"] > 0)
-    less = (p[1] <= SURE / 2 + 1e-9) & (result["high"] < 0)
+def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
+    more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
+    less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
     result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
     result["claim"] = np.select([more, less], ["more", "less"], default="")
     return result
 
 
-def _strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _mean_strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean mixing strength of the trained model in each cell; of the twins where there is no
     trained model."""
     strengths = grouped_means(table, [*by, "init"], STRENGTH)
@@ -263,7 +273,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     columns: dict[str, object] = {name: table[name].array for name in keys}
     columns |= {name: table[name].to_numpy(dtype=float, na_value=np.nan) for name in values}
     if "seed" in columns:
-        columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED).array
+        columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED_DRAW).array
     rows = pd.DataFrame(columns, copy=False)
     strength = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
     strength = np.where(strength >= STRENGTH_FLOOR, strength, 0.0)
@@ -277,11 +287,11 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         )
         result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
     if "seed" in result:
-        result["seed"] = result["seed"].mask(result["seed"] == _TRAINED)
+        result["seed"] = result["seed"].mask(result["seed"] == _TRAINED_DRAW)
     return result.assign(layer=WHOLE_STACK)
 
 
-def _as_objects(table: pd.DataFrame) -> pd.DataFrame:
+def _decode_categories(table: pd.DataFrame) -> pd.DataFrame:
     """The table with texts where it has categories."""
     return table.astype(
         {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}

@@ -1,7 +1,8 @@
-"""The app in the browser: one clip after the other, measured while one looks (`speechmix serve`).
+"""The app in the browser (`speechmix serve`): one clip at a time, measured while you look.
 
-In: models by name, perhaps a run's folder. Out: a page on this computer alone, and what is saved
-from it. What it answers (`answers`, `saving`, `runs`) are functions of clips and models that know
-nothing of the page; `turns` lets one request work at a time, `session` remembers recordings and
-models, `routes` are the addresses, `server` guards the door.
+In: models by name, perhaps a run's folder. Out: a page that only this computer can open, and files
+that the user saves. `measurements`, `clip_changes`, `downloads` and `run_browser` are functions of
+clips and models that do not depend on the page. `request_queue` runs one request at a time,
+`session` stores recordings and models, `routes` maps addresses to functions, `server` is the HTTP
+server.
 """

@@ -1,4 +1,4 @@
-"""Clips as the app takes and changes them: recordings read, words placed and silenced."""
+"""Read recordings for the app, give their words times, mute words."""
 
 from __future__ import annotations
 
@@ -18,162 +18,170 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import silence
-from .measurements import EVENLY, PLACINGS, RATE, can_place_words, transcribe_clip
+from ...interventions.audio_removal import mute
+from .measurements import (
+    EVEN_SPACING,
+    PLACEMENT_METHODS,
+    SAMPLE_RATE,
+    can_align_words,
+    transcribe_clip,
+)
 
-_EDGE = 0.05  # share of a clip without words at either end, where words are spread evenly
+_MARGIN_SHARE = 0.05  # share of a clip without words at either end, where words are spread evenly
 
 
 @dataclass(frozen=True)
-class SilencedTranscript:
-    """What a model writes when words are silenced.
+class MutedTranscript:
+    """Hold what a model writes before and after words are muted.
 
     Parameters
     ----------
     clip : Clip
-        With the other sound.
-    before, after : str
+        With the changed audio.
+    text_before, text_after : str
         Transcripts of the clip as it was and of `clip`.
     changes : list of (before, after)
-        Stretches of both texts in order; where both are the same nothing changed.
+        Words of both texts in order; equal where nothing changed.
     """
 
     clip: Clip
-    before: str
-    after: str
+    text_before: str
+    text_after: str
     changes: list[tuple[str, str]]
 
 
-def clip_from_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
-    """Read a recording that was sent, as the bytes of a WAV, FLAC, OGG or MP3 file.
+def clip_from_bytes(audio_bytes: bytes, name: str, *, max_seconds: Seconds) -> Clip:
+    """Read a recording from the bytes of a WAV, FLAC, OGG or MP3 file.
 
     Parameters
     ----------
-    content : bytes
+    audio_bytes : bytes
     name : str
-        As its owner calls the file; whatever is in it, the clip's name is safe.
-    longest : float
+        File name of the user; the name of the clip is a safe form of it.
+    max_seconds : float
         Seconds.
 
     Raises
     ------
     InputError
-        If it is no audio, holds less than it promises, or is longer than `longest`; the message has
-        the name, and no path.
+        If it is no audio, is truncated, or is longer than `max_seconds`; the message has the
+        name, and no path.
     """
-    shown = safe_name(name)
+    safe_file_name = safe_name(name)
     with tempfile.TemporaryDirectory(prefix="speechmix-") as folder:
-        path = Path(folder) / shown
-        path.write_bytes(content)
+        path = Path(folder) / safe_file_name
+        path.write_bytes(audio_bytes)
         try:
             seconds = header_seconds(path)
-            if seconds > longest:
+            if seconds > max_seconds:
                 raise InputError(
-                    f"{path} lasts {seconds:.1f} s, expected at most {longest:g} s: cut it, or "
-                    "start the page with a longer "
-                    "limit (start the app with --longest SECONDS for longer clips)"
+                    f"{path} is {seconds:.1f} s long, the limit is {max_seconds:g} s: open a shorter file"
                 )
-            samples = read_audio(path, sample_rate=RATE)
+            samples = read_audio(path, sample_rate=SAMPLE_RATE)
         except InputError as error:
-            raise InputError(str(error).replace(str(path), shown)) from None
-    return Clip.from_array(samples, RATE, name=Path(shown).stem)
+            raise InputError(str(error).replace(str(path), safe_file_name)) from None
+    return Clip.from_array(samples, SAMPLE_RATE, name=Path(safe_file_name).stem)
 
 
-def add_word_times(clip: Clip, *, model: Model | None = None, how: str = "model") -> Clip:
-    """Give a clip's text its word times.
+def add_word_times(clip: Clip, *, model: Model | None = None, method: str = "model") -> Clip:
+    """Give the words of a clip's text their times.
 
     Parameters
     ----------
     clip : Clip
-        With a text; words that it has are placed anew.
+        With a text; present word times are replaced.
     model : Model, optional
-        For "model": a trained one with a CTC head or, if it is a Whisper, cross-attention.
-    how : {"model", "synthesis", "evenly"}
-        By the model; by espeak-ng and warping; or evenly by their letters, as a start for moving
-        borders by hand.
+        For "model": a trained model with a CTC head, or a trained Whisper.
+    method : {"model", "synthesis", "evenly"}
+        By the model; by espeak-ng and warping; or evenly by letters, as a start for moving
+        boundaries by hand.
 
     Raises
     ------
     InputError, AlignmentError, MissingExtraError
-        If the words cannot be placed so.
+        If this method cannot align the words.
     """
-    if how not in PLACINGS:
-        raise InputError(f"how should be one of {PLACINGS}, found {how!r}")
+    if method not in PLACEMENT_METHODS:
+        raise InputError(f"method should be one of {PLACEMENT_METHODS}, found {method!r}")
     if not (clip.text or "").split():
-        raise InputError(f"{clip.name} has no text yet: type what is said, or let a model write it")
-    bare = clip.replace(words=None, doubts=())
-    if how == EVENLY:
-        return bare.replace(words=_spread(bare), alignment=EVENLY)
-    if how == "synthesis":
+        raise InputError(f"{clip.name} has no text: type what is said, or click Transcribe")
+    untimed_clip = clip.replace(words=None, doubts=())
+    if method == EVEN_SPACING:
+        return untimed_clip.replace(words=_space_words_evenly(untimed_clip), alignment=EVEN_SPACING)
+    if method == "synthesis":
         if not clip.language:
             raise InputError(
-                f"in which language is {clip.name} spoken? Write it into the field language (fr, "
-                "en-us, ...), or start the "
-                "page with speechmix serve --language: a synthetic voice speaks the text"
+                f'{clip.name} has no language: type it into the field "language" (fr, en-us, ...). '
+                "The synthetic voice that aligns the words needs it"
             )
-        method = how
-    elif model is not None and can_place_words(model):
-        method = "ctc" if has_ctc_head(model) else "whisper"
+        aligner_method = method
+    elif model is not None and can_align_words(model):
+        aligner_method = "ctc" if has_ctc_head(model) else "whisper"
     else:
-        name = "no model" if model is None else model.label
+        name = "speechmix without a model" if model is None else model.label
         raise InputError(
-            f"{name} cannot place words: a trained model with a CTC head or a trained Whisper can; "
-            "or have the text spoken "
-            "(synthesis), or spread it evenly and move the borders"
+            f"{name} cannot align words: choose a trained CTC "
+            'model or Whisper, the synthetic voice, or "evenly" and move the boundaries by hand'
         )
-    alignment = place_words(bare, clip.text or "", model=model, method=method)
-    return bare.replace(words=alignment.words, alignment=alignment.method, doubts=alignment.doubts)
+    alignment = place_words(untimed_clip, clip.text or "", model=model, method=aligner_method)
+    return untimed_clip.replace(
+        words=alignment.words, alignment=alignment.method, doubts=alignment.doubts
+    )
 
 
-def _spread(clip: Clip) -> list[Word]:
-    """Words one after the other, as long as they have letters."""
+def _space_words_evenly(clip: Clip) -> list[Word]:
+    """Place the words one after the other, each as long as its number of letters."""
     texts = (clip.text or "").split()
-    margin = _EDGE * clip.duration
-    per_letter = (clip.duration - 2 * margin) / sum(map(len, texts))
-    edges = [margin]
+    margin_seconds = _MARGIN_SHARE * clip.duration
+    letter_seconds = (clip.duration - 2 * margin_seconds) / sum(map(len, texts))
+    boundaries = [margin_seconds]
     for text in texts:
-        edges.append(edges[-1] + per_letter * len(text))
-    return [Word(text, edges[i], edges[i + 1]) for i, text in enumerate(texts)]
+        boundaries.append(boundaries[-1] + letter_seconds * len(text))
+    return [Word(text, boundaries[i], boundaries[i + 1]) for i, text in enumerate(texts)]
 
 
-def silence_words(
+def mute_words(
     model: Model,
     clip: Clip,
     words: Sequence[int],
     *,
     fill: str = "zeros",
-    before: str | None = None,
-) -> SilencedTranscript:
-    """Silence words in the sound and read what the model writes then.
+    text_before: str | None = None,
+) -> MutedTranscript:
+    """Mute words in the audio, and transcribe before and after.
 
     Parameters
     ----------
     model : Model
-        That writes (`transcribe_clip`).
+        One that generates text (`transcribe_clip`).
     clip : Clip
         With words.
     words : sequence of int
-        Indices; none leaves the clip as it is.
+        Indices; an empty list leaves the clip unchanged.
     fill : {"zeros", "room", "noise", "word"}
-        See `speechmix.silence`.
-    before : str, optional
-        What it writes about the whole clip, if that is known.
+        See `speechmix.mute`.
+    text_before : str, optional
+        Transcript of the unchanged clip, if it is known.
 
     Raises
     ------
     InputError
-        If the model writes nothing, or there is nothing to fill with.
+        If the model generates no text, or there is nothing to fill with.
     """
-    before = transcribe_clip(model, clip) if before is None else before
+    text_before = transcribe_clip(model, clip) if text_before is None else text_before
     if not words:
-        return SilencedTranscript(clip, before, before, compare_words(before, before))
-    quiet = silence(clip, list(words), fill=fill)
-    after = transcribe_clip(model, quiet)
-    return SilencedTranscript(quiet, before, after, compare_words(before, after))
+        return MutedTranscript(
+            clip, text_before, text_before, compare_words(text_before, text_before)
+        )
+    muted_clip = mute(clip, list(words), fill=fill)
+    text_after = transcribe_clip(model, muted_clip)
+    return MutedTranscript(
+        muted_clip, text_before, text_after, compare_words(text_before, text_after)
+    )
 
 
-def compare_words(before: str, after: str) -> list[tuple[str, str]]:
-    """Words of two texts side by side; where as many were exchanged, one by one.
+def compare_words(text_before: str, text_after: str) -> list[tuple[str, str]]:
+    """Pair the words of two texts; spans of equal length word by word.
 
     Examples
     --------
@@ -182,13 +190,15 @@ def compare_words(before: str, after: str) -> list[tuple[str, str]]:
     >>> compare_words("elle a dit", "il a")
     [('elle', 'il'), ('a', 'a'), ('dit', '')]
     """
-    old, new = before.split(), after.split()
-    pairs: list[tuple[str, str]] = []
-    for _, i, j, k, m in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
-        alike = j - i == m - k
-        pairs += (
-            zip(old[i:j], new[k:m], strict=True)
-            if alike
-            else [(" ".join(old[i:j]), " ".join(new[k:m]))]
+    old_words, new_words = text_before.split(), text_after.split()
+    word_pairs: list[tuple[str, str]] = []
+    for _, i, j, k, m in difflib.SequenceMatcher(
+        a=old_words, b=new_words, autojunk=False
+    ).get_opcodes():
+        has_same_length = j - i == m - k
+        word_pairs += (
+            zip(old_words[i:j], new_words[k:m], strict=True)
+            if has_same_length
+            else [(" ".join(old_words[i:j]), " ".join(new_words[k:m]))]
         )
-    return pairs
+    return word_pairs

@@ -1,7 +1,7 @@
-"""What is saved from the app: a page, a picture, a TextGrid, the sound, a row for a manifest.
+"""Build the files that the app offers for download: page, picture, TextGrid, audio, manifest row.
 
-In: a `Clip` and its maps. Out: a `SavedFile`, the bytes of a file with a name that is safe; nothing
-is written to a folder.
+In: a `Clip` and its maps. Out: a `SavedFile`, the bytes of a file with a safe name; nothing is
+written to a folder.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
-from ...reporting.pages.drawn_maps import model_label
 from ...reporting.pages.html_page import render_page
-from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import png_bytes
+from ...reporting.pages.map_encoding import model_label
+from ...reporting.plots.clip_overview import clip_figure
+from ...reporting.plots.figure_style import png_bytes
 from ...runs.results.stored_clips import Maps
 
-_PAGE_BYTES = 10_000_000  # what a mail attachment may have
+_MAX_PAGE_BYTES = 10_000_000  # fits a mail attachment
 
 
 @dataclass(frozen=True)
 class SavedFile:
-    """A file to be saved by the browser."""
+    """Hold a file that the browser saves."""
 
     name: str
-    kind: str
+    media_type: str
     content: bytes
 
 
-def clip_textgrid(clip: Clip) -> SavedFile:
-    """Words as a TextGrid that Praat opens.
+def build_textgrid_file(clip: Clip) -> SavedFile:
+    """Encode word times as a TextGrid for Praat.
 
     Raises
     ------
     InputError
         If the clip has no words.
     """
-    words = _words(clip, "a TextGrid")
+    words = _require_words(clip, "a TextGrid")
     with tempfile.TemporaryDirectory(prefix="speechmix-") as folder:
         path = Path(folder) / "words.TextGrid"
         write_textgrid(path, words, clip.duration)
@@ -60,28 +60,28 @@ def clip_textgrid(clip: Clip) -> SavedFile:
         )
 
 
-def clip_flac(clip: Clip) -> SavedFile:
-    """The sound as FLAC, under the name that `manifest_row` has for it."""
-    return SavedFile(_sound_name(clip), "audio/flac", encode_flac(clip))
+def build_flac_file(clip: Clip) -> SavedFile:
+    """Encode the audio as FLAC, under the name that `build_manifest_row_file` gives it."""
+    return SavedFile(_audio_file_name(clip), "audio/flac", encode_flac(clip))
 
 
-def manifest_row(clip: Clip) -> SavedFile:
-    """The clip as a line of a manifest (JSONL), its sound beside it.
+def build_manifest_row_file(clip: Clip) -> SavedFile:
+    """Encode the clip as a line of a JSONL manifest that names its audio file.
 
     Examples
     --------
     >>> import numpy as np
     >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="a", text="les", words=[("les", 0.25, 0.5)])
-    >>> print(manifest_row(clip).content.decode().strip())
+    >>> print(build_manifest_row_file(clip).content.decode().strip())
     {"path": "a.flac", "name": "a", "text": "les", "words": [["les", 0.25, 0.5]]}
     """
     row: JsonObject = {
-        "path": _sound_name(clip),
+        "path": _audio_file_name(clip),
         "name": clip.name,
         "text": clip.text,
         "language": clip.language,
     }
-    row["words"] = [_rounded(word) for word in clip.words or ()] or None
+    row["words"] = [_round_word_times(word) for word in clip.words or ()] or None
     row |= {"cue": clip.cue, "target": clip.target, "foil": clip.foil}
     line = json.dumps(
         {field: value for field, value in row.items() if value is not None}, ensure_ascii=False
@@ -91,26 +91,25 @@ def manifest_row(clip: Clip) -> SavedFile:
     )
 
 
-def _rounded(word: Word) -> list[Any]:
-    pieces = [[round(start, 5), round(end, 5)] for start, end in word.pieces]
+def _round_word_times(word: Word) -> list[Any]:
+    piece_times = [[round(start, 5), round(end, 5)] for start, end in word.pieces]
     return [
         word.text,
         round(word.start, 5),
         round(word.end, 5),
-        *([None, pieces] if pieces else []),
+        *([None, piece_times] if piece_times else []),
     ]
 
 
-def maps_picture(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
-    """The clip with one map in its first, middle and last layer, and the one that is looked at;
-    PNG.
+def render_maps_picture(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
+    """Draw the clip with a map in its first, middle and last layer and in `layer`, as PNG.
 
     Raises
     ------
     InputError
-        If the clip has no words, or the map no such layer.
+        If the clip has no words, or the map lacks the layer.
     """
-    _words(clip, "a picture with its map")
+    _require_words(clip, "a picture with its map")
     layers = sorted(
         {
             mixing_map.layers[0],
@@ -123,36 +122,35 @@ def maps_picture(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
     return SavedFile(f"{safe_name(clip.name)}.png", "image/png", png_bytes(figure))
 
 
-def maps_page(
-    clip: Clip, maps: Maps, *, start: Mapping[str, Json], notes: tuple[str, ...] = ()
+def render_maps_page(
+    clip: Clip, maps: Maps, *, initial_view: Mapping[str, Json], notes: tuple[str, ...] = ()
 ) -> SavedFile:
-    """One page that needs no other file: the sound, the words, all maps; the same part as in a
-    run's report.
+    """Render one self-contained page with audio, words and all maps, as in a run's report.
 
     Parameters
     ----------
     clip : Clip
     maps : dict
         By (model, init, seed) and (measure, stack).
-    start : mapping
-        Model, stack, measure (as the page names them) and layer that are shown first.
+    initial_view : mapping
+        Model, stack, measure (as the page names them) and layer to show first.
     notes : tuple of str
-        Paragraphs that are shown first.
+        Paragraphs at the top.
     """
-    facts = [
+    fact_texts = [
         f"{clip.duration:.2f} s",
-        *([f"words placed by: {clip.alignment}"] if clip.alignment else []),
+        *([f"words aligned by: {clip.alignment}"] if clip.alignment else []),
     ]
-    facts += [f"word times are doubtful: {doubt}" for doubt in clip.doubts]
+    fact_texts += [f"word times are doubtful: {doubt}" for doubt in clip.doubts]
     card = clip_card(
         clip.name,
         clip,
         maps,
         heading=clip.name,
-        facts=" · ".join(facts),
-        start=start,
+        summary=" · ".join(fact_texts),
+        start=initial_view,
         seconds=clip.duration,
-        most_bytes=_PAGE_BYTES,
+        max_bytes=_MAX_PAGE_BYTES,
     )
     models = ", ".join(model_label(key) for key in maps)
     measures = ", ".join(
@@ -160,24 +158,26 @@ def maps_page(
             measure_label(measure) for by_model in maps.values() for measure, _ in by_model
         )
     )
-    told = (
+    method_paragraphs = (
         (f"Models: {models}. Measures: {measures}.", f"Measured with {versions()}.") if maps else ()
     )
-    html = render_page(clip.name, [("The clip", [*notes, card]), ("What was measured", [*told])])
-    return SavedFile(f"{safe_name(clip.name)}.html", "text/html; charset=utf-8", html.encode())
+    page_html = render_page(
+        clip.name, [("The clip", [*notes, card]), ("What was measured", [*method_paragraphs])]
+    )
+    return SavedFile(f"{safe_name(clip.name)}.html", "text/html; charset=utf-8", page_html.encode())
 
 
-def explanation_page(explanation: Explanation) -> SavedFile:
-    """The page of an explanation, as `Explanation.save` writes it."""
+def render_explanation_page(explanation: Explanation) -> SavedFile:
+    """Render the page of an explanation, as `Explanation.save` writes it."""
     name = f"{safe_name(explanation.item)}_why.html"
     return SavedFile(name, "text/html; charset=utf-8", explanation.to_html().encode())
 
 
-def _sound_name(clip: Clip) -> str:
+def _audio_file_name(clip: Clip) -> str:
     return f"{safe_name(clip.name)}.flac"
 
 
-def _words(clip: Clip, what: str) -> Sequence[Word]:
+def _require_words(clip: Clip, purpose: str) -> Sequence[Word]:
     if not clip.words:
-        raise InputError(f"{what} needs words with times: place them first")
+        raise InputError(f"{purpose} needs word times: click Align words first")
     return clip.words

@@ -1,8 +1,8 @@
-"""What the app answers, as functions of clips and models: recordings read, words placed, texts
-written, maps, words silenced.
+"""Compute what the app shows of a clip and a model: transcripts, maps, explanations.
 
-In: a `Clip` and a `Model`. Out: clips, maps, texts; nothing here knows of the page or keeps
-anything. A notebook or another page may call the same functions (`recipes/gradio_app.py` does).
+In: a `Clip` and a `Model`. Out: texts, maps, explanations; nothing here depends on the page or
+stores anything. A notebook or another page may call the same functions (`recipes/gradio_app.py`
+does).
 """
 
 from __future__ import annotations
@@ -28,70 +28,67 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
 from ...reporting.plots.sound_panels import sound_picture
 
-# How words can be placed, beside the aligners' own names ("ctc", "whisper", "synthesis").
-EVENLY = "evenly"
-PLACINGS = ("model", "synthesis", EVENLY)
+# Ways to get word times; "model" is its CTC head or Whisper's cross-attention.
+EVEN_SPACING = "evenly"
+PLACEMENT_METHODS = ("model", "synthesis", EVEN_SPACING)
 FIRST_MEASURES = ("value_zeroing", "attention", "attention_norm")
-RATE = 16_000  # samples per second that a recording is kept with
+SAMPLE_RATE = 16_000  # of a stored recording, in Hz
 
-Progress = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
+Progress = Callable[[str, int, int], None]  # what is being done, steps done, number of steps
 
 
 @dataclass(frozen=True)
 class ClipMaps:
-    """Maps of a clip in one model.
+    """Hold the maps of a clip in one model.
 
     Parameters
     ----------
     maps : dict
         By (measure, stack).
-    refused : dict of str to str
-        Why a measure has none.
+    failure_reasons : dict of str to str
+        Why a measure has no map.
     """
 
     maps: dict[tuple[str, str], MixingMap]
-    refused: dict[str, str]
+    failure_reasons: dict[str, str]
 
 
-def page_measures() -> tuple[str, ...]:
-    """Names of the measures that the page computes: those that explain no single number of the
-    output."""
+def list_page_measures() -> tuple[str, ...]:
+    """List the measures that the page computes: the layer-wise ones."""
     return tuple(
         name for name in measure_names("layer", "model") if measure_facts(name).is_layerwise
     )
 
 
-def warm_up() -> None:
-    """Import what reading and drawing a recording takes, which is seconds, before somebody waits
-    for it."""
+def import_drawing_libraries() -> None:
+    """Import the audio and drawing libraries ahead of the first request; it takes seconds."""
     clip = Clip.from_array(np.zeros(800, np.float32), 8_000, name="silence")
     sound_picture(clip, width=1.0, height=1.0)
     encode_flac(clip)
 
 
 def transcribe_clip(model: Model, clip: Clip) -> str:
-    """What a trained recogniser hears in a clip (greedy).
+    """Transcribe a clip with a trained model (greedy).
 
     Raises
     ------
     InputError
-        If the model writes nothing: it has no head that spells, or random weights; if the clip is
-        longer than it hears.
+        If the model has no head that generates text, or random weights; if the clip is longer than
+        the model's input.
     """
     if model.init != "trained":
         raise InputError(
-            f"{model.label} has random weights: what it writes says nothing; ask the trained model"
+            f"{model.label} has random weights, so its transcript is noise: choose the trained model"
         )
     if not model.can_spell:
         raise InputError(
-            f"{model.label} writes no text (it has no CTC or language-model head): type what is "
-            "said"
+            f"{model.label} has no CTC or language-model head and cannot transcribe: type what is said"
         )
     return transcribe(model, clip)
 
 
-def can_place_words(model: Model) -> bool:
-    """True for a trained model with a CTC head, and for a trained Whisper."""
+def can_align_words(model: Model) -> bool:
+    """Return True for a trained model with a CTC head, and for a trained Whisper."""
     return is_trained_whisper(model) or (model.init == "trained" and has_ctc_head(model))
 
 
@@ -103,8 +100,9 @@ def measure_clip(
     units: str = "word",
     progress: Progress | None = None,
 ) -> ClipMaps:
-    """Maps of a clip by several measures, all stacks and layers; a measure that is not defined here
-    says why.
+    """Compute maps of a clip by several measures, for all stacks and layers.
+
+    A measure that fails is listed with its reason.
 
     Parameters
     ----------
@@ -112,68 +110,71 @@ def measure_clip(
     clip : Clip
         With words, for maps of words.
     measures : sequence of str
-        Of `page_measures()`.
+        Of `list_page_measures()`.
     units : {"word", "frame"}
     progress : callable, optional
-        Called before each measure with what is done, how many are done, and of how many.
+        Called before each measure with a note, the number of finished measures and their total.
 
     Raises
     ------
     InputError
-        If no measure has a map: the reason of the first.
+        If no measure has a map; the message is the reason of the first.
     """
-    unknown = set(measures) - set(page_measures())
-    if unknown or not measures:
+    unknown_measures = set(measures) - set(list_page_measures())
+    if unknown_measures or not measures:
         raise InputError(
-            f"measures should be some of {', '.join(page_measures())}; found "
-            f"{', '.join(sorted(unknown)) or 'none'}"
+            f"measures should be some of {', '.join(list_page_measures())}; found "
+            f"{', '.join(sorted(unknown_measures)) or 'none'}"
         )
     if clip.text is None and clip.words:
         clip = clip.replace(text=join_words(clip.words))
     maps: dict[tuple[str, str], MixingMap] = {}
-    refused: dict[str, str] = {}
+    failure_reasons: dict[str, str] = {}
     with model.unchanged():
-        for number, measure in enumerate(measures):
+        for measure_index, measure in enumerate(measures):
             if progress is not None:
-                progress(f"{measure.replace('_', ' ')} in {model.label}", number, len(measures))
+                progress(
+                    f"{measure.replace('_', ' ')} in {model.label}", measure_index, len(measures)
+                )
             try:
                 maps.update(mix_one(model, clip, measures=measure, units=units))
             except SpeechmixError as error:
-                refused[measure] = str(error)
+                failure_reasons[measure] = str(error)
     if not maps:
-        raise InputError(next(iter(refused.values())))
-    return ClipMaps(maps, refused)
+        raise InputError(next(iter(failure_reasons.values())))
+    return ClipMaps(maps, failure_reasons)
 
 
 def explain_clip(model: Model, clip: Clip) -> Explanation:
-    """Why the model writes each of its words: errors against the clip's words first, and each word
-    against its runner-up.
+    """Explain each word that the model writes, against the clip's words and the runner-up.
 
     Parameters
     ----------
     model : Model
-        That writes (`transcribe_clip`).
+        One that generates text (`transcribe_clip`).
     clip : Clip
         With words.
 
     Raises
     ------
     InputError
-        If the model writes nothing, or the clip has no words.
+        If the model generates no text, or the clip has no words.
     """
     if not clip.words:
-        raise InputError("what a word came from is told by words of the sound: place them first")
+        raise InputError(
+            "an explanation needs the word times of the audio: click Align words first"
+        )
     if model.init != "trained" or not model.can_spell:
-        transcribe_clip(model, clip)  # says why it writes nothing
+        transcribe_clip(model, clip)  # raises the reason
     with model.unchanged():
         return explain(model, clip, against=("reference", "runner_up"))
 
 
 def model_properties(model: Model) -> JsonObject:
-    """What a page needs to know of a model: what it is, and what can be asked of it."""
+    """Describe a model for a page: its structure and what it can do."""
     return {
         "describe": model.describe(),
         "stacks": list(model.stacks),
         "writes": model.init == "trained" and model.can_spell,
-        "places": can_place_words(model),
+        "places": can_align_words(model),
     }

@@ -1,8 +1,7 @@
-"""The requests that take a model: what each is asked, and what it answers, as plain values for the
-page.
+"""Turn requests that need a model into tasks for the queue; a task returns plain values for the page.
 
-In: the `Session` and a decoded request. Out: a function that does the work when its turn has come.
-What can be seen to be wrong before is refused at once.
+In: the `Session` and a decoded request. Out: a function that the queue runs later. A request that
+is wrong by itself raises at once.
 """
 
 from __future__ import annotations
@@ -18,203 +17,213 @@ from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
+from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
-from . import clip_changes
-from . import downloads as saving
-from . import measurements as answers
+from . import clip_changes, downloads, measurements
 from .requests import (
     ModelRequest,
-    requested_choice,
-    requested_clip,
-    requested_layer,
-    requested_model,
-    requested_models,
-    requested_names,
-    requested_word_indices,
+    parse_choice,
+    parse_layer_index,
+    parse_model_request,
+    parse_model_requests,
+    parse_name_list,
+    parse_requested_clip,
+    parse_word_indices,
 )
 from .session import Session
 
-Work = Callable[[answers.Progress], Any]
-_MAP_BYTES = 2**26  # of one answer; layers are left out beyond it
+ModelTask = Callable[[measurements.Progress], Any]
+_MAX_MAP_BYTES = 2**26  # of one response; layers beyond it are dropped
 
 
-def answer_load(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Load a model and say what it is."""
-    which = requested_model(asked)
-    return lambda told: {
-        "name": which.name,
-        **answers.model_properties(_loaded(session, which, told)),
+def build_load_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Load a model and describe it."""
+    model_request = parse_model_request(fields)
+    return lambda report_progress: {
+        "name": model_request.name,
+        **measurements.model_properties(_load_model(session, model_request, report_progress)),
     }
 
 
-def answer_write(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Let a model write what it hears."""
-    clip, which = requested_clip(session, asked), requested_model(asked)
+def build_transcription_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Transcribe a clip with a model."""
+    clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
 
-    def work(told: answers.Progress) -> JsonObject:
-        model = _loaded(session, which, told)
-        told(f"{model.label} listens", 0, 1)
-        return {"text": answers.transcribe_clip(model, clip)}
+    def run_task(report_progress: measurements.Progress) -> JsonObject:
+        model = _load_model(session, model_request, report_progress)
+        report_progress(f"{model.label} transcribes", 0, 1)
+        return {"text": measurements.transcribe_clip(model, clip)}
 
-    return work
-
-
-def answer_place(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Place the words of the text."""
-    clip, how = requested_clip(session, asked), requested_choice(asked, "how", answers.PLACINGS)
-    which = requested_model(asked) if how == "model" else None
-
-    def work(told: answers.Progress) -> JsonObject:
-        model = None if which is None else _loaded(session, which, told)
-        told("words are placed", 0, 1)
-        return clip_facts(clip_changes.add_word_times(clip, model=model, how=how))
-
-    return work
+    return run_task
 
 
-def answer_measure(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Maps of a clip in a model, by some measures."""
-    clip, which, measures = (
-        requested_clip(session, asked),
-        requested_model(asked),
-        requested_names(asked, "measures"),
+def build_alignment_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Align the words of the text with the audio."""
+    clip, method = (
+        parse_requested_clip(session, fields),
+        parse_choice(fields, "how", measurements.PLACEMENT_METHODS),
     )
-    units = requested_choice(asked, "units", ("word", "frame"))
-    if units == "word" and not clip.words:
-        raise InputError("maps of words need words: place them first, or measure frames")
+    model_request = parse_model_request(fields) if method == "model" else None
 
-    def work(told: answers.Progress) -> JsonObject:
-        model = _loaded(session, which, told)
-        result = session.maps(model, clip, measures=measures, units=units, progress=told)
+    def run_task(report_progress: measurements.Progress) -> JsonObject:
+        model = (
+            None if model_request is None else _load_model(session, model_request, report_progress)
+        )
+        report_progress("aligning words", 0, 1)
+        return clip_metadata(clip_changes.add_word_times(clip, model=model, method=method))
+
+    return run_task
+
+
+def build_measurement_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Compute maps of a clip in a model, by some measures."""
+    clip, model_request, measures = (
+        parse_requested_clip(session, fields),
+        parse_model_request(fields),
+        parse_name_list(fields, "measures"),
+    )
+    units = parse_choice(fields, "units", ("word", "frame"))
+    if units == "word" and not clip.words:
+        raise InputError(
+            "maps of words need word times: click Align words, or choose frames as units"
+        )
+
+    def run_task(report_progress: measurements.Progress) -> JsonObject:
+        model = _load_model(session, model_request, report_progress)
+        result = session.get_maps(
+            model, clip, measures=measures, units=units, progress=report_progress
+        )
         return {
-            "maps": _drawn({_key(which): result.maps}, clip.duration),
-            "refused": _spelled(result, clip.duration),
+            "maps": _draw_maps({_model_key(model_request): result.maps}, clip.duration),
+            "refused": _list_failure_reasons(result, clip.duration),
         }
 
-    return work
+    return run_task
 
 
-def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Silence words and write again."""
-    clip, which, words = (
-        requested_clip(session, asked),
-        requested_model(asked),
-        requested_word_indices(asked),
+def build_muting_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Mute words and transcribe again."""
+    clip, model_request, words = (
+        parse_requested_clip(session, fields),
+        parse_model_request(fields),
+        parse_word_indices(fields),
     )
-    fill = requested_choice(asked, "fill", SOUND_FILLS)
+    fill = parse_choice(fields, "fill", SOUND_FILLS)
 
-    def work(told: answers.Progress) -> JsonObject:
-        model = _loaded(session, which, told)
-        told(f"{model.label} listens", 0, 1)
-        result = clip_changes.silence_words(model, clip, words, fill=fill)
-        recording = session.keep(result.clip) if words else None
+    def run_task(report_progress: measurements.Progress) -> JsonObject:
+        model = _load_model(session, model_request, report_progress)
+        report_progress(f"{model.label} transcribes", 0, 1)
+        result = clip_changes.mute_words(model, clip, words, fill=fill)
+        recording = session.add_recording(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {
-            "before": result.before,
-            "after": result.after,
+            "before": result.text_before,
+            "after": result.text_after,
             "changes": changes,
             "recording": recording,
         }
 
-    return work
+    return run_task
 
 
-def answer_explain(session: Session, asked: Mapping[str, Json]) -> Work:
-    """Why the model writes each of its words: what the view of an explanation shows; the page has
-    the sound already."""
-    clip, which = requested_clip(session, asked), requested_model(asked)
+def build_explanation_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Explain the words that a model writes; the page has the audio already."""
+    clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
 
-    def work(told: answers.Progress) -> JsonObject:
-        model = _loaded(session, which, told)
-        told(f"{model.label}: why it writes its words", 0, 1)
-        return view_of(session.explanation(model, clip), sound=False)
+    def run_task(report_progress: measurements.Progress) -> JsonObject:
+        model = _load_model(session, model_request, report_progress)
+        report_progress(f"explaining the transcript of {model.label}", 0, 1)
+        return view_of(session.get_explanation(model, clip), sound=False)
 
-    return work
-
-
-def _save_explanation(session: Session, asked: Mapping[str, Json]) -> Work:
-    """One HTML file with an explanation."""
-    clip, which = requested_clip(session, asked), requested_model(asked)
-
-    def work(told: answers.Progress) -> saving.SavedFile:
-        model = _loaded(session, which, told)
-        told(f"{model.label}: why it writes its words", 0, 1)
-        return saving.explanation_page(session.explanation(model, clip))
-
-    return work
+    return run_task
 
 
-def _save_page(session: Session, asked: Mapping[str, Json]) -> Work:
-    """One HTML file with the maps of some models."""
-    clip, models, measures = (
-        requested_clip(session, asked),
-        requested_models(asked),
-        requested_names(asked, "measures"),
+def build_explanation_file_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Render one HTML file with an explanation."""
+    clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
+
+    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
+        model = _load_model(session, model_request, report_progress)
+        report_progress(f"explaining the transcript of {model.label}", 0, 1)
+        return downloads.render_explanation_page(session.get_explanation(model, clip))
+
+    return run_task
+
+
+def build_page_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Render one HTML file with the maps of some models."""
+    clip, model_requests, measures = (
+        parse_requested_clip(session, fields),
+        parse_model_requests(fields),
+        parse_name_list(fields, "measures"),
     )
     units = "word" if clip.words else "frame"
-    start = {
-        "model": model_label(_key(models[0])),
-        "stack": asked.get("stack"),
+    initial_view = {
+        "model": model_label(_model_key(model_requests[0])),
+        "stack": fields.get("stack"),
         "measure": measure_label(measures[0]),
-        "layer": requested_layer(asked),
+        "layer": parse_layer_index(fields),
     }
 
-    def work(told: answers.Progress) -> saving.SavedFile:
+    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
         maps: Maps = {}
-        for which in models:
-            model = _loaded(session, which, told)
-            maps[_key(which)] = session.maps(
-                model, clip, measures=measures, units=units, progress=told
+        for model_request in model_requests:
+            model = _load_model(session, model_request, report_progress)
+            maps[_model_key(model_request)] = session.get_maps(
+                model, clip, measures=measures, units=units, progress=report_progress
             ).maps
-        told("the page is written", 0, 1)
-        notes = (SYNTHETIC,) if _is_synthetic(clip) else ()
-        with session.drawing:
-            return saving.maps_page(clip, maps, start=start, notes=notes)
+        report_progress("rendering the page", 0, 1)
+        notes = (SYNTHETIC_NOTE,) if _is_synthetic(clip) else ()
+        with session.drawing_lock:
+            return downloads.render_maps_page(clip, maps, initial_view=initial_view, notes=notes)
 
-    return work
+    return run_task
 
 
-def _save_picture(session: Session, asked: Mapping[str, Json]) -> Work:
-    """One PNG file with one map."""
-    clip, which, layer = (
-        requested_clip(session, asked),
-        requested_model(asked),
-        requested_layer(asked),
+def build_picture_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
+    """Draw one map as a PNG file."""
+    clip, model_request, layer = (
+        parse_requested_clip(session, fields),
+        parse_model_request(fields),
+        parse_layer_index(fields),
     )
-    measure_asked, stack = requested_names(asked, "measures")[0], str(asked.get("stack"))
+    measure, stack = parse_name_list(fields, "measures")[0], str(fields.get("stack"))
 
-    def work(told: answers.Progress) -> saving.SavedFile:
-        model = _loaded(session, which, told)
-        maps = session.maps(model, clip, measures=[measure_asked], units="word", progress=told).maps
-        if (measure_asked, stack) not in maps:
-            raise InputError(f"{model.label} has no map of {measure_asked} in its {stack}")
-        told("the picture is drawn", 0, 1)
-        forms = map_forms(maps[measure_asked, stack])
-        shown = next((form for units, form in forms if units == asked.get("units")), forms[0][1])
-        with session.drawing:
-            return saving.maps_picture(clip, shown, layer=layer)
+    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
+        model = _load_model(session, model_request, report_progress)
+        maps = session.get_maps(
+            model, clip, measures=[measure], units="word", progress=report_progress
+        ).maps
+        if (measure, stack) not in maps:
+            raise InputError(f"{model.label} has no map of {measure} in its {stack}")
+        report_progress("drawing the picture", 0, 1)
+        forms = map_forms(maps[measure, stack])
+        drawn_map = next(
+            (form for units, form in forms if units == fields.get("units")), forms[0][1]
+        )
+        with session.drawing_lock:
+            return downloads.render_maps_picture(clip, drawn_map, layer=layer)
 
-    return work
+    return run_task
 
 
-KINDS: dict[str, Callable[[Session, Mapping[str, Json]], Work]] = {
-    "load": answer_load,
-    "write": answer_write,
-    "place": answer_place,
-    "measure": answer_measure,
-    "silence": answer_silence,
-    "explain": answer_explain,
-    "explanation": _save_explanation,
-    "page": _save_page,
-    "picture": _save_picture,
+TASK_BUILDERS: dict[str, Callable[[Session, Mapping[str, Json]], ModelTask]] = {
+    "load": build_load_task,
+    "write": build_transcription_task,
+    "place": build_alignment_task,
+    "measure": build_measurement_task,
+    "mute": build_muting_task,
+    "explain": build_explanation_task,
+    "explanation": build_explanation_file_task,
+    "page": build_page_task,
+    "picture": build_picture_task,
 }
 
-SYNTHETIC = "This clip is synthetic speech that comes with the package."
+SYNTHETIC_NOTE = "This clip is synthetic speech that comes with the package."
 
 
-def clip_facts(clip: Clip) -> JsonObject:
-    """What the page keeps of a clip."""
+def clip_metadata(clip: Clip) -> JsonObject:
+    """Encode a clip without its audio for the page."""
     return {
         "name": clip.name,
         "seconds": clip.duration,
@@ -231,51 +240,51 @@ def clip_facts(clip: Clip) -> JsonObject:
 
 
 def _is_synthetic(clip: Clip) -> bool:
-    """Whether a clip says of itself that nobody spoke it: those of the package have a voice of
-    espeak-ng."""
+    """Return True for a clip marked as synthetic speech, as those of the package are."""
     return clip.meta.get("synthetic") == "yes"
 
 
-def _loaded(session: Session, which: ModelRequest, told: answers.Progress) -> Model:
-    told(f"{which.name} is loaded", 0, 1)
-    return session.model(which.name, **which.which)
+def _load_model(
+    session: Session, model_request: ModelRequest, report_progress: measurements.Progress
+) -> Model:
+    report_progress(f"loading {model_request.name}", 0, 1)
+    return session.get_model(model_request.name, **model_request.load_options)
 
 
-def _key(which: ModelRequest) -> ModelKey:
-    return which.name, which.which["init"], which.seed
+def _model_key(model_request: ModelRequest) -> ModelKey:
+    return model_request.name, model_request.load_options["init"], model_request.seed
 
 
-def _drawn(maps: Maps, seconds: float) -> list[JsonObject]:
-    return drawn_maps(maps, seconds, None, _MAP_BYTES)
+def _draw_maps(maps: Maps, seconds: float) -> list[JsonObject]:
+    return encode_maps(maps, seconds, None, _MAX_MAP_BYTES)
 
 
-def _spelled(result: answers.ClipMaps, seconds: float) -> dict[str, str]:
-    """Why measures have no map to look at."""
-    large = {
-        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): "
-        "measure words instead"
+def _list_failure_reasons(result: measurements.ClipMaps, seconds: float) -> dict[str, str]:
+    """List why measures have no map to show."""
+    oversized_maps = {
+        measure: f"{max(m.scores.shape[-2:])} units; the page draws at most {MAX_UNITS}: choose words as units"
         for (measure, _), m in result.maps.items()
-        if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
+        if max(m.without("silence", "padding").scores.shape[-2:]) > MAX_UNITS
     }
-    return {**large, **result.refused}
+    return {**oversized_maps, **result.failure_reasons}
 
 
-def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
-    frames = any(
+def _map_units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
+    has_frames = any(
         span.kind == "frame" for mixing_map in maps.values() for span in mixing_map.sources
     )
-    return "frame" if frames else "word"
+    return "frame" if has_frames else "word"
 
 
-def stored_maps(maps: Maps, seconds: float) -> JsonObject:
-    """Maps that a run has kept, and the models they are of."""
+def encode_stored_maps(maps: Maps, seconds: float) -> JsonObject:
+    """Encode the maps that a run has stored, and their models."""
     models = [
         {
             "label": model_label(key),
             "name": model_label((key[0], "trained", None)),
             "seed": key[2],
-            "units": _units(own),
+            "units": _map_units(model_maps),
         }
-        for key, own in maps.items()
+        for key, model_maps in maps.items()
     ]
-    return {"maps": _drawn(maps, seconds), "models": models}
+    return {"maps": _draw_maps(maps, seconds), "models": models}

@@ -1,9 +1,8 @@
-"""One request works at a time, the others wait their turn: in the order in which they came, and
-each is told its place.
+"""Run requests one at a time, in their order; report the position of those that wait.
 
-In: functions that are told how to say how far they are. Out: `QueuedRequest`s that can be watched, waited for
-and taken back while they wait. An error of this package is an answer; any other is written to
-standard error, and the next job is done all the same.
+In: functions that take a callback for their progress. Out: `QueuedRequest`s that can be watched,
+awaited, and cancelled while they wait. The message of a `SpeechmixError` is the request's result;
+any other exception is written to standard error, and the queue goes on.
 """
 
 from __future__ import annotations
@@ -21,76 +20,75 @@ from typing import Any, NamedTuple
 from ...errors import InputError, SpeechmixError
 
 WAITING, WORKING, DONE, FAILED, CANCELLED = "waiting", "working", "done", "failed", "cancelled"
-_MOST_WAITING = 32
-_SECONDS_TO_END = 10.0
-_MOST_REMEMBERED = (
-    _MOST_WAITING  # jobs that are over; their answers may be large, and are fetched at once
-)
+_MAX_WAITING = 32
+_CLOSE_TIMEOUT_SECONDS = 10.0
+_MAX_FINISHED = _MAX_WAITING  # their results may be large, and are fetched at once
 
 
-class QueueFull(InputError):
-    """Too many requests wait already."""
+class QueueFullError(InputError):
+    """Signal that the queue takes no further request."""
 
 
 @dataclass
 class QueuedRequest:
-    """A request that waits, works or is over.
+    """Hold a request, its state and its result.
 
     Attributes
     ----------
     id : str
     state : {"waiting", "working", "done", "failed", "cancelled"}
     note : str
-        What is being done.
-    done, total : int
-        Steps.
-    answer : object
-        What came out; of a failed one the reason (str).
-    changed : int
-        Version of the queue at its last change, so that one who watches knows what is new.
+        What is being computed.
+    steps_done, step_count : int
+    result : object
+        Of a failed request the reason (str).
+    changed_version : int
+        Version of the queue at the last change of this request.
     seconds : float
-        That it took.
+        Run time.
     """
 
     id: str
-    work: Callable[[Callable[[str, int, int], None]], Any] = field(repr=False)
+    run_task: Callable[[Callable[[str, int, int], None]], Any] = field(repr=False)
     state: str = WAITING
     note: str = ""
-    done: int = 0
-    total: int = 0
-    answer: Any = None
-    changed: int = 0
+    steps_done: int = 0
+    step_count: int = 0
+    result: Any = None
+    changed_version: int = 0
     seconds: float = 0.0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state in (DONE, FAILED, CANCELLED)
 
 
 class QueuePosition(NamedTuple):
-    """A job, and how many come before it, that at work included."""
+    """Hold a request and the number of requests ahead of it, the running one included."""
 
     job: QueuedRequest
-    before: int
+    requests_ahead: int
 
 
 class RequestQueue:
-    """A queue with one worker. Close it, or use it as a context manager.
+    """Run requests in one worker thread. Close the queue, or use it as a context manager.
 
     Examples
     --------
-    >>> with RequestQueue() as turns:
-    ...     job = turns.take(lambda told: 6 * 7)
-    ...     turns.wait(job.id).answer
+    >>> with RequestQueue() as queue:
+    ...     job = queue.submit(lambda report_progress: 6 * 7)
+    ...     queue.wait(job.id).result
     42
     """
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, QueuedRequest] = OrderedDict()
-        self._changed = threading.Condition()
-        self._closed = False
+        self._condition = threading.Condition()
+        self._is_closed = False
         self._version = 0
-        self._worker = threading.Thread(target=self._work, name="speechmix-turns", daemon=True)
+        self._worker = threading.Thread(
+            target=self._run_worker, name="speechmix-requests", daemon=True
+        )
         self._worker.start()
 
     def __enter__(self) -> RequestQueue:
@@ -99,132 +97,141 @@ class RequestQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, work: Callable[[Callable[[str, int, int], None]], Any]) -> QueuedRequest:
-        """Put work at the end of the queue.
+    def submit(self, run_task: Callable[[Callable[[str, int, int], None]], Any]) -> QueuedRequest:
+        """Add a request at the end of the queue.
 
         Raises
         ------
-        Busy
-            If too many wait.
+        QueueFullError
+            If too many requests wait.
         """
-        with self._changed:
-            waiting = sum(job.state == WAITING for job in self._jobs.values())
-            if waiting >= _MOST_WAITING or self._closed:
-                raise QueueFull(f"{waiting} requests wait already: try again when some are done")
-            job = QueuedRequest(secrets.token_urlsafe(9), work)
+        with self._condition:
+            waiting_count = sum(job.state == WAITING for job in self._jobs.values())
+            if waiting_count >= _MAX_WAITING or self._is_closed:
+                raise QueueFullError(
+                    f"{waiting_count} requests are waiting: try again when some are finished"
+                )
+            job = QueuedRequest(secrets.token_urlsafe(9), run_task)
             self._jobs[job.id] = job
-            self._forget()
-            self._tell(job)
+            self._drop_finished()
+            self._publish(job)
             return job
 
-    def cancel(self, name: str) -> bool:
-        """Take back a job that still waits; False if it is at work or over."""
-        with self._changed:
-            job = self._job(name)
+    def cancel(self, request_id: str) -> bool:
+        """Cancel a request that still waits; return False if it runs or is over."""
+        with self._condition:
+            job = self._find_request(request_id)
             if job.state != WAITING:
                 return False
             job.state = CANCELLED
-            self._tell(job)
+            self._publish(job)
             return True
 
-    def watch(self, since: int, seconds: float) -> tuple[int, list[QueuePosition]]:
-        """Wait until anything has changed since a version; return the version now, and jobs that
-        have changed or wait.
+    def watch(self, since_version: int, seconds: float) -> tuple[int, list[QueuePosition]]:
+        """Wait for a change; return the present version, and requests that changed or wait.
 
-        One who watches needs one connection, whatever the number of requests.
+        A client needs one connection, whatever the number of requests.
 
         Parameters
         ----------
         since : int
-            A version that was returned before; 0 at first.
+            Version of the previous call; 0 at first.
         seconds : float
-            How long to wait at most.
+            Longest time to wait.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._version > since, seconds)
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._is_closed or self._version > since_version, seconds
+            )
             jobs = [
-                job for job in self._jobs.values() if job.changed > since or job.state == WAITING
+                job
+                for job in self._jobs.values()
+                if job.changed_version > since_version or job.state == WAITING
             ]
-            return self._version, [self._standing(job) for job in jobs]
+            return self._version, [self._position(job) for job in jobs]
 
-    def standing(self, name: str) -> QueuePosition:
-        """How one job stands.
+    def find_position(self, request_id: str) -> QueuePosition:
+        """Return a request with its position.
 
         Raises
         ------
         InputError
-            If there is no such job.
+            If there is no such request.
         """
-        with self._changed:
-            return self._standing(self._job(name))
+        with self._condition:
+            return self._position(self._find_request(request_id))
 
-    def wait(self, name: str) -> QueuedRequest:
-        """Return a job when it is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._job(name).over)
-            return self._job(name)
+    def wait(self, request_id: str) -> QueuedRequest:
+        """Return a request when it is over."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._is_closed or self._find_request(request_id).is_over
+            )
+            return self._find_request(request_id)
 
     def close(self) -> None:
-        """Take no more work; what is at work may end within some seconds."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._worker.join(_SECONDS_TO_END)
+        """Refuse further requests, and give the running one some seconds to end."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+        self._worker.join(_CLOSE_TIMEOUT_SECONDS)
 
-    def _job(self, name: str) -> QueuedRequest:
-        if name not in self._jobs:
-            raise InputError("this request is not known (any more): ask again")
-        return self._jobs[name]
+    def _find_request(self, request_id: str) -> QueuedRequest:
+        if request_id not in self._jobs:
+            raise InputError("this request is no longer stored: send it again")
+        return self._jobs[request_id]
 
-    def _standing(self, job: QueuedRequest) -> QueuePosition:
-        before = 0
+    def _position(self, job: QueuedRequest) -> QueuePosition:
+        requests_ahead = 0
         for other in self._jobs.values():
             if other is job:
                 break
-            before += other.state in (WAITING, WORKING)
-        return QueuePosition(job, before if job.state == WAITING else 0)
+            requests_ahead += other.state in (WAITING, WORKING)
+        return QueuePosition(job, requests_ahead if job.state == WAITING else 0)
 
-    def _tell(self, job: QueuedRequest) -> None:
+    def _publish(self, job: QueuedRequest) -> None:
         self._version += 1
-        job.changed = self._version
-        self._changed.notify_all()
+        job.changed_version = self._version
+        self._condition.notify_all()
 
-    def _forget(self) -> None:
-        over = [job.id for job in self._jobs.values() if job.over]
-        for name in over[: max(0, len(over) - _MOST_REMEMBERED)]:
-            del self._jobs[name]
+    def _drop_finished(self) -> None:
+        finished_ids = [job.id for job in self._jobs.values() if job.is_over]
+        for request_id in finished_ids[: max(0, len(finished_ids) - _MAX_FINISHED)]:
+            del self._jobs[request_id]
 
-    def _work(self) -> None:
+    def _run_worker(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._next() is not None)
-                job = self._next()
-                if self._closed or job is None:
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._is_closed or self._next_waiting() is not None
+                )
+                job = self._next_waiting()
+                if self._is_closed or job is None:
                     return
                 job.state = WORKING
-                self._tell(job)
-            started = time.monotonic()
-            state, answer = self._answered(job)
-            with self._changed:
-                job.state, job.answer, job.seconds = state, answer, time.monotonic() - started
-                self._tell(job)
+                self._publish(job)
+            start_time = time.monotonic()
+            state, result = self._run_request(job)
+            with self._condition:
+                job.state, job.result, job.seconds = state, result, time.monotonic() - start_time
+                self._publish(job)
 
-    def _next(self) -> QueuedRequest | None:
+    def _next_waiting(self) -> QueuedRequest | None:
         return next((job for job in self._jobs.values() if job.state == WAITING), None)
 
-    def _answered(self, job: QueuedRequest) -> tuple[str, Any]:
-        def told(note: str, done: int, total: int) -> None:
-            with self._changed:
-                job.note, job.done, job.total = note, done, total
-                self._tell(job)
+    def _run_request(self, job: QueuedRequest) -> tuple[str, Any]:
+        def report_progress(note: str, steps_done: int, step_count: int) -> None:
+            with self._condition:
+                job.note, job.steps_done, job.step_count = note, steps_done, step_count
+                self._publish(job)
 
         try:
-            return DONE, job.work(told)
+            return DONE, job.run_task(report_progress)
         except SpeechmixError as error:
             return FAILED, str(error)
-        except Exception as error:  # one request ends, the page goes on
+        except Exception as error:  # one request fails, the page goes on
             traceback.print_exc(file=sys.stderr)
             return (
                 FAILED,
-                f"unexpected {type(error).__name__}: {error}; the terminal has the details",
+                f"unexpected {type(error).__name__}: {error}; the terminal shows the details",
             )

@@ -1,9 +1,7 @@
-"""What the page asks for: JSON read into clips, models and options, and nothing believed that was
-not checked.
+"""Parse and check the JSON requests of the page: clips, models and options.
 
-In: a decoded JSON object and the `Session`. Out: a `Clip` as the page has it by now (its text,
-words and borders), names of models, measures. Whatever is wrong is an `InputError` that the page
-shows.
+In: a decoded JSON object and the `Session`. Out: a `Clip` with the text, words and boundaries that
+the page has now, names of models, measures. An error is an `InputError` that the page shows.
 """
 
 from __future__ import annotations
@@ -17,20 +15,19 @@ from ...inputs.clips.clip import Clip
 from ...inputs.formats.word_items import words_from_items
 from .session import Session
 
-_MOST_LETTERS, _MOST_WORDS, _MOST_MODELS = 5_000, 600, 4
+_MAX_CHARACTERS, _MAX_WORDS, _MAX_MODELS = 5_000, 600, 4
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """Which weights: a model of the page, and the seed of its random twin (None: the trained
-    ones)."""
+    """Name a model of the page, and the seed of its untrained twin (None: the trained model)."""
 
     name: str
     seed: int | None = None
 
     @property
-    def which(self) -> JsonObject:
-        """Options of `Session.model`."""
+    def load_options(self) -> JsonObject:
+        """Return the options of `Session.get_model`."""
         return (
             {"init": "trained", "seed": None}
             if self.seed is None
@@ -38,129 +35,130 @@ class ModelRequest:
         )
 
 
-def json_fields(asked: object) -> Mapping[str, Json]:
-    """Return a JSON object as it is.
+def require_json_object(fields: object) -> Mapping[str, Json]:
+    """Check that a value is a JSON object, and return it.
 
     Raises
     ------
     InputError
-        If it is something else.
+        If it is not.
     """
-    if not isinstance(asked, Mapping):
-        raise InputError(f"expected a JSON object, found {type(asked).__name__}")
-    return asked
+    if not isinstance(fields, Mapping):
+        raise InputError(f"expected a JSON object, found {type(fields).__name__}")
+    return fields
 
 
-def requested_clip(session: Session, asked: Mapping[str, Json]) -> Clip:
-    """Return the clip that a request is about: a recording with the text, words and roles that the
-    page has.
+def parse_requested_clip(session: Session, fields: Mapping[str, Json]) -> Clip:
+    """Return the clip of a request: a recording with the text, words, cue and target of the page.
 
     Raises
     ------
     InputError
-        If the recording is not here, or its words cannot be right.
+        If the recording is not stored, or its words are not valid.
     """
-    told = json_fields(asked.get("clip"))
-    clip = session.recording(told.get("recording"))
-    words = told.get("words")
+    clip_fields = require_json_object(fields.get("clip"))
+    clip = session.get_recording(clip_fields.get("recording"))
+    words = clip_fields.get("words")
     if words is not None and (
-        not isinstance(words, Sequence) or isinstance(words, str) or len(words) > _MOST_WORDS
+        not isinstance(words, Sequence) or isinstance(words, str) or len(words) > _MAX_WORDS
     ):
-        raise InputError(f"expected a list of at most {_MOST_WORDS} words, found {str(words)[:80]}")
-    text = _text(told, "text", _MOST_LETTERS)
-    bare = clip.replace(
+        raise InputError(f"expected a list of at most {_MAX_WORDS} words, found {str(words)[:80]}")
+    text = _parse_text(clip_fields, "text", _MAX_CHARACTERS)
+    untimed_clip = clip.replace(
         words=None,
         doubts=(),
         cue=None,
         target=None,
         text=text,
-        language=_text(told, "language", 12) or clip.language or session.language,
-        name=_text(told, "name", 300) or clip.name,
-        foil=_text(told, "foil", 200),
+        language=_parse_text(clip_fields, "language", 12) or clip.language or session.language,
+        name=_parse_text(clip_fields, "name", 300) or clip.name,
+        foil=_parse_text(clip_fields, "foil", 200),
     )
     if not words:
-        return bare
-    cue, target = told.get("cue") or [], _index(told, "target", len(words))
+        return untimed_clip
+    cue, target = clip_fields.get("cue") or [], _parse_index(clip_fields, "target", len(words))
     if not isinstance(cue, list):
         raise InputError(f"expected the cue as a list of indices of words, found {cue!r:.80}")
     roles: JsonObject = {
-        "cue": [_index({"cue": i}, "cue", len(words)) for i in cue] or None,
+        "cue": [_parse_index({"cue": i}, "cue", len(words)) for i in cue] or None,
         "target": target,
     }
-    checked = words_from_items(words, where=f"clip {bare.name!r}")
-    return bare.replace(words=checked, alignment=_text(told, "alignment", 60) or "given", **roles)
+    checked_words = words_from_items(words, where=f"clip {untimed_clip.name!r}")
+    return untimed_clip.replace(
+        words=checked_words, alignment=_parse_text(clip_fields, "alignment", 60) or "given", **roles
+    )
 
 
-def requested_model(asked: Mapping[str, Json]) -> ModelRequest:
-    """Which model a request is for."""
-    name, seed = asked.get("model"), asked.get("seed")
+def parse_model_request(fields: Mapping[str, Json]) -> ModelRequest:
+    """Return the model of a request."""
+    name, seed = fields.get("model"), fields.get("seed")
     if not isinstance(name, str):
         raise InputError(f"expected the name of a model, found {name!r}")
     if seed is not None and not (type(seed) is int and 0 <= seed < 2**31):
-        raise InputError(f"expected the seed of a twin, a whole number from 0, found {seed!r}")
+        raise InputError(f"expected the seed of a twin as a whole number from 0, found {seed!r}")
     return ModelRequest(name, seed)
 
 
-def requested_models(asked: Mapping[str, Json]) -> list[ModelRequest]:
-    """Several of them, each once."""
-    listed = asked.get("models")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_MODELS:
-        raise InputError(f"expected 1 to {_MOST_MODELS} models, found {str(listed)[:80]}")
-    return list(dict.fromkeys(requested_model(json_fields(model)) for model in listed))
+def parse_model_requests(fields: Mapping[str, Json]) -> list[ModelRequest]:
+    """Return the models of a request, each once."""
+    values = fields.get("models")
+    if not isinstance(values, list) or not 1 <= len(values) <= _MAX_MODELS:
+        raise InputError(f"expected 1 to {_MAX_MODELS} models, found {str(values)[:80]}")
+    return list(dict.fromkeys(parse_model_request(require_json_object(model)) for model in values))
 
 
-def requested_names(asked: Mapping[str, Json], field: str) -> list[str]:
-    """A list of names."""
-    listed = asked.get(field)
+def parse_name_list(fields: Mapping[str, Json], field: str) -> list[str]:
+    """Return a list of names, each once."""
+    values = fields.get(field)
     if (
-        not isinstance(listed, list)
-        or not listed
-        or not all(isinstance(name, str) for name in listed)
+        not isinstance(values, list)
+        or not values
+        or not all(isinstance(name, str) for name in values)
     ):
-        raise InputError(f"expected {field} as a list of names, found {str(listed)[:80]}")
-    return list(dict.fromkeys(listed))
+        raise InputError(f"expected {field} as a list of names, found {str(values)[:80]}")
+    return list(dict.fromkeys(values))
 
 
-def requested_word_indices(asked: Mapping[str, Json]) -> list[int]:
-    """Indices of words, perhaps none."""
-    listed = asked.get("words")
-    if not isinstance(listed, list) or not all(type(index) is int for index in listed):
-        raise InputError(f"expected words as a list of whole numbers, found {str(listed)[:80]}")
-    return sorted(set(listed))
+def parse_word_indices(fields: Mapping[str, Json]) -> list[int]:
+    """Return sorted indices of words; the list may be empty."""
+    values = fields.get("words")
+    if not isinstance(values, list) or not all(type(index) is int for index in values):
+        raise InputError(f"expected words as a list of whole numbers, found {str(values)[:80]}")
+    return sorted(set(values))
 
 
-def requested_choice(asked: Mapping[str, Json], field: str, allowed: Sequence[str]) -> str:
-    """One of a few; the first if nothing is said."""
-    value = asked.get(field, allowed[0])
-    if value not in allowed:
+def parse_choice(fields: Mapping[str, Json], field: str, allowed_values: Sequence[str]) -> str:
+    """Return one of the allowed values; by default the first."""
+    value = fields.get(field, allowed_values[0])
+    if value not in allowed_values:
         raise InputError(
-            f"{field} should be one of {', '.join(allowed)}; found {str(value)[:80]!r}"
+            f"{field} should be one of {', '.join(allowed_values)}; found {str(value)[:80]!r}"
         )
     result: str = value
     return result
 
 
-def requested_layer(asked: Mapping[str, Json]) -> int:
-    """A layer, counted from 0."""
-    layer = asked.get("layer", 0)
+def parse_layer_index(fields: Mapping[str, Json]) -> int:
+    """Return the index of a layer, counted from 0."""
+    layer = fields.get("layer", 0)
     if type(layer) is not int or layer < 0:
         raise InputError(f"expected a layer, counted from 0, found {layer!r}")
     return layer
 
 
-def _text(told: Mapping[str, Json], field: str, most: int) -> str | None:
-    value = told.get(field)
+def _parse_text(clip_fields: Mapping[str, Json], field: str, max_characters: int) -> str | None:
+    value = clip_fields.get(field)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    if not isinstance(value, str) or len(value) > most:
+    if not isinstance(value, str) or len(value) > max_characters:
         raise InputError(
-            f"expected {field} as a text of at most {most:,} characters, found {str(value)[:80]!r}"
+            f"expected {field} as a text of at most {max_characters:,} characters, found {str(value)[:80]!r}"
         )
     return " ".join(value.split())
 
 
-def _index(told: Mapping[str, Json], role: str, count: int) -> int | None:
-    index = told.get(role)
+def _parse_index(clip_fields: Mapping[str, Json], role: str, count: int) -> int | None:
+    index = clip_fields.get(role)
     if index is not None and not (type(index) is int and 0 <= index < count):
         raise InputError(
             f"expected the {role} as the index of one of {count} words, found {index!r}"

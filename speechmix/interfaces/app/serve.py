@@ -1,4 +1,4 @@
-"""Start the app."""
+"""Start the app: a page in the browser, served by this process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import open_run
-from .browser_launch import open_browser, redirecting_file
-from .measurements import warm_up
+from .browser_launch import create_redirect_file, open_browser
+from .measurements import import_drawing_libraries
 from .request_queue import RequestQueue
 from .routes import App
-from .session import LONGEST, Session, model_choices
+from .session import MAX_CLIP_SECONDS, Session, model_choices
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -31,43 +31,43 @@ def serve(
     load: Callable[..., Model] | None = None,
     host: str = HOST,
     port: int = 0,
-    longest: Seconds = LONGEST,
+    max_seconds: Seconds = MAX_CLIP_SECONDS,
     language: str | None = None,
-    browser: bool = True,
-    say: Callable[[str], None] = print,
+    open_in_browser: bool = True,
+    log: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until it is stopped (Ctrl-C).
 
     Parameters
     ----------
     models : sequence
-        What `load` takes: hub ids or folders. Each is loaded when it is used first.
+        Hub ids or folders. Each is loaded on first use.
     run : path, optional
         Folder of a run whose clips are listed.
     audio : str, optional
         Folder with the run's recordings, if they were moved.
     examples : sequence of Clip
-        Offered to begin with.
+        Clips that the page offers at the start.
     load : callable, optional
-        `speechmix.load`, or one with options of its own.
+        `speechmix.load`, or a function with the same arguments.
     host : str
-        This computer alone by default; another address opens the page to whoever reaches it and has
-        the token.
+        By default only this computer. Another address opens the page to everybody who can reach it
+        and has the token.
     port : int
-        0 takes one that is free.
-    longest : float
-        Seconds that a clip may last.
+        0 picks a free port.
+    max_seconds : float
+        Longest clip that the page takes.
     language : str, optional
-        Of recordings that say none ("fr").
-    browser : bool
-        Open it.
-    say : callable
-        Told the address.
+        Language of recordings without one ("fr").
+    open_in_browser : bool
+        Open the page in the default browser.
+    log : callable
+        Called with the address.
 
     Raises
     ------
     InputError
-        If the folder holds no run, or nothing can listen there.
+        If the folder holds no run, or the port is not free.
 
     Examples
     --------
@@ -76,31 +76,31 @@ def serve(
     """
     from ...adapters.loading.load import load as load_model
 
-    stored = None if run is None else open_run(run)
+    stored_run = None if run is None else open_run(run)
     session = Session(
         model_choices(models, load or load_model),
-        run=stored,
+        run=stored_run,
         audio=audio,
         examples=examples,
-        longest=longest,
+        max_seconds=max_seconds,
         language=language,
     )
     with (
-        RequestQueue() as turns,
-        Server(App(session, turns), host=host, port=port) as server,
-        ExitStack() as files,
+        RequestQueue() as queue,
+        Server(App(session, queue), host=host, port=port) as server,
+        ExitStack() as exit_stack,
     ):
-        say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
-        threading.Thread(target=_warm_up, args=(session,), daemon=True).start()
-        if browser:
-            redirect = files.enter_context(redirecting_file(server.url))
-            threading.Thread(target=open_browser, args=(redirect,), daemon=True).start()
+        log(f"speechmix is at {server.url}  (Ctrl-C stops it; only what you save is stored)")
+        threading.Thread(target=_import_drawing_libraries, args=(session,), daemon=True).start()
+        if open_in_browser:
+            redirect_path = exit_stack.enter_context(create_redirect_file(server.url))
+            threading.Thread(target=open_browser, args=(redirect_path,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            say("stopped")
+            log("stopped")
 
 
-def _warm_up(session: Session) -> None:
-    with session.drawing:
-        warm_up()
+def _import_drawing_libraries(session: Session) -> None:
+    with session.drawing_lock:
+        import_drawing_libraries()

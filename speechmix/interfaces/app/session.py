@@ -1,9 +1,7 @@
-"""What the app remembers while it runs: recordings, models, maps. In memory alone, bounded, gone
-with the process.
+"""Store recordings, models, maps and explanations of the running app in memory, with limits.
 
-In: models by name (folder or hub id), perhaps the folder of a run. Out: clips and models when they
-are asked for; each model is loaded once, when it is needed first, and a random twin when it is
-looked at first.
+In: models by name (folder or hub id), perhaps the folder of a run. Out: clips, models and maps.
+Models and untrained twins are loaded on first use.
 """
 
 from __future__ import annotations
@@ -25,31 +23,28 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_to_json
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.plots.panels import model_name
+from ...reporting.plots.figure_style import model_name
 from ...runs.results.open_run import StoredRun
-from . import measurements as answers
+from . import measurements
 
-LONGEST: Seconds = 60.0
-_MOST_RECORDINGS, _MOST_MAPS, _MOST_EXPLANATIONS = 100, 400, 20
-_MOST_MAP_BYTES = 2**29
-_MOST_MODELS = (
-    4  # in memory, twins included: of more the one that was used longest ago is loaded again
-)
+MAX_CLIP_SECONDS: Seconds = 60.0
+_MAX_RECORDINGS, _MAX_MAPS, _MAX_EXPLANATIONS = 100, 400, 20
+_MAX_MAP_BYTES = 2**29
+_MAX_MODELS = 4  # in memory, twins included; the least recently used one is dropped
 
 Loader = Callable[..., Model]  # of init and seed
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model that can be asked, as the page calls it, and how it is loaded."""
+    """Name a model of the page, with the function that loads it."""
 
     name: str
     load: Loader
 
 
 def model_choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
-    """Models as they are called when they are loaded; by their whole names where two would share
-    one.
+    """Name the models of the page: short names, or whole ones where two would be equal.
 
     Examples
     --------
@@ -58,37 +53,37 @@ def model_choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[Mo
     >>> [choice.name for choice in model_choices(["/a/tiny", "/b/tiny"], load=None)]
     ['/a/tiny', '/b/tiny']
     """
-    short = [
+    short_names = [
         Path(source).resolve().name if Path(source).is_dir() else model_name(source)
         for source in sources
     ]
     names = [
-        str(source) if short.count(name) > 1 else name
-        for source, name in zip(sources, short, strict=True)
+        str(source) if short_names.count(name) > 1 else name
+        for source, name in zip(sources, short_names, strict=True)
     ]
     return [
-        ModelChoice(name, _loader(load, source))
+        ModelChoice(name, _bind_source(load, source))
         for name, source in zip(names, sources, strict=True)
     ]
 
 
-def _loader(load: Callable[..., Model], source: Any) -> Loader:
-    return lambda **which: load(source, **which)
+def _bind_source(load: Callable[..., Model], source: Any) -> Loader:
+    return lambda **load_options: load(source, **load_options)
 
 
 class Session:
-    """What one `speechmix serve` knows.
+    """Hold what one `speechmix serve` has in memory.
 
     Parameters
     ----------
     models : sequence of ModelChoice
     run : StoredRun, optional
     examples : sequence of Clip
-        To begin with.
-    longest : float
-        Seconds that a clip may last.
+        Clips that the page offers at the start.
+    max_seconds : float
+        Longest clip that the page takes.
     language : str, optional
-        Of recordings that say none ("fr"): the synthetic voice that places words needs one.
+        Language of recordings without one ("fr"); the synthetic voice that aligns words needs it.
     """
 
     def __init__(
@@ -98,121 +93,124 @@ class Session:
         run: StoredRun | None = None,
         audio: str | None = None,
         examples: Sequence[Clip] = (),
-        longest: Seconds = LONGEST,
+        max_seconds: Seconds = MAX_CLIP_SECONDS,
         language: str | None = None,
     ):
         self.choices = {choice.name: choice for choice in models}
-        self.run, self.audio, self.longest, self.language = run, audio, longest, language
+        self.run, self.audio, self.max_seconds, self.language = run, audio, max_seconds, language
         self.examples = {clip.name: clip for clip in examples}
         self._recordings: OrderedDict[str, Clip] = OrderedDict()
         self._models: OrderedDict[tuple[str, str, int | None], Model] = OrderedDict()
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
         self._explanations: OrderedDict[str, Explanation] = OrderedDict()
         self._lock = threading.Lock()
-        # Held by whoever draws: matplotlib and librosa are not made for several threads.
-        self.drawing = threading.Lock()
+        # matplotlib and librosa are not thread-safe
+        self.drawing_lock = threading.Lock()
 
-    def keep(self, clip: Clip) -> str:
-        """Remember a recording and return the name it is asked for by; of too many the oldest is
-        forgotten."""
+    def add_recording(self, clip: Clip) -> str:
+        """Store a recording and return its id; beyond the limit drop the oldest."""
         name = secrets.token_urlsafe(9)
         with self._lock:
             self._recordings[name] = clip
-            while len(self._recordings) > _MOST_RECORDINGS:
+            while len(self._recordings) > _MAX_RECORDINGS:
                 self._recordings.popitem(last=False)
         return name
 
-    def recording(self, name: object) -> Clip:
+    def get_recording(self, name: object) -> Clip:
         """Return a recording.
 
         Raises
         ------
         InputError
-            If it is not known (any more).
+            If it is not stored (any more).
         """
         with self._lock:
             if not isinstance(name, str) or name not in self._recordings:
-                raise InputError("this recording is not here (any more): open it again")
+                raise InputError("this recording is no longer stored: open it again")
             self._recordings.move_to_end(name)
             return self._recordings[name]
 
-    def model(self, name: object, *, init: str = "trained", seed: int | None = None) -> Model:
-        """Return a model, loaded when it is asked for first. Only whoever has the turn asks.
+    def get_model(self, name: object, *, init: str = "trained", seed: int | None = None) -> Model:
+        """Return a model, loaded on first use. Only the running task of the queue may call this.
 
         Raises
         ------
         InputError, ModelError
-            If the page does not have it, or it cannot be loaded.
+            If the page lacks the model, or it cannot be loaded.
         """
         if not isinstance(name, str) or name not in self.choices:
             raise InputError(
-                f"{name!r} is none of this page's models "
-                f"({', '.join(self.choices) or 'there are none'}): start it with --model"
+                f"the page has no model {name!r}: choose one of {', '.join(self.choices) or 'none'}"
             )
-        key = (name, init, seed)
-        if key not in self._models:
-            which: JsonObject = {} if init == "trained" else {"init": init, "seed": seed}
-            while len(self._models) >= _MOST_MODELS:
+        cache_key = (name, init, seed)
+        if cache_key not in self._models:
+            load_options: JsonObject = {} if init == "trained" else {"init": init, "seed": seed}
+            while len(self._models) >= _MAX_MODELS:
                 self._models.popitem(last=False)  # before another needs the memory
-            self._models[key] = self.choices[name].load(**which)
-        self._models.move_to_end(key)
-        return self._models[key]
+            self._models[cache_key] = self.choices[name].load(**load_options)
+        self._models.move_to_end(cache_key)
+        return self._models[cache_key]
 
-    def maps(
+    def get_maps(
         self,
         model: Model,
         clip: Clip,
         *,
         measures: Sequence[str],
         units: str,
-        progress: answers.Progress | None = None,
-    ) -> answers.ClipMaps:
-        """Maps of a clip, measured or remembered; cue and target are written into both.
+        progress: measurements.Progress | None = None,
+    ) -> measurements.ClipMaps:
+        """Return maps of a clip, computed or from memory, with the clip's cue and target.
 
         Raises
         ------
         InputError
-            If no measure has a map, remembered ones included.
+            If no measure has a map.
         """
-        keys = {measure: _key(model, clip, measure, units) for measure in measures}
-        missing = [measure for measure in measures if keys[measure] not in self._maps]
-        refused: dict[str, str] = {}
-        for number, measure in enumerate(
-            missing
-        ):  # one by one: one that is refused takes no other along
-            step = _step_of(progress, number, len(missing))
+        cache_keys = {measure: _cache_key(model, clip, measure, units) for measure in measures}
+        missing_measures = [
+            measure for measure in measures if cache_keys[measure] not in self._maps
+        ]
+        failure_reasons: dict[str, str] = {}
+        for measure_index, measure in enumerate(
+            missing_measures
+        ):  # one by one, so that one that fails does not stop the others
+            step_progress = _offset_progress(progress, measure_index, len(missing_measures))
             try:
-                self._maps[keys[measure]] = answers.measure_clip(
-                    model, clip, measures=[measure], units=units, progress=step
+                self._maps[cache_keys[measure]] = measurements.measure_clip(
+                    model, clip, measures=[measure], units=units, progress=step_progress
                 ).maps
             except InputError as error:
-                refused[measure] = str(error)
+                failure_reasons[measure] = str(error)
         maps = {
-            key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()
+            map_key: mixing_map
+            for measure in measures
+            for map_key, mixing_map in self._maps.get(cache_keys[measure], {}).items()
         }
-        self._forget_maps()  # not before: those of this answer may be more than are remembered
+        self._evict_maps()  # last, since the maps of this result may exceed the limit
         if not maps:
-            raise InputError(next(iter(refused.values())))
-        return answers.ClipMaps(
-            {key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused
+            raise InputError(next(iter(failure_reasons.values())))
+        return measurements.ClipMaps(
+            {key: _set_cue_and_target(mixing_map, clip) for key, mixing_map in maps.items()},
+            failure_reasons,
         )
 
-    def explanation(self, model: Model, clip: Clip) -> Explanation:
-        """Why a model writes its words about a clip, computed or remembered.
+    def get_explanation(self, model: Model, clip: Clip) -> Explanation:
+        """Return the explanation of a clip's transcript, computed or from memory.
 
         Raises
         ------
         InputError
-            As `audio_answers`.
+            As `explain_clip`.
         """
-        key = _key(model, clip, "explanation", clip.name)
-        if key not in self._explanations:
-            self._explanations[key] = answers.explain_clip(model, clip)
-            while len(self._explanations) > _MOST_EXPLANATIONS:
+        cache_key = _cache_key(model, clip, "explanation", clip.name)
+        if cache_key not in self._explanations:
+            self._explanations[cache_key] = measurements.explain_clip(model, clip)
+            while len(self._explanations) > _MAX_EXPLANATIONS:
                 self._explanations.popitem(last=False)
-        return self._explanations[key]
+        return self._explanations[cache_key]
 
-    def _forget_maps(self) -> None:
+    def _evict_maps(self) -> None:
         def size() -> int:
             return sum(
                 mixing_map.scores.nbytes
@@ -220,27 +218,35 @@ class Session:
                 for mixing_map in maps.values()
             )
 
-        while len(self._maps) > 1 and (len(self._maps) > _MOST_MAPS or size() > _MOST_MAP_BYTES):
+        while len(self._maps) > 1 and (len(self._maps) > _MAX_MAPS or size() > _MAX_MAP_BYTES):
             self._maps.popitem(last=False)
 
 
-def _step_of(progress: answers.Progress | None, number: int, total: int) -> answers.Progress | None:
-    """What is told of one measure, as one step of several."""
-    return None if progress is None else lambda note, _done, _total: progress(note, number, total)
+def _offset_progress(
+    progress: measurements.Progress | None, measure_index: int, measure_count: int
+) -> measurements.Progress | None:
+    """Report one measure as one step of several."""
+    return (
+        None
+        if progress is None
+        else lambda note, _done, _total: progress(note, measure_index, measure_count)
+    )
 
 
-def _key(model: Model, clip: Clip, measure: str, units: str) -> str:
-    """What decides a map's scores; cue and target do not."""
+def _cache_key(model: Model, clip: Clip, measure: str, units: str) -> str:
+    """Hash all that decides a map's scores; cue and target do not."""
     words = [word.to_list() for word in clip.words or ()]
     return digest(
         [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units]
     )
 
 
-def _with_roles(mixing_map: MixingMap, clip: Clip) -> MixingMap:
-    roles: Mapping[str, Json] = {
+def _set_cue_and_target(mixing_map: MixingMap, clip: Clip) -> MixingMap:
+    cue_fields: Mapping[str, Json] = {
         "cue": cue_to_json(clip.cue_words),
         "target": clip.target,
         "foil": clip.foil,
     }
-    return replace(mixing_map, provenance={**mixing_map.provenance, **roles, "clip": clip.name})
+    return replace(
+        mixing_map, provenance={**mixing_map.provenance, **cue_fields, "clip": clip.name}
+    )

@@ -30,7 +30,7 @@ COMMON_OPTIONS = frozenset(
     --help --help-all --version --model --models --clips --manifest --examples --text --words --cue
     --target --foil --language --measure --measures --stack --layer --fill --twins --random-twin
     --seed --seeds --out --shard --workers --device --ablate --probe --explain --faithfulness
-    --against --written --sentence --judges --label --position --common-voice --corpus --split
+    --against --written --sentence --perturbation --label --position --common-voice --corpus --split
     """.split()
 )
 

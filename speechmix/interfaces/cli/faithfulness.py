@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   speechmix faithfulness openai/whisper-small clips.tsv --out runs/small
-  speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --judges silence patch
-  speechmix faithfulness FOLDER clips.tsv --judges "silence (zeros)" --metric top_1
-  speechmix faithfulness FOLDER clips.tsv --measures lrp alti_logit chefer shapley --judges patch "silence (noise)"
+  speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --perturbation mute patch
+  speechmix faithfulness FOLDER clips.tsv --perturbation "mute (zeros)" --metric top_1
+  speechmix faithfulness FOLDER clips.tsv --measures lrp alti_logit chefer shapley --perturbation patch "mute (noise)"
   speechmix faithfulness openai/whisper-small study/examples --out run --shard 3/48     # beside other processes
 """
 _SHOWN = """
@@ -63,7 +63,9 @@ def _add_faithfulness(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     command.set_defaults(command=_faithfulness)
     command.add_argument(
-        "model", metavar="MODEL", help="hub id or folder, with its head (without: --judges states)"
+        "model",
+        metavar="MODEL",
+        help="hub id or folder, with its head (without: --perturbation states)",
     )
     command.add_argument(
         "manifest",
@@ -73,9 +75,10 @@ def _add_faithfulness(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_measures_option(command)
     command.add_argument(
-        "--judges",
+        "--perturbation",
+        dest="perturbations",
         nargs="+",
-        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: "
+        help="mute, blank, patch, knock-out, states, or one fill as 'mute (zeros)' (default: "
         "all possible but states; "
         "states for a model without a head)",
     )
@@ -83,7 +86,7 @@ def _add_faithfulness(commands: argparse._SubParsersAction[Parser]) -> None:
         "--metric", default="spearman", help="of the table in the terminal (default: spearman)"
     )
     command.add_argument(
-        "--fewest",
+        "--min-words",
         type=int,
         default=3,
         help="words besides the target that a clip needs (default: 3)",
@@ -122,15 +125,19 @@ def _faithfulness(options: argparse.Namespace) -> int:
         )
         return 0
     by_metric = results.table[results.table["metric"] == options.metric]
-    for judge in [judge for judge in results.judges if judge in set(by_metric["judge"])]:
-        board = _leaderboard_text(results, judge, options)
-        print(f"\n{board}\n\n{results.sentence(options.metric, judge=judge)}")
-    if not results.judges:
+    for perturbation in [
+        perturbation
+        for perturbation in results.perturbations
+        if perturbation in set(by_metric["perturbation"])
+    ]:
+        board = _leaderboard_text(results, perturbation, options)
+        print(f"\n{board}\n\n{results.sentence(options.metric, perturbation=perturbation)}")
+    if not results.perturbations:
         print(results)
     print_left_out(results, "clips")
     if options.out:
         print(f"table: {Path(options.out) / FILE}")
-    return 0 if results.judges else 1
+    return 0 if results.perturbations else 1
 
 
 def _evaluate(options: argparse.Namespace, skipped: Skipped) -> FaithfulnessResults | None:
@@ -140,8 +147,8 @@ def _evaluate(options: argparse.Namespace, skipped: Skipped) -> FaithfulnessResu
 
     request = {
         "measures": chosen_measures(options),
-        "judges": options.judges,
-        "fewest": options.fewest,
+        "perturbations": options.perturbations,
+        "min_words": options.min_words,
         "progress": sys.stderr.isatty(),
     }
     if not options.out:
@@ -162,11 +169,13 @@ def _evaluate(options: argparse.Namespace, skipped: Skipped) -> FaithfulnessResu
     )
 
 
-def _leaderboard_text(results: FaithfulnessResults, judge: str, options: argparse.Namespace) -> str:
-    """The first rows of a judge's leaderboard, and what the baselines get."""
-    from ...evaluation.faithfulness.leaderboard import is_measure
+def _leaderboard_text(
+    results: FaithfulnessResults, perturbation: str, options: argparse.Namespace
+) -> str:
+    """Render the first rows of a perturbation's leaderboard, and the baselines."""
+    from ...evaluation.faithfulness.leaderboard import is_measure_row
 
-    board = results.leaderboard(options.metric, judge=judge)
-    measures = is_measure(board, judge)
+    board = results.leaderboard(options.metric, perturbation=perturbation)
+    measures = is_measure_row(board, perturbation)
     shown = measures & (measures.cumsum() <= options.rows) | ~measures
     return board.loc[shown, _SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format)

@@ -153,7 +153,7 @@ def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
 
 def _draw(probes: Probes, folder: Path) -> None:
     """A figure for each part of the clips."""
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
     from ...reporting.plots.probe_curves import probe_figure
 
     value = "accuracy" if "accuracy" in probes.table else "compression"
@@ -168,8 +168,8 @@ def _draw(probes: Probes, folder: Path) -> None:
 def _shown(probes: Probes) -> str:
     """The table with a line for each layer; random twins as their mean; then what may be said of
     it."""
-    from ...evaluation.probing.claims import probe_claims, sentences
-    from ...reporting.plots.panels import model_name
+    from ...evaluation.probing.conclusions import describe_conclusions, draw_conclusions
+    from ...reporting.plots.figure_style import model_name
 
     table = probes.table.drop(columns=["label", "method", "depth", "seed"])
     if table.empty:
@@ -184,6 +184,6 @@ def _shown(probes: Probes) -> str:
     text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
     if "right" not in probes.answers:
         return text
-    claims = probe_claims(probes.table, probes.answers)
+    claims = draw_conclusions(probes.table, probes.answers)
     names = {name: model_name(name) for name in claims["model"].unique()}
-    return "\n".join([text, "", *sentences(claims, names)])
+    return "\n".join([text, "", *describe_conclusions(claims, names)])

@@ -105,7 +105,7 @@ def _report(options: argparse.Namespace) -> int:
         path = report(
             options.run,
             title=options.title or None,
-            asked=options.clip,
+            chosen_clips=options.clip,
             audio=options.audio,
             group=options.group,
             published=options.published,

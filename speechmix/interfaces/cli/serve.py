@@ -57,7 +57,7 @@ def _serve(options: argparse.Namespace) -> int:
     from ...inputs import bundled
     from ..app.serve import serve
     from ..app.server import HOST
-    from ..app.session import LONGEST
+    from ..app.session import MAX_CLIP_SECONDS
 
     serve(
         options.model or list(bundled.models().values()),
@@ -70,9 +70,9 @@ def _serve(options: argparse.Namespace) -> int:
         load=partial(loaded, options),
         host=options.host or HOST,
         port=options.port,
-        longest=LONGEST if options.longest is None else options.longest,
+        max_seconds=MAX_CLIP_SECONDS if options.longest is None else options.longest,
         language=options.language,
-        browser=not options.no_browser,
-        say=partial(print, flush=True),
+        open_in_browser=not options.no_browser,
+        log=partial(print, flush=True),
     )
     return 0

@@ -124,7 +124,7 @@ def _add_text_command(
     add_measures_option(command)
     command.add_argument("--units", default="token", help="token (default) or word")
     command.add_argument(
-        "--fewest",
+        "--min-words",
         type=int,
         default=3,
         help="units besides the target that a text needs (default: 3)",
@@ -179,7 +179,7 @@ def _text_options(options: argparse.Namespace) -> JsonObject:
     return {
         "measures": chosen_measures(options),
         "units": options.units,
-        "fewest": options.fewest,
+        "min_words": options.min_words,
         "progress": sys.stderr.isatty(),
     }
 
@@ -194,7 +194,7 @@ def _read_texts(options: argparse.Namespace) -> list[Sentence]:
 def _write_all(results: FaithfulnessResults, folder: str, name: str, figure: Figure) -> None:
     """All tables as CSV and the figure as PNG, into a folder."""
     from ...files.text_files import write_csv
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
 
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)

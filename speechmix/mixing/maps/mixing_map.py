@@ -22,7 +22,7 @@ from .attention_flow import flow
 from .long_table import long_table, token_table
 from .measure_registry import omits_residual
 from .numerics import normalize_rows
-from .pooling import pooled
+from .pooling import pool_map
 from .rollout import layer_maps, rollout, strength_weights
 from .score_map import ScoreMap
 
@@ -165,7 +165,7 @@ class MixingMap(ScoreMap):
         }
         if side not in pooling_texts:
             raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
-        changes = pooled(self, spans, sources=sources, side=side)
+        changes = pool_map(self, spans, sources=sources, side=side)
         unit_text = "words" if spans is None else f"{len(spans)} spans"
         return self._with_step(f"pooled to {unit_text} ({pooling_texts[side]})", **changes)
 

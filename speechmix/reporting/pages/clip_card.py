@@ -1,5 +1,5 @@
-"""A clip on the page: its sound, picture and words, and its maps as numbers that the page's script
-draws and moves over.
+"""Build the card of a clip on a page: sound, picture, words, and the maps that the page's script
+draws.
 
 In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Where a card would grow
 too large for a page that is sent by mail, layers are left out evenly, and the sound last.
@@ -19,14 +19,14 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
 from ...runs.results.stored_clips import Maps, provenance_of
-from ..plots import panels
+from ..plots.figure_style import fed_text
 from ..plots.sound_panels import sound_picture
-from .drawn_maps import drawn_maps
-from .transcription import WrittenText
+from .map_encoding import encode_maps
+from .transcription import ModelTranscript
 
 
 class WordPiece(TypedDict):
-    """A piece of a word along the sound, in seconds, and the index of the word."""
+    """Piece of a word with its times in seconds, and the index of the word."""
 
     text: str
     start: float
@@ -36,21 +36,21 @@ class WordPiece(TypedDict):
 
 @dataclass(frozen=True)
 class ClipCard:
-    """What the page shows of a clip; sound and picture are base64."""
+    """Whether a model's transcript differs from what was said."""
 
     kind: ClassVar[str] = "clip"
     name: str
     heading: str
     text: str | None
-    facts: str
+    summary: str
     words: list[dict[str, object]]
     ticks: list[dict[str, object]]
     data: dict[str, object]
     sound: str = ""
     picture: str = ""
-    silent: str = ""
+    silence_reason: str = ""
     language: str | None = None
-    written: Sequence[WrittenText] = ()
+    transcripts: Sequence[ModelTranscript] = ()
     anchor: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,11 +59,11 @@ class ClipCard:
     @property
     def differs(self) -> bool:
         """Whether a model wrote something else than what was said."""
-        return any(one.differs for one in self.written)
+        return any(one.has_differences for one in self.transcripts)
 
 
 def clip_anchor(name: str) -> str:
-    """Where on the page a clip is."""
+    """Return the anchor of a clip's card, for links on the page."""
     return f"clip-{safe_name(name)}"
 
 
@@ -73,13 +73,13 @@ def clip_card(
     maps: Maps,
     *,
     heading: str,
-    facts: str,
+    summary: str,
     start: Mapping[str, Any],
     seconds: float,
-    most_bytes: int,
-    written: Sequence[WrittenText] = (),
+    max_bytes: int,
+    transcripts: Sequence[ModelTranscript] = (),
 ) -> ClipCard:
-    """Put a clip's card together.
+    """Build the card of a clip.
 
     Parameters
     ----------
@@ -88,21 +88,21 @@ def clip_card(
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
         From `runs.results.stored_clips.maps_of_clip`.
-    heading, facts : str
+    heading, summary : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.
     seconds : float
         Length of the clip.
-    most_bytes : int
+    max_bytes : int
         About how large the card may be.
-    written : sequence of WrittenText
+    transcripts : sequence of ModelTranscript
         What models wrote about the clip.
     """
     provenance = provenance_of(maps)
-    words = _pieces([Word(*word) for word in provenance.get("words") or ()])
+    words = _list_pieces([Word(*word) for word in provenance.get("words") or ()])
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
-    silent = (
+    silence_reason = (
         "The audio was not found, so there is nothing to hear. Name its folder with "
         "`speechmix report RUN --audio FOLDER`."
     )
@@ -110,51 +110,52 @@ def clip_card(
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
         sound = base64.b64encode(encode_wav(clip)).decode("ascii")
-        if len(sound) > most_bytes / 2:
-            sound, silent = (
+        if len(sound) > max_bytes / 2:
+            sound, silence_reason = (
                 "",
                 f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be "
                 "sent.",
             )
-    drawn = drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
+    drawn_maps_data = encode_maps(
+        maps, seconds, start.get("layer"), max_bytes - len(sound) - len(picture)
+    )
     data = {
-        "maps": drawn,
+        "maps": drawn_maps_data,
         "words": words,
         "cue": cue,
         "target": target,
         "seconds": seconds,
         "start": dict(start),
     }
-    facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
+    summary = " · ".join(part for part in (summary, *_fed_texts(maps)) if part)
     return ClipCard(
         name,
         heading,
         provenance.get("text"),
-        facts,
-        _placed(words, cue, target, seconds),
-        _ticks(seconds),
+        summary,
+        _place_words(words, cue, target, seconds),
+        _time_ticks(seconds),
         data,
         sound=sound,
         picture=picture,
-        silent=silent,
+        silence_reason=silence_reason,
         language=clip.language if clip else None,
-        written=written,
+        transcripts=transcripts,
     )
 
 
 def _fed_texts(maps: Maps) -> list[str]:
-    """What decoders were fed that the clip does not say: their models' own transcripts,
-    translations."""
+    """List the texts that decoders were fed where they are not the clip's own text."""
     fed_texts = (
-        panels.fed_text(mixing_map.provenance, 200)
+        fed_text(mixing_map.provenance, 200)
         for by_model in maps.values()
         for mixing_map in by_model.values()
     )
     return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
-def _pieces(words: Sequence[Word]) -> list[WordPiece]:
-    """What is written along the sound: each piece of each word, and which word it is of."""
+def _list_pieces(words: Sequence[Word]) -> list[WordPiece]:
+    """List the pieces of all words in time order, each with the index of its word."""
     pieces: list[WordPiece] = [
         {"text": part.text, "start": start, "end": end, "word": index}
         for index, part in list_parts(words)
@@ -163,12 +164,13 @@ def _pieces(words: Sequence[Word]) -> list[WordPiece]:
     return sorted(pieces, key=lambda piece: piece["start"]) if len(pieces) > len(words) else pieces
 
 
-def _placed(
+def _place_words(
     words: Sequence[WordPiece],
     cue: int | Sequence[int] | None,
     target: int | None,
     seconds: float,
 ) -> list[dict[str, object]]:
+    """Return the words with their positions along the clip in percent."""
     roles: dict[int | None, str] = {**dict.fromkeys(cue_words(cue), "cue"), target: "target"}
     return [
         {
@@ -184,7 +186,8 @@ def _placed(
     ]
 
 
-def _ticks(seconds: float) -> list[dict[str, object]]:
+def _time_ticks(seconds: float) -> list[dict[str, object]]:
+    """Return the ticks of the time axis with their positions in percent."""
     from matplotlib.ticker import MaxNLocator
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)

@@ -1,22 +1,22 @@
-"""Which clips of a run belong together, and which are copies of one another."""
+"""Group the clips of a run that belong together, and find copies of one recording."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.groups import assign_groups
 
 
-def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip, and `content`, the first clip of the same sound;
-    `attrs["ties"]`: what ties clips.
+def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
+    """Add to a clip table the group of each clip, and `content`, the first clip with the same
+    sound. `attrs["ties"]` says what the clips of a group share.
 
     Parameters
     ----------
     clips : DataFrame
     group : str, optional
-        Column that says which clips are drawn as one; by default what `groups_of` finds.
+        Column that says which clips are drawn as one; by default what `assign_groups` finds.
 
     Raises
     ------
@@ -24,15 +24,18 @@ def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFr
         If there is no such column, or two that may be meant.
     """
     groups, ties = (
-        groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
+        assign_groups(clips)
+        if group is None
+        else (clips[_find_column(clips, group)].astype(str), group)
     )
-    clips = clips.assign(group=groups, content=_contents(clips))
+    clips = clips.assign(group=groups, content=_first_copies(clips))
     clips.attrs["ties"] = ties
     return clips
 
 
-def _contents(clips: pd.DataFrame) -> pd.Series:
-    """For each clip the first one of the same sound and words: a copy is no further evidence."""
+def _first_copies(clips: pd.DataFrame) -> pd.Series:
+    """Return for each clip the first clip with the same sound and words: a copy adds no
+    evidence."""
     columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
     if "sound" not in columns:
         return clips["clip"]
@@ -40,16 +43,16 @@ def _contents(clips: pd.DataFrame) -> pd.Series:
     return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
 
 
-def _column(clips: pd.DataFrame, name: str) -> str:
-    """Column of the clip table that a user means, who knows it as the manifest calls it."""
-    renamed = f"manifest_{name}"
-    if name in clips and renamed in clips:
+def _find_column(clips: pd.DataFrame, name: str) -> str:
+    """Find the column of the clip table that has this name in the manifest."""
+    manifest_name = f"manifest_{name}"
+    if name in clips and manifest_name in clips:
         raise InputError(
             f"{name!r} is a column of the run and one of the manifest: for the manifest's say "
-            f"{renamed!r}"
+            f"{manifest_name!r}"
         )
-    if name not in clips and renamed not in clips:
+    if name not in clips and manifest_name not in clips:
         raise InputError(
             f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}"
         )
-    return name if name in clips else renamed
+    return name if name in clips else manifest_name

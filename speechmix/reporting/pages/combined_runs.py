@@ -12,13 +12,13 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.groups import assign_groups
 from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...runs.results.open_run import StoredRun
 from .study_results import Study
 
-WHOLE = "whole stack"
-QUARTERS = (
+WHOLE_STACK_LABEL = "whole stack"
+QUARTER_NAMES = (
     "1st quarter",
     "2nd quarter",
     "3rd quarter",
@@ -27,8 +27,8 @@ QUARTERS = (
 
 
 def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
-    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer,
-    each as wide as its strength."""
+    """Return the quarter of its stack's mixing in which each row's layer lies. Layers are as wide
+    as their mixing strength; the middle of a layer decides."""
     keys = [
         name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent
     ]
@@ -40,10 +40,13 @@ def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
     widths = grouped_means(rows, [*keys, "layer"], "width", sort=True)
     width = widths["width"] + 1e-12
     names = [widths[name] for name in keys]
-    ends, total = (width.groupby(names, observed=True).transform(how) for how in ("cumsum", "sum"))
-    number = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
+    ends, total = (
+        width.groupby(names, observed=True).transform(aggregation)
+        for aggregation in ("cumsum", "sum")
+    )
+    quarter_index = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
     quarter = pd.Series(
-        [QUARTERS[place] for place in number],
+        [QUARTER_NAMES[quarter_number] for quarter_number in quarter_index],
         index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]),
     )
     return pd.Series(
@@ -53,7 +56,7 @@ def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
 
 
 def shared_options(studies: Sequence[Study]) -> dict[str, object]:
-    """Options of `mix` that all runs have in common; None where they differ."""
+    """Return the options of `mix` that all runs share; None where they differ."""
     first, *others = (study.run.description.get("options", {}) for study in studies)
     return {
         name: value if all(other.get(name) == value for other in others) else None
@@ -67,51 +70,55 @@ def combine_contributions(
     measures: Sequence[str] | None,
     stacks: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Contributions of all runs, of the measures and stacks asked for, each with its run and
+    """Join the contributions of all runs, of the requested measures and stacks, with run and
     relative depth."""
-    names = _names([study.run for study in studies])
+    names = _run_names([study.run for study in studies])
     tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
     table = pd.concat(
         [table for table in tables if "contribution" in table] or [pd.DataFrame()],
         ignore_index=True,
     )
-    for column, asked in (("measure", measures), ("stack", stacks)):
-        if asked is not None and len(table):
-            table = table[table[column].isin(list(asked))]
+    for column, requested in (("measure", measures), ("stack", stacks)):
+        if requested is not None and len(table):
+            table = table[table[column].isin(list(requested))]
     if table.empty or not table.contribution.notna().any():
         raise InputError(
             "these runs hold no cue contribution to compare: it needs clips with a cue and a target"
         )
-    return table.assign(model=_distinct(table))
+    return table.assign(model=_distinct_model_names(table))
 
 
-def _names(runs: Sequence[StoredRun]) -> list[str]:
-    """Names of the folders, whole paths where these are alike."""
-    short = [run.out.resolve().name for run in runs]
-    return short if len(set(short)) == len(short) else [str(run.out) for run in runs]
+def _run_names(runs: Sequence[StoredRun]) -> list[str]:
+    """Name runs by their folders, by whole paths where folder names are equal."""
+    folder_names = [run.out.resolve().name for run in runs]
+    return (
+        folder_names
+        if len(set(folder_names)) == len(folder_names)
+        else [str(run.out) for run in runs]
+    )
 
 
 def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
-    """Groups of the clips of all runs together."""
+    """Group the clips of all runs together."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     for column in ("text", "sound", "cue", "target", "foil"):
         values = clips[clips[column] != ""].groupby("clip")[column].nunique()
         if (values > 1).any():
-            name, what = (
+            name, plural = (
                 values.index[values > 1][0],
                 "recordings" if column == "sound" else f"{column}s",
             )
             raise InputError(
-                f"the clip {name!r} has different {what} in these runs: clips of one name must be "
+                f"the clip {name!r} has different {plural} in these runs: clips of one name must be "
                 "the same"
             )
     clips = clips.drop_duplicates("clip").reset_index(drop=True)
-    groups, ties = groups_of(clips)
+    groups, ties = assign_groups(clips)
     return dict(zip(clips["clip"], groups, strict=True)), ties
 
 
-def _distinct(table: pd.DataFrame) -> pd.Series:
-    """Model names, with the run's where a model is in several runs."""
+def _distinct_model_names(table: pd.DataFrame) -> pd.Series:
+    """Name models; add the run's name where several runs have the model."""
     names = table["model"].astype(object)
     runs = table.groupby(names).run.transform("nunique")
     return names.where(runs == 1, names + " (" + table["run"] + ")")

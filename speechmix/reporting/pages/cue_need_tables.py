@@ -1,4 +1,5 @@
-"""What spelling loses without the cue, by stack, layer and number; and claims with their controls.
+"""Tables of what spelling loses without the cue, by stack, layer and number, and of differences
+with their controls.
 
 In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: tables.
 """
@@ -9,19 +10,19 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ...evaluation.cue_need import need_by_layer, need_of_cue
+from ...evaluation.cue_need import measure_cue_need, measure_layer_need
 from ...evaluation.statistics.grouped_means import TableRow
 from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .table_format import format_interval, format_p
 
 NEED_KEYS = ["side", "model", "ablated"]
 
 
 def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
-    """Ablation of trained models with side, number and group of each clip; of clips about whose
-    target the cue decides.
+    """Select the ablations of trained models, without control clips; add side, number and group of
+    each clip.
 
     Parameters
     ----------
@@ -43,38 +44,38 @@ def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
 
 
 def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
-    """What spelling loses without the cue, for each side, model and stack."""
-    return need_of_cue(ablations, by=NEED_KEYS) if len(ablations) else pd.DataFrame()
+    """Compute what spelling loses without the cue, for each side, model and stack."""
+    return measure_cue_need(ablations, by=NEED_KEYS) if len(ablations) else pd.DataFrame()
 
 
 def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model,
-    ablated, then numbers."""
-    whole = (
+    """Compute the share of clips (%) spelled right without the cue, by number of the noun."""
+    cue_rows = (
         ablations[ablations["layer"].isna() & (ablations["source"] == "cue")]
         if len(ablations)
         else ablations
     )
-    if whole.empty or "number" not in whole or whole["number"].nunique() < 2:
+    if cue_rows.empty or "number" not in cue_rows or cue_rows["number"].nunique() < 2:
         return pd.DataFrame(columns=NEED_KEYS)
-    shares = whole.groupby([*NEED_KEYS, "number"], sort=False)["right"].mean().mul(100)
+    shares = cue_rows.groupby([*NEED_KEYS, "number"], sort=False)["right"].mean().mul(100)
     return shares.unstack("number").reset_index()
 
 
 def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Drop of the margin with the cue ablated in one layer, for each side, model and stack."""
-    return need_by_layer(ablations, by=NEED_KEYS)
+    """Compute the drop of the margin with the cue ablated in one layer, for each side, model and
+    stack."""
+    return measure_layer_need(ablations, by=NEED_KEYS)
 
 
 def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
-    """The table of need as people read it."""
+    """Format the table of need for readers."""
     interval = [
         format_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
     ]
-    shown = need.assign(
+    formatted = need.assign(
         p=need["p"].map(format_p), verdict=need["verdict"].replace("", "inconclusive")
     ).round(1)
-    shown["95 % interval"] = interval
+    formatted["95 % interval"] = interval
     names = {
         "ablated": "stack",
         "right": "right (%)",
@@ -97,29 +98,29 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
         "groups",
         "clips",
     ]
-    shown = shown[[*order, "verdict"]].rename(columns=names)
-    return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
+    formatted = formatted[[*order, "verdict"]].rename(columns=names)
+    return formatted.drop(columns="side") if set(formatted["side"]) == {"all"} else formatted
 
 
-def row_of_stack(table: pd.DataFrame, row: TableRow, stack: str = "ablated") -> TableRow | None:
-    """The row of another table about the same side, model and stack (which it has in this column),
-    and measure."""
+def find_stack_row(table: pd.DataFrame, row: TableRow, stack: str = "ablated") -> TableRow | None:
+    """Find the row of another table for the same side, model, stack (in this column) and
+    measure."""
     if table.empty:
         return None
-    here = (
+    is_match = (
         (table["side"] == row["side"])
         & (table["model"] == row["model"])
         & (table[stack] == row["stack"])
     )
     if "measure" in table:
-        here &= table["measure"] == row["measure"]
-    return table[here].to_dict("records")[0] if here.any() else None
+        is_match &= table["measure"] == row["measure"]
+    return table[is_match].to_dict("records")[0] if is_match.any() else None
 
 
 def controls_table(
     headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
-    """What is claimed, with its controls beside it: a row for each side, model and stack.
+    """Put each difference beside its controls: a row for each side, model and stack.
 
     Parameters
     ----------
@@ -133,33 +134,36 @@ def controls_table(
     rows = []
     for row in main_measure(headline).to_dict("records"):
         cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
-        cells["trained - untrained"] = _said_difference(row)
+        cells["trained - untrained"] = _format_difference(row)
         for name, control in controls.items():
             cells[name] = (
-                "" if control is None else _said_difference(row_of_stack(control, row, "stack"))
+                "" if control is None else _format_difference(find_stack_row(control, row, "stack"))
             )
-        needed = row_of_stack(need, row)
+        need_row = find_stack_row(need, row)
         for name, column in (
             ("right (%)", "right"),
             ("cue ablated", "without_cue"),
             ("another word ablated", "without_other"),
         ):
-            value = float("nan") if needed is None else needed[column]
+            value = float("nan") if need_row is None else need_row[column]
             cells[name] = "" if value != value else f"{value:.0f}"
         rows.append(cells)
     table = pd.DataFrame(rows)
-    empty = [name for name in table if (table[name] == "").all()]
-    return table.drop(columns=[*empty, *(["side"] if set(table["side"]) == {"all"} else [])])
+    empty_columns = [name for name in table if (table[name] == "").all()]
+    return table.drop(
+        columns=[*empty_columns, *(["side"] if set(table["side"]) == {"all"} else [])]
+    )
 
 
 def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
-    """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
+    """Select the rows of Value Zeroing (of the first measure without it) that have a trained
+    model."""
     measure = leading_measure(headline["measure"].unique())
     return headline[(headline["measure"] == measure) & headline["trained"].notna()]
 
 
-def _said_difference(row: TableRow | None) -> str:
-    """A difference in points, and whether anything is claimed of it."""
+def _format_difference(row: TableRow | None) -> str:
+    """Format a difference in percentage points, and say if it is inconclusive."""
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:
         return ""

@@ -22,10 +22,10 @@ from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .study_clips import PAGE_BYTES, audible_clip
+from .study_clips import MAX_PAGE_BYTES, find_audible_clip
 from .study_results import Study
 
-_WHAT = (
+_INTRODUCTION = (
     "What trained models wrote about the first clips of the run, and about clips in whose "
     "transcript the target is missing. "
     "Where a clip has a foil, its target held against that comes first. The number of a measure is "
@@ -34,12 +34,12 @@ _WHAT = (
     "written before: the median over "
     "several fills, with its range."
 )
-_BYTES = int(0.3 * PAGE_BYTES)  # of all that is shown here
+_MAX_BYTES = int(0.3 * MAX_PAGE_BYTES)  # of all that is shown here
 
 
 @dataclass(frozen=True)
 class WhyCard:
-    """Explanations of what models wrote about a clip.
+    """Card with the explanations of what models wrote about a clip.
 
     Parameters
     ----------
@@ -61,47 +61,57 @@ class WhyCard:
         object.__setattr__(self, "why", f"why-{safe_name(self.name)}")
 
 
-def _items(content: PageContent) -> list[Item]:
-    """Cards of the clips that were explained, in the order of the run; nothing if none was."""
+def _explanation_items(content: PageContent) -> list[Item]:
+    """Return the cards of the clips that were explained, in the order of the run."""
     study = content.study
-    kept = list(stored_explanations(content.run.parts))
-    if not kept:
+    stored_results = list(stored_explanations(content.run.parts))
+    if not stored_results:
         return []
     by_clip: dict[str, list[tuple[Owner, dict[str, Any]]]] = defaultdict(list)
     reasons = []
-    for owner, name, stored in kept:
+    for owner, name, stored in stored_results:
         if "view" in stored:
             by_clip[name].append((owner, stored))
         else:
             reasons.append(f"{name}, {owner.label}: {stored['reason']}")
-    at_hand = {clip.name: clip for clip in content.clips}
-    cards, size = list[WhyCard](), 0
+    clips_by_name = {clip.name: clip for clip in content.clips}
+    cards, page_bytes = list[WhyCard](), 0
     for name in study.run.clips["clip"]:
         if name not in by_clip:
             continue
-        sound = _sound(study, name, at_hand.get(name), content.audio)
-        card = _card(name, by_clip[name], sound)
-        size += len(sound) + sum(len(str(stored["view"])) for _, stored in by_clip[name])
-        if cards and size > _BYTES:
+        encoded_sound = _encode_sound(study, name, clips_by_name.get(name), content.audio)
+        card = _make_card(name, by_clip[name], encoded_sound)
+        page_bytes += len(encoded_sound) + sum(
+            len(str(stored["view"])) for _, stored in by_clip[name]
+        )
+        if cards and page_bytes > _MAX_BYTES:
             reasons.append(
                 f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to "
                 "be sent."
             )
             break
         cards.append(card)
-    return [_WHAT, *cards, *reasons]
+    return [_INTRODUCTION, *cards, *reasons]
 
 
-def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike[str] | None) -> str:
-    clip = audible_clip(study.run, name, {}, at_hand, audio)
+def _encode_sound(
+    study: Study, name: str, clip_in_memory: Clip | None, audio: str | PathLike[str] | None
+) -> str:
+    """Encode the sound of a clip as base64; "" if it cannot be read."""
+    clip = find_audible_clip(study.run, name, {}, clip_in_memory, audio)
     return "" if clip is None else base64.b64encode(encode_wav(clip)).decode("ascii")
 
 
-def _card(name: str, found: Sequence[tuple[Owner, Mapping[str, Any]]], sound: str) -> WhyCard:
-    written = "; ".join(dict.fromkeys(str(content["view"]["text"]) for _, content in found))
-    text = "\n\n".join(str(content["text"]) for _, content in found)
-    views = [{"model": owner.label, "view": content["view"]} for owner, content in found]
-    return WhyCard(name, f"{name}: {written}", text, {"views": views, "sound": sound})
+def _make_card(
+    name: str, explanations: Sequence[tuple[Owner, Mapping[str, Any]]], sound: str
+) -> WhyCard:
+    """Build the card of one clip."""
+    transcripts = "; ".join(
+        dict.fromkeys(str(content["view"]["text"]) for _, content in explanations)
+    )
+    text = "\n\n".join(str(content["text"]) for _, content in explanations)
+    views = [{"model": owner.label, "view": content["view"]} for owner, content in explanations]
+    return WhyCard(name, f"{name}: {transcripts}", text, {"views": views, "sound": sound})
 
 
-EXPLANATIONS = PageSection("Why did the model write this?", _items)
+EXPLANATIONS = PageSection("Why did the model write this?", _explanation_items)

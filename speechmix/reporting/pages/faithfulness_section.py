@@ -12,29 +12,27 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.faithfulness.leaderboard import is_measure
-from ...evaluation.faithfulness.leaderboard_sentences import sentence
+from ...evaluation.faithfulness.leaderboard import is_measure_row
+from ...evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
 from ...evaluation.faithfulness.results import FILE
 from ...files.text_files import read_csv
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 
-_WHAT = (
-    "Measures on trial: how well each ranks the words that the decision needs (Spearman with what "
-    "a judge says: 1 the same "
-    "order, 0 none, -1 the reverse). Beside them random scores, words in the order of their length "
-    "and of their nearness to "
-    "the target, and the judge itself. over: difference to that baseline; p is corrected for all "
-    "ways to rank words, and the "
-    "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics "
-    "are in faithfulness.csv."
+_INTRODUCTION = (
+    "Faithfulness evaluation: how well each measure ranks the words that the decision needs "
+    "(Spearman with the effects of a reference perturbation: 1 the same order, 0 none, -1 the "
+    "reverse). Baselines: random scores, words in the order of their length and of their nearness "
+    "to the target. The oracle has the effects themselves. over: difference to that baseline; p is "
+    "corrected for all ways to rank words, and the largest of three. Knock-out is also the "
+    "intervention of Value Zeroing. All perturbations and metrics are in faithfulness.csv."
 )
-_METRIC, _MOST = "spearman", 8
-_TEXTS = (
+_METRIC, _MAX_MEASURES = "spearman", 8
+_TEXT_COLUMNS = (
     "stack",
     "measure",
     "aggregation",
-    "judge",
+    "perturbation",
     "metric",
     "model",
     "init",
@@ -42,7 +40,7 @@ _TEXTS = (
     "better",
     "note",
 )
-_SHOWN = {
+_COLUMN_NAMES = {
     "stack": "stack",
     "measure": "measure",
     "aggregation": "layers",
@@ -57,36 +55,42 @@ _SHOWN = {
 }
 
 
-def _items(content: PageContent) -> list[Item]:
-    """The leaderboards of a run's trials by rank correlation, each with its sentence."""
-    table = _read(content.folder / FILE)
-    items: list[Item] = [_WHAT]
-    for key, board in table[table["metric"] == _METRIC].groupby(
-        ["model", "init", "judge"], sort=False
+def _faithfulness_items(content: PageContent) -> list[Item]:
+    """Return the leaderboards of a run's faithfulness evaluation, each with a sentence."""
+    table = _read_faithfulness_table(content.folder / FILE)
+    items: list[Item] = [_INTRODUCTION]
+    for key, leaderboard in table[table["metric"] == _METRIC].groupby(
+        ["model", "init", "perturbation"], sort=False
     ):
-        model, init, judge = map(str, key)
-        board = board.reset_index(drop=True)
-        measures = is_measure(board, judge)
-        seen = board[(measures & (measures.cumsum() <= _MOST)) | ~measures]
-        rounded = seen[list(_SHOWN)].rename(columns=_SHOWN).map(_rounded)
-        items += [f"{model} ({init}). {sentence(board, judge=judge, metric=_METRIC)}", rounded]
+        model, init, perturbation = map(str, key)
+        leaderboard = leaderboard.reset_index(drop=True)
+        measures = is_measure_row(leaderboard, perturbation)
+        shown_rows = leaderboard[(measures & (measures.cumsum() <= _MAX_MEASURES)) | ~measures]
+        formatted = shown_rows[list(_COLUMN_NAMES)].rename(columns=_COLUMN_NAMES).map(_format_cell)
+        items += [
+            f"{model} ({init}). {describe_leaderboard(leaderboard, perturbation=perturbation, metric=_METRIC)}",
+            formatted,
+        ]
     return items if len(items) > 1 else []
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_faithfulness_table(path: Path) -> pd.DataFrame:
+    """Read and check ``faithfulness.csv``."""
     table = read_csv(path)
-    numbers = [str(name) for name in table if name not in _TEXTS]
-    if missing := [name for name in (*_SHOWN, *_TEXTS, "behind_low") if name not in table]:
+    number_columns = [str(name) for name in table if name not in _TEXT_COLUMNS]
+    if missing_columns := [
+        name for name in (*_COLUMN_NAMES, *_TEXT_COLUMNS, "behind_low") if name not in table
+    ]:
         raise InputError(
-            f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}: run "
+            f"{path.name}: expected a faithfulness evaluation, found no column {', '.join(missing_columns)}: run "
             "`speechmix faithfulness` "
             "again"
         )
-    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
+    table[number_columns] = table[number_columns].apply(pd.to_numeric, errors="coerce")
     return table.assign(better=table["better"] == "True")
 
 
-def _rounded(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.2f}"
     return str(value).replace("_", " ")
@@ -94,6 +98,6 @@ def _rounded(value: object) -> str:
 
 FAITHFULNESS = PageSection(
     "Which measure can be believed here?",
-    _items,
+    _faithfulness_items,
     lambda content: (content.folder / FILE).is_file(),
 )

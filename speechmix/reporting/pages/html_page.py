@@ -1,5 +1,4 @@
-"""One self-contained HTML page for a run: what was run, the headline, the figures, clips to listen
-to, what was left out.
+"""Render the self-contained HTML page of a run.
 
 In: texts, tables, pictures and clips, in order. Out: a string of HTML that needs no network and
 allows none (its content security policy names the one script by its hash). Everything is escaped: a
@@ -23,7 +22,7 @@ from .page_figures import page_svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES_DIR = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Picture:
 
 
 class PageCard(Protocol):
-    """What a macro of ``items.html`` lays out: a clip, or an explanation.
+    """Card that a macro of ``items.html`` lays out: a clip, or an explanation.
 
     Parameters
     ----------
@@ -55,8 +54,7 @@ class PageCard(Protocol):
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first: what must be known, warnings, the answer with its figure, and a
-    clip to hear."""
+    """What a reader sees first: notes, warnings, the answer with its figure, and a clip to hear."""
 
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -67,10 +65,15 @@ class FirstScreen:
 
 @dataclass(frozen=True)
 class SortableTable:
-    """A table whose rows a reader can sort; cells named in `links` lead to a place on the page."""
+    """A table whose rows a reader can sort.
+
+    Cells named in `links` lead to that address, such as ``#clip-1``. Columns named in `sort_keys`
+    are sorted by these numbers instead of their cells; rows without one (NaN) come last.
+    """
 
     table: pd.DataFrame
     links: Mapping[str, str] = field(default_factory=dict)
+    sort_keys: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
@@ -79,7 +82,7 @@ Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
 def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
-    """Lay out a page.
+    """Render a page as HTML.
 
     Parameters
     ----------
@@ -98,24 +101,27 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True
+        loader=FileSystemLoader(_TEMPLATES_DIR), autoescape=True, trim_blocks=True
     )
-    parts_by_kind = [(heading, [_item(item) for item in items]) for heading, items in parts]
-    explains = any(kind == "why" for _, items in parts_by_kind for kind, _ in items)
+    parts_by_kind = [
+        (heading, [_macro_and_arguments(item) for item in items]) for heading, items in parts
+    ]
+    has_explanations = any(kind == "why" for _, items in parts_by_kind for kind, _ in items)
     script = "\n".join(
         [
             '"use strict";',
             share_colors(),
-            *([view_file("explanation.js")] if explains else []),
+            *([view_file("explanation.js")] if has_explanations else []),
             *(read_template(f"{name}.js") for name in ("maps", "tables", "page")),
         ]
     )
     html = environment.get_template("page.html").render(
         title=title,
         first=first,
-        figure=_item(first.figure)[1] if first and first.figure else None,
+        figure=_macro_and_arguments(first.figure)[1] if first and first.figure else None,
         parts=parts_by_kind,
-        style=read_template("page.css") + (view_file("explanation.css") if explains else ""),
+        style=read_template("page.css")
+        + (view_file("explanation.css") if has_explanations else ""),
         script=script,
         script_hash="sha256-"
         + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
@@ -125,55 +131,62 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     )  # half a character, as JSON may hold it, cannot be written
 
 
-def _item(item: Item) -> tuple[str, object]:
-    """The macro that lays an item out, and what it takes."""
+def _macro_and_arguments(item: Item) -> tuple[str, object]:
+    """Return the macro that lays an item out, and its argument."""
     from matplotlib.figure import Figure
 
     if isinstance(item, str):
         return "text", item
     if isinstance(item, Picture):
         return "image", {
-            "image": _data(item.image),
-            "narrow": _data(item.narrow),
+            "image": _data_url(item.image),
+            "narrow": _data_url(item.narrow),
             "caption": item.caption,
         }
     if isinstance(item, Figure):
-        return _item(Picture(page_svg(item)))
+        return _macro_and_arguments(Picture(page_svg(item)))
     if isinstance(item, pd.DataFrame):
         return "table", {**sortable_cells(item), "links": {}, "sortable": False}
     if isinstance(item, SortableTable):
-        return "table", {**sortable_cells(item.table), "links": item.links, "sortable": True}
+        cells = sortable_cells(item.table, item.sort_keys)
+        return "table", {**cells, "links": item.links, "sortable": True}
     return item.kind, item
 
 
-def _data(image: bytes) -> str:
-    """Address of an image that holds all of it; "" for none."""
+def _data_url(image: bytes) -> str:
+    """Return image bytes as a data URL; "" for none."""
     kind = "svg+xml" if image.lstrip().startswith(b"<svg") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
-def sortable_cells(table: pd.DataFrame) -> dict[str, Sequence[object]]:
-    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text,
-    what to sort by)."""
-    numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
+def sortable_cells(
+    table: pd.DataFrame, sort_keys: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, Sequence[object]]:
+    """A table as a page has it: columns, which of them are numbers, rows of (has a number to sort
+    by, text, that number)."""
+    keys = sort_keys or {}
+    numeric = [dtype.kind in "iuf" or name in keys for name, dtype in table.dtypes.items()]
+    sorted_by = table.assign(**{name: list(values) for name, values in keys.items()})
     rows = [
         [
-            (is_number, _cell(value), _value(value))
-            for is_number, value in zip(numeric, row, strict=True)
+            (is_number, _format_cell(value), _sort_key(key))
+            for is_number, value, key in zip(numeric, row, key_row, strict=True)
         ]
-        for row in table.itertuples(index=False)
+        for row, key_row in zip(
+            table.itertuples(index=False), sorted_by.itertuples(index=False), strict=True
+        )
     ]
     return {"columns": [str(name) for name in table.columns], "numeric": numeric, "rows": rows}
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.1f}"  # NaN: nothing to say
     return str(value)
 
 
-def _value(value: object) -> str:
-    """Number to sort by."""
+def _sort_key(value: object) -> str:
+    """Return the key that the page sorts a cell by."""
     return (
         ""
         if value != value
@@ -184,17 +197,17 @@ def _value(value: object) -> str:
 
 
 def read_template(name: str) -> str:
-    """Text of one of the page's parts."""
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+    """Read a file of the templates folder."""
+    return (_TEMPLATES_DIR / name).read_text(encoding="utf-8")
 
 
 def share_colors() -> str:
-    """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
+    """Return the colour map of shares as a line of script: 256 hexadecimal colours."""
     from matplotlib.colors import to_hex
 
     from ..plots.map_cells import SHARE_COLORS, color_map
 
-    scale = "".join(
-        to_hex(color_map(SHARE_COLORS)(place)).removeprefix("#") for place in range(256)
+    hex_colors = "".join(
+        to_hex(color_map(SHARE_COLORS)(index)).removeprefix("#") for index in range(256)
     )
-    return f'const COLORS = "{scale}";'
+    return f'const COLORS = "{hex_colors}";'

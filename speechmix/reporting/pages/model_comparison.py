@@ -1,5 +1,4 @@
-"""compare(): several runs side by side: models by depth, by stack and by measure, and whether
-measures agree.
+"""Compare the models of several runs: by stack, by depth and by measure.
 
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a
 `ModelComparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
@@ -26,12 +25,12 @@ from ...files.whole_files import write_text
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.panels import write_figure
-from ..plots.published_figures import ALL_ROWS
+from ..plots.figure_style import write_figure
+from ..plots.published_figures import AS_PUBLISHED_ROWS
 from . import published_section as published_part
 from .combined_runs import (
-    QUARTERS,
-    WHOLE,
+    QUARTER_NAMES,
+    WHOLE_STACK_LABEL,
     combine_contributions,
     combine_groups,
     mixing_quarters,
@@ -40,26 +39,26 @@ from .combined_runs import (
 from .cue_need_sentences import short_answers
 from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
-from .model_pairs import PAIRS, model_pairs, pair_sentences
+from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
 from .page_figures import page_svg
+from .result_sentences import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method
 from .study_results import Study
-from .study_tables import KEYS, in_percent, without_control
+from .study_tables import KEYS, drop_control_clips, percent_table
+from .table_export import markdown_table
 from .table_format import format_contribution_table
-from .text_tables import markdown_table
-from .wording import LENGTH, READING, method_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ...runs.scored_run import Run
 
-_DEPTH = (
+_DEPTH_NOTE = (
     "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in "
     "their order, each as wide "
     "as its "
     "mixing strength, so that idle layers take no room and a deeper model has no advantage."
 )
-_AGREEMENT = (
+_AGREEMENT_NOTE = (
     "Spearman's rank correlation between measures over clips, in each layer: do the same clips get "
     "more? 1: the same order; "
     "0: none; -1: the reverse."
@@ -104,11 +103,10 @@ class ModelComparison:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def figure(self, *, published: bool | str = False) -> Figure:
-        """Curves over relative depth, all models in one panel for each stack and measure;
-        `published` as for `write`."""
+        """Draw curves over relative depth, all models in one panel for each stack and measure."""
         if not published:
-            return cue_figure(without_control(self.table), x="depth")
-        table, target_rows = self._rows(published)
+            return cue_figure(drop_control_clips(self.table), x="depth")
+        table, target_rows = self._select_rows(published)
         return cue_figure(table, x="depth", published=True, target_rows=target_rows)
 
     def write(self, out: str | PathLike[str], *, published: bool | str = False) -> Path:
@@ -124,20 +122,20 @@ class ModelComparison:
         """
         out = Path(out)
         try:
-            return self._write(out, published)
+            return self._write_files(out, published)
         except OSError as error:
             raise InputError(
                 f"cannot write the comparison into {out} ({error}): expected a folder that can be "
                 "written"
             ) from error
 
-    def _rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
-        """What is drawn beside the published figures, and which rows of the target that is of."""
-        target_rows = published_part.requested_rows(published)
-        table = self.table_as_published if target_rows == ALL_ROWS else self.table
-        return without_control(table[table["contribution"].notna()]), target_rows
+    def _select_rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
+        """Select what is drawn beside the published figures, and say which target rows that is."""
+        target_rows = published_part.published_target_rows(published)
+        table = self.table_as_published if target_rows == AS_PUBLISHED_ROWS else self.table
+        return drop_control_clips(table[table["contribution"].notna()]), target_rows
 
-    def _write(self, out: Path, published: bool | str) -> Path:
+    def _write_files(self, out: Path, published: bool | str) -> Path:
         tables = {
             name: getattr(self, name)
             for name in ("headline", "by_depth", "pairs", "agreement", "curves")
@@ -147,23 +145,23 @@ class ModelComparison:
         write_text(
             out / "headline.md", markdown_table(format_contribution_table(self.headline)) + "\n"
         )
-        figures, small = self._figures(), self._figures(narrow=True)
-        parts = self._parts(
-            {name: _picture(figure, small[name]) for name, figure in figures.items()}
+        figures, narrow_figures = self._draw_figures(), self._draw_figures(narrow=True)
+        parts = self._make_parts(
+            {name: _picture(figure, narrow_figures[name]) for name, figure in figures.items()}
         )
         if published:
-            table, target_rows = self._rows(published)
-            beside, narrow = (
+            table, target_rows = self._select_rows(published)
+            wide_published, narrow = (
                 published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
                 for narrow in (False, True)
             )
             captioned = [
-                _picture(drawn, narrow[name], published_part.published_caption(name, table))
-                for name, drawn in beside.items()
+                _picture(figure, narrow[name], published_part.published_caption(name, table))
+                for name, figure in wide_published.items()
             ]
-            first, *others = published_part.published_notes(self.options)
-            parts.append((published_part.TITLE, [first, *captioned, *others]))
-            figures |= beside
+            first_note, *other_notes = published_part.published_notes(self.options)
+            parts.append((published_part.PUBLISHED_TITLE, [first_note, *captioned, *other_notes]))
+            figures |= wide_published
         for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")
         path = out / "comparison.html"
@@ -171,48 +169,39 @@ class ModelComparison:
         return path
 
     def _first_screen(self) -> FirstScreen:
-        """What the page says first: the models against each other, and each against its twins."""
-        main = main_measure(self.headline)
-        measure = str(main["measure"].iloc[0]) if len(main) else ""
+        """Say first how the models differ from each other, then how each differs from its twins."""
+        main_rows = main_measure(self.headline)
+        measure = str(main_rows["measure"].iloc[0]) if len(main_rows) else ""
         answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
-        return FirstScreen(
-            notes=[],
-            answer=[*answer, *short_answers(self.headline, pd.DataFrame())],
-            figure=None,
-            clip=None,
-        )
+        return FirstScreen(answer=[*answer, *short_answers(self.headline, pd.DataFrame())])
 
-    def _figures(self, *, narrow: bool = False) -> dict[str, Figure]:
-        used = without_control(self.table)
+    def _draw_figures(self, *, narrow: bool = False) -> dict[str, Figure]:
+        studied_rows = drop_control_clips(self.table)
         return {
-            "by_depth": cue_figure(used, x="depth", narrow=narrow),
-            "heat_map": cue_heat_map(used, narrow=narrow),
+            "by_depth": cue_figure(studied_rows, x="depth", narrow=narrow),
+            "heat_map": cue_heat_map(studied_rows, narrow=narrow),
         }
 
-    def _parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
+    def _make_parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
         runs = self.table.groupby("run", sort=False)
-        listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
+        run_list = runs.agg(models=("model", _join_unique), clips=("clip", "nunique")).reset_index()
+        method = format_method(self.ties, self.headline.twins)
+        by_depth = SortableTable(format_contribution_table(self.by_depth))
         parts: list[Part] = [
-            (
-                "What is compared",
-                [listed, READING, LENGTH, method_text(self.ties, self.headline.twins)],
-            ),
+            ("What is compared", [run_list, CONTRIBUTION_NOTE, LENGTH_NOTE, method]),
             ("By stack and measure", [format_contribution_table(self.headline)]),
-            (
-                "By depth",
-                [
-                    _DEPTH,
-                    pictures["by_depth"],
-                    SortableTable(format_contribution_table(self.by_depth)),
-                ],
-            ),
+            ("By depth", [_DEPTH_NOTE, pictures["by_depth"], by_depth]),
             ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):
-            parts.append(("Model against model", [PAIRS, format_contribution_table(self.pairs)]))
+            parts.append(
+                ("Model against model", [PAIRS_NOTE, format_contribution_table(self.pairs)])
+            )
         if len(self.agreement):
-            rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
-            parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
+            agreement = self.agreement.assign(rho=self.agreement.rho.map(_format_rho)).drop(
+                columns="p"
+            )
+            parts.append(("Do the measures agree?", [_AGREEMENT_NOTE, SortableTable(agreement)]))
         return parts
 
 
@@ -246,7 +235,7 @@ def compare(
     """
     if not runs:
         raise InputError("compare needs at least one run's folder")
-    studies = [Study.of(run) for run in runs]
+    studies = [Study.open(run) for run in runs]
     groups, ties = combine_groups([study.run for study in studies])
     table, as_published = (
         combine_contributions(studies, tables, measures, stacks)
@@ -258,40 +247,44 @@ def compare(
     table, as_published = (
         part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published)
     )
-    used = without_control(table)
-    percent = in_percent(table)
-    of_stacks = whole_stack(percent).assign(quarter=WHOLE)
+    studied_rows = drop_control_clips(table)
+    percent = percent_table(table)
+    whole_stacks = whole_stack(percent).assign(quarter=WHOLE_STACK_LABEL)
     cells = pd.concat(
-        [of_stacks, whole_stack(percent.assign(quarter=mixing_quarters(percent)))],
+        [whole_stacks, whole_stack(percent.assign(quarter=mixing_quarters(percent)))],
         ignore_index=True,
     )
-    against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
-    best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
-    by_depth = against[against["quarter"].isin(QUARTERS)]
-    order = by_depth["quarter"].map(QUARTERS.index)
+    comparison = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
+    headline = (
+        comparison[comparison["quarter"] == WHOLE_STACK_LABEL]
+        .drop(columns="quarter")
+        .reset_index(drop=True)
+    )
+    by_depth = comparison[comparison["quarter"].isin(QUARTER_NAMES)]
+    quarter_order = by_depth["quarter"].map(QUARTER_NAMES.index)
     by_depth = (
-        by_depth.assign(order=order)
+        by_depth.assign(order=quarter_order)
         .sort_values([*KEYS, "order"], kind="stable")
         .drop(columns="order")
     )
     return ModelComparison(
         table=table,
         table_as_published=as_published,
-        headline=best,
+        headline=headline,
         by_depth=by_depth.drop(
             columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"
         ),
-        pairs=model_pairs(of_stacks, best),
-        agreement=measure_agreement(used),
-        curves=curve_agreement(used),
+        pairs=model_pairs(whole_stacks, headline),
+        agreement=measure_agreement(studied_rows),
+        curves=curve_agreement(studied_rows),
         ties=ties,
         options=shared_options(studies),
     )
 
 
-def _listed(names: pd.Series) -> str:
+def _join_unique(names: pd.Series) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _rounded(rho: float) -> str:
+def _format_rho(rho: float) -> str:
     return "" if rho != rho else f"{rho:.2f}"

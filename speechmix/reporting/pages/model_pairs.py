@@ -1,5 +1,5 @@
-"""One model against another: what each gains over its own untrained twins, on the clips that both
-have scored.
+"""Compare two models: what each gains over its own untrained twins, on the clips that both have
+scored.
 
 In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
 models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins
-from ..plots.panels import model_name
-from .wording import join_names, reason_for_silence, stack_phrase
+from ..plots.figure_style import model_name
+from .result_sentences import join_names, stack_phrase, unclaimed_reason
 
-PAIRS = (
+PAIRS_NOTE = (
     "One model against another, over whole stacks: (trained - untrained) of the first minus "
     "(trained - untrained) of the "
     "second, "
@@ -49,7 +49,7 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
         model.
     """
     gaps = [
-        _gaps(stacks[stacks["model"] == model], stacks[stacks["model"] == other])
+        _subtract_models(stacks[stacks["model"] == model], stacks[stacks["model"] == other])
         for model, other in itertools.combinations(pd.unique(stacks["model"].astype(object)), 2)
     ]
     gaps = [gap for gap in gaps if {"trained", "random"} <= set(gap["init"])]
@@ -66,61 +66,62 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     return compare_with_twins(table, by=_KEYS, group="group", family=("model", "other"), scale=None)
 
 
-def _gaps(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """First minus second, clip by clip, trained models and pairs of twins."""
+def _subtract_models(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Subtract the second model from the first, clip by clip, for trained models and pairs of
+    twins."""
     keys = ["side", "stack", "measure", "clip", "group", "init", "draw"]
     first, second = (
-        _numbered_draws(part)[[*keys, "model", "contribution"]] for part in (first, second)
+        _number_twins(part)[[*keys, "model", "contribution"]] for part in (first, second)
     )
-    both = first.merge(
+    merged = first.merge(
         second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other")
     )
-    both["contribution"] -= both.pop("contribution_of_other")
-    return both.rename(columns={"draw": "seed"})
+    merged["contribution"] -= merged.pop("contribution_of_other")
+    return merged.rename(columns={"draw": "seed"})
 
 
-def _numbered_draws(table: pd.DataFrame) -> pd.DataFrame:
-    """Twins numbered in the order of their seeds."""
-    plain = table.astype(
+def _number_twins(table: pd.DataFrame) -> pd.DataFrame:
+    """Number twins in the order of their seeds, in a column "draw"."""
+    plain_table = table.astype(
         {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
     )
     seed = (
-        plain["seed"].astype("Int64").fillna(-1)
-        if "seed" in plain
-        else pd.Series(-1, index=plain.index)
+        plain_table["seed"].astype("Int64").fillna(-1)
+        if "seed" in plain_table
+        else pd.Series(-1, index=plain_table.index)
     )
-    draw = seed.where(plain["init"] == "random", -1).rank(method="dense").astype(int)
-    return plain.assign(draw=draw)
+    draw = seed.where(plain_table["init"] == "random", -1).rank(method="dense").astype(int)
+    return plain_table.assign(draw=draw)
 
 
 def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
-    """One sentence for each two models and side, by one measure: in which stacks the cue's gain
-    differs."""
+    """Write one sentence for each two models and side: in which stacks training raised the cue's
+    contribution more."""
     sentences = []
     for (side, model, other), rows in pairs[pairs["measure"] == measure].groupby(
         ["side", "model", "other"], sort=False
     ):
         records = rows.to_dict("records")
-        where = (
+        models_and_side = (
             f"{model_name(model)} and {model_name(other)}{'' if side == 'all' else f', {side} cue'}"
         )
-        reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, records))))
-        claimed = [
+        reasons = list(dict.fromkeys(filter(None, map(unclaimed_reason, records))))
+        differences = [
             f"{row['claim']} in {stack_phrase(row['stack'])} ({row['difference']:+.1f} points)"
             for row in records
             if row["claim"]
         ]
         if reasons:
-            sentences.append(f"{where}: {reasons[0]}.")
-        elif claimed:
+            sentences.append(f"{models_and_side}: {reasons[0]}.")
+        elif differences:
             sentences.append(
-                f"{where}: training raised the cue's contribution {join_names(claimed)} in the first "
+                f"{models_and_side}: training raised the cue's contribution {join_names(differences)} in the first "
                 "of the two."
             )
         else:
             stacks = join_names([stack_phrase(row["stack"]) for row in records])
             sentences.append(
-                f"{where}: whether training raised the cue's contribution more in one is "
+                f"{models_and_side}: whether training raised the cue's contribution more in one is "
                 f"inconclusive in {stacks}."
             )
     return sentences

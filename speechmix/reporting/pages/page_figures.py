@@ -1,5 +1,4 @@
-"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a
-narrow form for small screens.
+"""Render figures as SVG that follows the reader's light or dark colour scheme.
 
 In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours;
 what is black or white in print (axes, words, background) is light and dark on a dark screen. Cells
@@ -22,12 +21,15 @@ from ...files.names import distinct_file_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_IMAGE = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
-_NEAR = 6  # of 255: how far a colour may be from one of the scale's
-_LETTERS = {"#0a0a0a": "on-light-cell", "#fefefe": "on-dark-cell"}  # as `plots.panels` writes them
+_IMAGE_PATTERN = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
+_COLOR_TOLERANCE = 6  # of 255: how far a colour may be from one of the scale's
+_LETTER_CLASSES = {
+    "#0a0a0a": "on-light-cell",
+    "#fefefe": "on-dark-cell",
+}  # as `plots.figure_style` writes them
 # Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark
 # screen.
-_NAMES = {
+_COLOR_NAMES = {
     "#000000": "ink",
     "#333333": "ink",
     "#4c4c4c": "soft",
@@ -36,7 +38,7 @@ _NAMES = {
     "#e6e6e6": "grid",
     "#0072b2": "blue",
 }
-_ON_PAPER = {
+_PAPER_COLORS = {
     "on-dark-cell": "#fff",
     "on-light-cell": "#0a0a0a",
     "ink": "#000",
@@ -45,7 +47,7 @@ _ON_PAPER = {
     "blue": "#0072b2",
     "paper": "#fff",
 }
-_ON_A_DARK_SCREEN = {
+_DARK_COLORS = {
     "on-dark-cell": "#0a0a0a",
     "on-light-cell": "#fff",
     "ink": "#e6e6e6",
@@ -57,8 +59,8 @@ _ON_A_DARK_SCREEN = {
 
 
 def page_svg(figure: Figure) -> bytes:
-    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same
-    figure gives the same bytes.
+    """Render a figure as SVG with text as text and colours as variables. The same figure gives the
+    same bytes.
 
     Examples
     --------
@@ -73,33 +75,32 @@ def page_svg(figure: Figure) -> bytes:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(_IMAGE, _for_both_screens, text)
+    text = re.sub(_IMAGE_PATTERN, _add_dark_image, text)
     # White areas are paper; letters on cells are chosen for both scales.
     text = re.sub(r'(<(?:path|use)\b[^>]*?style="[^"]*?fill: )#ffffff', r"\1var(--paper)", text)
-    for color, name in _NAMES.items():
+    for color, name in _COLOR_NAMES.items():
         text = text.replace(f": {color}", f": var(--{name})")
-    for color, name in _LETTERS.items():
+    for color, name in _LETTER_CLASSES.items():
         text = re.sub(rf'(<text\b[^>]*?style="[^"]*?fill: ){color}', rf"\1var(--{name})", text)
     start, end = text.split(">", 1)
-    return f"{start}><style>{_styles()}</style>{end}".encode()
+    return f"{start}><style>{_color_styles()}</style>{end}".encode()
 
 
-def _for_both_screens(image: re.Match[str]) -> str:
-    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed
-    scale; others once."""
-    before, content, after = image.groups()
-    reversed_content = _reversed_scale(base64.b64decode(content))
+def _add_dark_image(image: re.Match[str]) -> str:
+    """Return an image of shares twice, for light and for dark screens; other images once."""
+    head, content, tail = image.groups()
+    reversed_content = _reverse_scale(base64.b64decode(content))
     if reversed_content is None:
         return image[0]
-    other = re.sub(
-        r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}"
+    dark_image = re.sub(
+        r' id="[^"]*"', "", f"{head}{base64.b64encode(reversed_content).decode('ascii')}{tail}"
     )
-    return f'<g class="paper">{image[0]}</g><g class="screen">{other}</g>'
+    return f'<g class="paper">{image[0]}</g><g class="screen">{dark_image}</g>'
 
 
-def _reversed_scale(content: bytes) -> bytes | None:
-    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays.
-    None for other colours."""
+def _reverse_scale(content: bytes) -> bytes | None:
+    """Reverse the colour scale of a PNG of shares; grey for missing values stays. None for other
+    colours."""
     from PIL import Image
 
     from ..plots.map_cells import SHARE_COLORS, color_map
@@ -107,26 +108,29 @@ def _reversed_scale(content: bytes) -> bytes | None:
     scale = (255 * color_map(SHARE_COLORS)(np.arange(256))[:, :3]).round()
     with Image.open(io.BytesIO(content)) as picture:
         pixels = np.asarray(picture.convert("RGBA"))
-    found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
-    distances = np.abs(found[:, None, :3] - scale).max(
+    unique_colors, color_index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    distances = np.abs(unique_colors[:, None, :3] - scale).max(
         axis=-1
     )  # [colours of the image, colours of the scale]
-    of_scale = distances.min(axis=-1) <= _NEAR
+    is_scale_color = distances.min(axis=-1) <= _COLOR_TOLERANCE
     if (
-        not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all()
-        or not of_scale.any()
+        not is_scale_color[
+            (np.ptp(unique_colors[:, :3], axis=-1) > _COLOR_TOLERANCE) & (unique_colors[:, 3] > 0)
+        ].all()
+        or not is_scale_color.any()
     ):
         return None
-    turned = found.copy()
-    turned[of_scale, :3] = scale[::-1][distances[of_scale].argmin(axis=-1)]
+    reversed_colors = unique_colors.copy()
+    reversed_colors[is_scale_color, :3] = scale[::-1][distances[is_scale_color].argmin(axis=-1)]
     buffer = io.BytesIO()
-    Image.fromarray(turned[index.reshape(pixels.shape[:2])]).save(buffer, format="PNG")
+    Image.fromarray(reversed_colors[color_index.reshape(pixels.shape[:2])]).save(
+        buffer, format="PNG"
+    )
     return buffer.getvalue()
 
 
 def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
-    """Return the end of the file names of each side's figures: nothing for "all", each other side
-    its own.
+    """Return the file name suffix of each side's figures; "" for "all".
 
     Sides are values of a manifest's column, so they may hold any character.
 
@@ -139,10 +143,10 @@ def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
     return {"all": "", **{side: f"_{stem}_cue" for side, stem in stems.items()}}
 
 
-def _styles() -> str:
+def _color_styles() -> str:
     paper, screen = (
         "".join(f"--{name}: {color};" for name, color in colors.items())
-        for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
+        for colors in (_PAPER_COLORS, _DARK_COLORS)
     )
     dark = (
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} "

@@ -1,4 +1,4 @@
-"""Sections of the page of a run: what a section is, and what all of them are made of.
+"""Define what a section of a run page is, and what sections are made of.
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
 parts of the page. A new section is one file with a `PageSection`, and one line in
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PageContent:
-    """What the sections of a page are made of.
+    """Study, cards and pictures that the sections of a page are made of.
 
     Parameters
     ----------
     study : Study
     cards : sequence of ClipCard
         Clips to hear; the first is on the first screen.
-    needs : sequence of Picture
+    need_figures : sequence of Picture
         Contribution above need, for each side of the cue; the first is on the first screen.
-    unreadable : sequence of str
+    unreadable_maps : sequence of str
         What could not be read of the maps of these clips.
     published, audio, clips
         As of `run_page.write_page`.
@@ -42,8 +42,8 @@ class PageContent:
 
     study: Study
     cards: Sequence[ClipCard] = ()
-    needs: Sequence[Picture] = ()
-    unreadable: Sequence[str] = ()
+    need_figures: Sequence[Picture] = ()
+    unreadable_maps: Sequence[str] = ()
     published: bool | str = False
     audio: str | PathLike[str] | None = None
     clips: Sequence[Clip] = ()
@@ -65,19 +65,19 @@ class PageContent:
 
 
 class PageParts(Protocol):
-    """Anything that yields titled parts of a page; a `PageSection`, or what has several titles."""
+    """Protocol of anything that returns titled parts of a page, such as `PageSection`."""
 
     def parts(self, content: PageContent) -> list[Part]:
         """Return the parts with their titles; nothing where there is nothing to say."""
 
 
-def _always(content: PageContent) -> bool:
+def _is_always_available(content: PageContent) -> bool:
     return True
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section with one title.
+    """Section of a run page with one title.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class PageSection:
 
     title: str
     render: Callable[[PageContent], Sequence[Item]]
-    is_available: Callable[[PageContent], bool] = _always
+    is_available: Callable[[PageContent], bool] = _is_always_available
 
     def parts(self, content: PageContent) -> list[Part]:
         """Return the section under its title; nothing where there is nothing to say."""

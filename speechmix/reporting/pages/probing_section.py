@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.probing.claims import KEYS, probe_claims, sentences
-from ...evaluation.probing.link import probing_agreement
+from ...evaluation.probing.conclusions import PROBE_KEYS, describe_conclusions, draw_conclusions
 from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
+from ...evaluation.probing.probing_agreement import probing_agreement
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from ..plots.probe_and_mixing import probe_and_mixing
 from ..plots.probe_curves import probe_figure
 from .html_page import Item
 from .page_figures import side_suffixes
 from .page_sections import PageContent, PageSection
 from .study_figures import write_page_figure
-from .study_tables import without_control
+from .study_tables import drop_control_clips
 from .table_format import format_p
 
 if TYPE_CHECKING:
     from .study_results import Study
 
-_WHAT = (
+_INTRODUCTION = (
     "A logistic probe for {label}, trained on some words and tried on others: accuracy in %, by "
     "layer. Encoder: mean over "
     "the target's frames; decoder: the position that predicts the deciding letters, where the "
@@ -47,22 +47,22 @@ _WHAT = (
     "protocol's position (target "
     "rows in the decoder, whose number alone may tell a longer spelling), are in probes.csv."
 )
-_FIGURE = (
+_FIGURE_CAPTION = (
     "Above, what a probe reads; below, the contribution of the cue. Where the cue comes in, the "
     "label should become readable. "
     "The leftmost point is the input of the first layer."
 )
-_PUBLISHED = (
+_PUBLISHED_CAPTION = (
     "The probes beside the published Figure 4; as there, mean over the target's frames or "
     "the rows that predict it."
 )
-_AGREEMENT = (
+_AGREEMENT_NOTE = (
     "Correlation over layers of the cue's contribution with the probe's accuracy (level) and with "
     "its rise from the layer "
     "before (gain), permutation test over layers. Layers are few and neighbours alike: p is rather "
     "too small."
 )
-_TEXTS = (
+_TEXT_COLUMNS = (
     "model",
     "init",
     "seed",
@@ -76,86 +76,95 @@ _TEXTS = (
     "true",
     "predicted",
 )
-_PLACE = ("model", "init", "seed", "part", "stack", "position", "layer", "label")
-_NEEDED = {
-    FILE: (*_PLACE, "accuracy", "low", "high", "majority", "control", "n", "groups"),
-    ANSWERS_FILE: (*_PLACE, "item", "group", "right", "control"),
+_KEY_COLUMNS = ("model", "init", "seed", "part", "stack", "position", "layer", "label")
+_REQUIRED_COLUMNS = {
+    FILE: (*_KEY_COLUMNS, "accuracy", "low", "high", "majority", "control", "n", "groups"),
+    ANSWERS_FILE: (*_KEY_COLUMNS, "item", "group", "right", "control"),
 }
 
 
-def _section_items(content: PageContent) -> list[Item]:
-    """Figures, a table and sentences of a run's probes."""
-    table, answers = (_read(content.folder / name) for name in (FILE, ANSWERS_FILE))
+def _probing_items(content: PageContent) -> list[Item]:
+    """Return figures, a table and sentences for each label that was probed."""
+    table, answers = (_read_probe_table(content.folder / name) for name in (FILE, ANSWERS_FILE))
     items: list[Item] = []
     stems = distinct_file_names(table["label"])
-    for label, of_label in table.groupby("label", sort=False):
-        file, of_answers = f"probes_{stems[str(label)]}", answers[answers["label"] == label]
+    for label, label_table in table.groupby("label", sort=False):
+        file, label_answers = f"probes_{stems[str(label)]}", answers[answers["label"] == label]
         is_published = bool(content.published)
-        items += _items(content.study, of_label, of_answers, is_published, file=file)
+        items += _label_items(content.study, label_table, label_answers, is_published, file=file)
     return items
 
 
-def _items(
+def _label_items(
     study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool, *, file: str
 ) -> list[Item]:
     label = str(table["label"].iloc[0])
     probes, verdicts = _main_positions(table), _main_positions(answers)
-    claims = probe_claims(probes, verdicts)
-    told: list[Item] = [
-        *sentences(claims, {name: model_name(name) for name in claims["model"].unique()})
+    claims = draw_conclusions(probes, verdicts)
+    claim_sentences: list[Item] = [
+        *describe_conclusions(claims, {name: model_name(name) for name in claims["model"].unique()})
     ]
-    items: list[Item] = [*told, _WHAT.format(label=label)]
+    items: list[Item] = [*claim_sentences, _INTRODUCTION.format(label=label)]
     if len(claims):
-        items.append(_by_layer(claims))
+        items.append(_layer_table(claims))
     suffixes = side_suffixes(probes["part"].unique())
     for part, rows in probes.drop(columns="position").groupby("part", sort=False):
-        mixing = without_control(study.table) if len(study.table) else study.table
+        mixing = drop_control_clips(study.table) if len(study.table) else study.table
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
-        caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
-        if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
+        caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE_CAPTION
+        if len(mixing) and set(_add_cross_rows(rows)["stack"]) & set(mixing["stack"]):
             measure = leading_measure(mixing["measure"].unique())
-            figure, small = (
+            figure, narrow_figure = (
                 probe_and_mixing(rows, mixing, measure=measure, narrow=narrow)
                 for narrow in (False, True)
             )
         else:
-            figure, small = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
+            figure, narrow_figure = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
         items.append(
-            write_page_figure(study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=small)
+            write_page_figure(
+                study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=narrow_figure
+            )
         )
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
-        figure, small = (
+        figure, narrow_figure = (
             probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True)
         )
-        items.append(write_page_figure(study, "probes_published", figure, _PUBLISHED, narrow=small))
-    return [*items, *_agreement(study, probes)]
+        items.append(
+            write_page_figure(
+                study, "probes_published", figure, _PUBLISHED_CAPTION, narrow=narrow_figure
+            )
+        )
+    return [*items, *_agreement_items(study, probes)]
 
 
 def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each stack the deciding position where it was probed, else the target, else what was."""
+    """Select for each stack the deciding position where it was probed, else the target, else the
+    first."""
     order = {"deciding": 0, "target": 1}
     rank = table["position"].map(lambda position: order.get(position, 2))
-    best = rank.groupby([table["model"], table["part"], table["stack"]]).transform("min")
-    best_ranked = table[rank == best]
-    several = best_ranked.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
+    best_rank = rank.groupby([table["model"], table["part"], table["stack"]]).transform("min")
+    best_ranked = table[rank == best_rank]
+    has_several = (
+        best_ranked.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
+    )
     is_first = best_ranked["position"] == best_ranked["position"].min()
-    main_positions: pd.DataFrame = best_ranked[~several | is_first]
+    main_positions: pd.DataFrame = best_ranked[~has_several | is_first]
     return main_positions
 
 
-def _with_cross(table: pd.DataFrame) -> pd.DataFrame:
-    """The decoder's rows again for cross-attention, which adds to the same states."""
+def _add_cross_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Repeat the decoder's rows for cross-attention, which adds to the same states."""
     return pd.concat(
         [table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True
     )
 
 
-def _by_layer(claims: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy in every layer, marked where something is claimed; a row for each model, part, stack
-    and position."""
+def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate accuracy by layer, with marks for significant layers; a row for each model, part,
+    stack and position."""
     rows = []
-    for key, part in claims.groupby(KEYS, sort=False):
+    for key, part in claims.groupby(PROBE_KEYS, sort=False):
         side, model, stack, position, _ = key
         cells = {"side": side, "model": model_name(model), "stack": stack, "position": position}
         for row in part.sort_values("layer").to_dict("records"):
@@ -167,50 +176,57 @@ def _by_layer(claims: pd.DataFrame) -> pd.DataFrame:
         cells |= {name: "" if mean != mean else f"{mean:.0f}" for name, mean in means.items()}
         rows.append({**cells, "clips": int(part["n"].max()), "groups": int(part["groups"].max())})
     table = pd.DataFrame(rows)
-    last = [
+    last_columns = [
         name for name in ("control", "majority", "untrained", "clips", "groups") if name in table
     ]
-    table = table[[*(name for name in table if name not in last), *last]].fillna("")
+    table = table[[*(name for name in table if name not in last_columns), *last_columns]].fillna("")
     return table.drop(columns="side") if set(table["side"]) == {"all"} else table
 
 
-def _agreement(study: Study, positions: pd.DataFrame) -> list[Item]:
-    """Do mixing and probing agree over layers? A table, where there are layers enough."""
+def _agreement_items(study: Study, positions: pd.DataFrame) -> list[Item]:
+    """Compare mixing and probing over layers in a table, if there are enough layers."""
     if study.table.empty:
         return []
-    mixing = without_control(study.table).rename(columns={"side": "part"})
+    mixing = drop_control_clips(study.table).rename(columns={"side": "part"})
     agreement = probing_agreement(
         mixing[mixing["init"] == "trained"],
-        _with_cross(positions[positions["init"] == "trained"].drop(columns="position")),
+        _add_cross_rows(positions[positions["init"] == "trained"].drop(columns="position")),
         by=["part", "model", "stack", "measure"],
     ).dropna(subset="pearson")
     if agreement.empty:
         return []
-    shown = agreement.assign(
+    formatted = agreement.assign(
         model=agreement["model"].map(model_name), measure=agreement["measure"].map(measure_label)
     )
     for name in ("pearson", "spearman"):
-        shown[name] = shown[name].map("{:.2f}".format)
-        shown[f"{name}_p"] = shown[f"{name}_p"].map(format_p)
-    shown = shown.rename(columns={"part": "side", "pearson_p": "p", "spearman_p": "p (spearman)"})
-    return [_AGREEMENT, shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown]
+        formatted[name] = formatted[name].map("{:.2f}".format)
+        formatted[f"{name}_p"] = formatted[f"{name}_p"].map(format_p)
+    formatted = formatted.rename(
+        columns={"part": "side", "pearson_p": "p", "spearman_p": "p (spearman)"}
+    )
+    return [
+        _AGREEMENT_NOTE,
+        formatted.drop(columns="side") if set(formatted["side"]) == {"all"} else formatted,
+    ]
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_probe_table(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path.name} is not beside {FILE}: probe again")
     table = read_csv(path)
-    if missing := [name for name in _NEEDED[path.name] if name not in table]:
+    if missing_columns := [name for name in _REQUIRED_COLUMNS[path.name] if name not in table]:
         raise InputError(
-            f"{path.name}: expected logistic probes, found no column {', '.join(missing)}"
+            f"{path.name}: expected logistic probes, found no column {', '.join(missing_columns)}"
         )
-    numbers = [str(name) for name in table if name not in _TEXTS]
-    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
-    needed = [
-        name for name in ("layer", "accuracy", "n", "groups", "right") if name in _NEEDED[path.name]
+    number_columns = [str(name) for name in table if name not in _TEXT_COLUMNS]
+    table[number_columns] = table[number_columns].apply(pd.to_numeric, errors="coerce")
+    required_numbers = [
+        name
+        for name in ("layer", "accuracy", "n", "groups", "right")
+        if name in _REQUIRED_COLUMNS[path.name]
     ]
-    table = table.dropna(subset=needed).astype({"layer": int})
-    if table.duplicated([*_PLACE, *(["item"] if "item" in table else [])]).any():
+    table = table.dropna(subset=required_numbers).astype({"layer": int})
+    if table.duplicated([*_KEY_COLUMNS, *(["item"] if "item" in table else [])]).any():
         raise InputError(f"{path.name}: a row is there twice; probe again into this folder")
     seed = pd.to_numeric(table["seed"], errors="coerce").astype("Int64")
     return table.assign(seed=seed)
@@ -218,6 +234,6 @@ def _read(path: Path) -> pd.DataFrame:
 
 PROBING = PageSection(
     "What can be read off the states?",
-    _section_items,
+    _probing_items,
     lambda content: (content.folder / FILE).is_file(),
 )

@@ -1,5 +1,4 @@
-"""Figures 1, 2 and 4 of the speech paper, and one's own numbers beside them: like with like, and
-said where it is not.
+"""Draw Figures 1, 2 and 4 of Mohebbi et al. 2023 beside the numbers of a run.
 
 In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions
 are drawn on one scale with the published ones, of all tokens of the target as those are; of the
@@ -13,16 +12,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ..plots import panels
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.cue_tables import describe_target_rows
+from ..plots.figure_style import (
+    LINE_COLORS,
+    NARROW_WIDTH,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    new_figure,
+)
 from ..plots.published_figures import (
-    ALL_ROWS,
-    published_beside,
+    AS_PUBLISHED_ROWS,
+    matching_published_contributions,
     published_probing,
     published_sources,
 )
@@ -31,19 +36,19 @@ from .page_figures import side_suffixes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Beside the published figures"
-_HOW_KNOWN = (
+PUBLISHED_TITLE = "Beside the published figures"
+_EVIDENCE = (
     "The published numbers were not printed: they were read off pictures, and are no better than "
     "that (below, for each). They "
     "are means over at most a thousand clips of Common Voice, of trained models and of one "
     "untrained twin each; clips and "
     "models here are others."
 )
-_FIGURE = (
+_FIGURE_CAPTION = (
     "Dotted or in whole numbers: published, read off a picture. Trained and untrained models "
     "on one scale, {rows}."
 )
-_PROBING = (
+_PROBING_CAPTION = (
     "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no "
     "contribution), read off a picture to "
     "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a "
@@ -51,21 +56,21 @@ _PROBING = (
 )
 
 
-def requested_rows(published: bool | str) -> str:
-    """Which rows of the target an option ``published`` asks for: True is as published.
+def published_target_rows(published: bool | str) -> str:
+    """Return which rows of the target the option ``published`` requests; True means as published.
 
     Examples
     --------
-    >>> requested_rows(True), requested_rows("deciding")
+    >>> published_target_rows(True), published_target_rows("deciding")
     ('target', 'deciding')
     """
-    return published if isinstance(published, str) else ALL_ROWS
+    return published if isinstance(published, str) else AS_PUBLISHED_ROWS
 
 
 def published_figures(
-    table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False
+    table: pd.DataFrame, *, target_rows: str = AS_PUBLISHED_ROWS, narrow: bool = False
 ) -> dict[str, Figure]:
-    """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
+    """Draw curves and heat maps beside the published ones, for each side of the cue, and Figure 4.
 
     Parameters
     ----------
@@ -75,27 +80,26 @@ def published_figures(
     narrow : bool
         For a small screen: panels below each other.
     """
-    drawn: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     suffixes = side_suffixes(table["side"].unique())
     for side, part in table.groupby("side", sort=False, observed=True):
         suffix = suffixes[str(side)]
-        if part["contribution"].notna().any() and len(published_beside(part)):
-            drawn[f"published_contribution{suffix}"] = cue_figure(
+        if part["contribution"].notna().any() and len(matching_published_contributions(part)):
+            figures[f"published_contribution{suffix}"] = cue_figure(
                 part, x="depth", published=True, target_rows=target_rows, narrow=narrow
             )
-            drawn[f"published_heat_map{suffix}"] = cue_heat_map(
+            figures[f"published_heat_map{suffix}"] = cue_heat_map(
                 part, published=True, target_rows=target_rows, narrow=narrow
             )
-    return {**drawn, "published_probing": _probing_figure(narrow=narrow)}
+    return {**figures, "published_probing": _probing_figure(narrow=narrow)}
 
 
 def _probing_figure(*, narrow: bool = False) -> Figure:
-    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each
-    other if narrow)."""
+    """Draw the published Figure 4: probing accuracy over relative depth, encoder and decoder."""
     curves = published_probing()
-    figure = panels.new_figure(*((panels.NARROW, 5.2) if narrow else (7.2, 3.4)))
+    figure = new_figure(*((NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
-    colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
+    colors = dict(zip(curves["model"].unique(), LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
         layer_curves(
             part,
@@ -106,46 +110,48 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
             band="none",
             colors=colors,
         )
-        ax.set_title(f"probe for number, {stack} (published)", size=panels.TITLE_SIZE)
+        ax.set_title(f"probe for number, {stack} (published)", size=TITLE_SIZE)
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [
-        Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()
+        legend_line(color=color, label=model.split(",")[0]) for model, color in colors.items()
     ]
-    handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
-    handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
-    panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
+    handles += [legend_line(color="0.3", linestyle=":", label="trained")]
+    handles += [legend_line(color="0.3", linestyle="--", label="untrained")]
+    add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
     return figure
 
 
 def published_caption(name: str, table: pd.DataFrame) -> str:
-    """What a published figure shows."""
+    """Return the caption of a figure with published numbers."""
     if name == "published_probing":
-        return _PROBING
-    own = describe_target_rows(table) or "the target word"
-    like = (
+        return _PROBING_CAPTION
+    own_rows = describe_target_rows(table) or "the target word"
+    comparison = (
         "as the published"
-        if own == ROW_NAMES[ALL_ROWS] or not describe_target_rows(table)
+        if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS] or not describe_target_rows(table)
         else "the published of the target rows: not like with like"
     )
-    return _FIGURE.format(rows=f"one's own of {own}, {like}")
+    return _FIGURE_CAPTION.format(rows=f"one's own of {own_rows}, {comparison}")
 
 
 def published_notes(options: Mapping[str, object]) -> list[str]:
-    """How the published numbers are known, and what of one's own is done otherwise.
+    """Say how the published numbers are known, and what differs in this run.
 
     Parameters
     ----------
     options : mapping
         Of the run's `mix`.
     """
-    otherwise = []
+    differences = []
     if options.get("heads", "mean") != "each":
-        otherwise.append(
+        differences.append(
             "heads are averaged before rows are normalised, published after (heads='each')"
         )
     if options.get("rounding", "disjoint") != "paper":
-        otherwise.append(
+        differences.append(
             "a frame belongs to one word, published to both at an edge (rounding='paper')"
         )
-    done = f" Here otherwise than published: {'; '.join(otherwise)}." if otherwise else ""
-    return [_HOW_KNOWN + done, *published_sources()]
+    difference_text = (
+        f" Here otherwise than published: {'; '.join(differences)}." if differences else ""
+    )
+    return [_EVIDENCE + difference_text, *published_sources()]

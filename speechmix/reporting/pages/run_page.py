@@ -19,6 +19,7 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
 from ...runs.results.run_folder import RUNNING
+from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
 from .faithfulness_section import FAITHFULNESS
@@ -29,25 +30,24 @@ from .result_sections import (
     ABLATION,
     ALL_CLIPS,
     CLAIMS,
-    CLIPS_TO_HEAR,
+    CLIP_CARDS,
     CONTRIBUTION,
     CONTROL,
-    IN_WORDS,
     LAYERS,
-    LEFT_OUT,
     PROVENANCE,
+    SENTENCES,
+    SKIPPED,
     TRANSCRIPTION,
 )
+from .result_sentences import format_count
 from .selection_section import SELECTION, selection_sentence
 from .speech_ablation_section import SPEECH_ABLATION
 from .study_clips import clip_cards
-from .study_figures import FigureSections, need_pictures
+from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
-from .study_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
+from .table_export import latex_table, markdown_table
 from .table_format import format_contribution_table
-from .text_tables import latex_table, markdown_table
 from .transcription import error_rate_notes, transcription_warnings
-from .wording import format_count
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
@@ -60,12 +60,12 @@ _NO_CUE = (
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
 # In the order of the page.
 SECTIONS: list[PageParts] = [
-    CLIPS_TO_HEAR,
+    CLIP_CARDS,
     EXPLANATIONS,
     CLAIMS,
     SELECTION,
     TRANSCRIPTION,
-    IN_WORDS,
+    SENTENCES,
     CONTRIBUTION,
     LAYERS,
     FigureSections(),
@@ -78,7 +78,7 @@ SECTIONS: list[PageParts] = [
     FAITHFULNESS,
     CONTROL,
     ALL_CLIPS,
-    LEFT_OUT,
+    SKIPPED,
     PROVENANCE,
 ]
 
@@ -88,7 +88,7 @@ def report(
     *,
     title: str | None = None,
     notes: list[str] | None = None,
-    asked: Sequence[str] = (),
+    chosen_clips: Sequence[str] = (),
     audio: str | PathLike[str] | None = None,
     clips: Sequence[Clip] = (),
     published: bool | str = False,
@@ -103,13 +103,15 @@ def report(
     InputError
         If the folder holds no run, or a damaged one; and as `write_page`.
     """
-    study = Study.of(folder, group=group)
-    former = study.run.description
+    study = Study.open(folder, group=group)
+    description = study.run.description
     return write_page(
         study,
-        title=title if title is not None else former.get("title") or study.run.out.resolve().name,
-        notes=notes if notes is not None else former.get("notes") or [],
-        asked=asked,
+        title=title
+        if title is not None
+        else description.get("title") or study.run.out.resolve().name,
+        notes=notes if notes is not None else description.get("notes") or [],
+        chosen_clips=chosen_clips,
         audio=audio,
         clips=clips,
         published=published,
@@ -122,7 +124,7 @@ def write_page(
     *,
     title: str,
     notes: list[str],
-    asked: Sequence[str] = (),
+    chosen_clips: Sequence[str] = (),
     audio: str | PathLike[str] | None = None,
     clips: Sequence[Clip] = (),
     published: bool | str = False,
@@ -136,7 +138,7 @@ def write_page(
     title : str
     notes : list of str
         What a reader must know first; paragraphs.
-    asked : sequence of str
+    chosen_clips : sequence of str
         Clips to show besides those with most, median and least contribution.
     audio : path, optional
         Folder with the audio files, if they are no longer where the run found them.
@@ -153,7 +155,7 @@ def write_page(
     InputError
         If a clip that was asked for is not in the run, or the page cannot be written.
     """
-    study = study if isinstance(study, Study) else Study.of(study)
+    study = study if isinstance(study, Study) else Study.open(study)
     folder = study.run.folder
     path = Path(out) if out else folder.page
     if path.is_dir():
@@ -163,14 +165,26 @@ def write_page(
         )
     try:
         _write_tables(study)
-        unreadable: list[str] = []
-        cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
-        needs = need_pictures(study)
-        content = PageContent(study, cards, needs, unreadable, published, audio, clips)
+        unreadable_maps: list[str] = []
+        cards = clip_cards(
+            study,
+            chosen_clips=chosen_clips,
+            audio=audio,
+            clips=clips,
+            unreadable_maps=unreadable_maps,
+        )
+        need_figures = draw_need_figures(study)
+        content = PageContent(study, cards, need_figures, unreadable_maps, published, audio, clips)
         parts = [part for section in SECTIONS for part in section.parts(content)]
-        kept = {"selection": chosen} if (chosen := study.run.description.get("selection")) else {}
-        write_json(folder.page_description, {"title": title, "notes": notes, **kept})
-        write_text(path, render_page(title, parts, first=_first_screen(study, notes, cards, needs)))
+        selection_entry = (
+            {"selection": selection}
+            if (selection := study.run.description.get("selection"))
+            else {}
+        )
+        write_json(folder.page_description, {"title": title, "notes": notes, **selection_entry})
+        write_text(
+            path, render_page(title, parts, first=_first_screen(study, notes, cards, need_figures))
+        )
     except OSError as error:
         raise InputError(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"
@@ -198,37 +212,41 @@ def _write_tables(study: Study) -> None:
 
 
 def _first_screen(
-    study: Study, notes: Sequence[str], cards: Sequence[ClipCard], needs: Sequence[Picture]
+    study: Study, notes: Sequence[str], cards: Sequence[ClipCard], need_figures: Sequence[Picture]
 ) -> FirstScreen:
-    """What a reader must know, what the cue contributes and whether it is needed, one figure, one
-    clip to hear."""
+    """Build the first screen: notes, answer, one figure, one clip to hear."""
     run = study.run
-    stopped = [STOPPED] if run.description.get("state") == RUNNING else []
+    state_notes = [STOPPED] if run.description.get("state") == RUNNING else []
     answer: list[str] = (
         short_answers(study.headline, study.need)
         if study.layers is not None
-        else [_no_headline(study)]
+        else [_missing_headline_reason(study)]
     )
     return FirstScreen(
-        notes=[*stopped, *notes, *_counts(run), *error_rate_notes(run)],
+        notes=[*state_notes, *notes, *_count_notes(run), *error_rate_notes(run)],
         warnings=transcription_warnings(run),
         answer=answer,
-        figure=needs[0] if needs else None,
+        figure=need_figures[0] if need_figures else None,
         clip=cards[0] if cards else None,
     )
 
 
-def _no_headline(study: Study) -> str:
+def _missing_headline_reason(study: Study) -> str:
+    """Say why there is no headline."""
     return _NO_CUE if study.table.empty else _NO_NUMBER
 
 
-def _counts(run: StoredRun) -> list[str]:
-    """Clips of the run, and those that were left out before it and in it."""
+def _count_notes(run: StoredRun) -> list[str]:
+    """Count the clips of the run, and those that were skipped before it and in it."""
     clips = run.clips
-    doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
+    doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     pairs = format_count(run.done, "scored (clip, model) pair")
     text = (
         f"{format_count(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out while scoring."
     )
-    text += f" The word times of {format_count(doubtful, 'clip')} are doubtful." if doubtful else ""
+    text += (
+        f" The word times of {format_count(doubtful_count, 'clip')} are doubtful."
+        if doubtful_count
+        else ""
+    )
     return [text for text in (selection_sentence(run), text) if text]

@@ -1,8 +1,7 @@
-"""How the clips of a run were chosen: from the rows of a corpus to the clips that were scored, with
-counts and reasons.
+"""Say how the clips of a run were chosen from a corpus, with counts and reasons.
 
 In: a `StoredRun` whose page description holds the counts of the selection
-(`french.stage_counts.selection_facts`). Out: a sentence for the first screen and a part of the page;
+(`french.stage_counts.read_selection_metadata`). Out: a sentence for the first screen and a part of the page;
 nothing for a run of clips that were not chosen from a corpus.
 """
 
@@ -17,78 +16,76 @@ import pandas as pd
 from ...runs.results.open_run import StoredRun
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .wording import format_count
+from .result_sentences import format_count
 
 _TITLE = "How the clips were chosen"
-_KEPT = "kept"
-_STEPS = {  # stage and unit: what is counted, and what is left after the stage
+_KEPT_OUTCOME = "kept"
+_STEP_NAMES = {  # stage and unit: what is counted, and what is left after the stage
     ("mine", "clips"): ("rows of the corpus", "with a pair of cue and target"),
     ("mine", "pairs"): ("pairs found in them", "that can be used"),
     ("align", "clips"): ("rows with a pair", "with word times"),
     ("select", "pairs"): ("pairs of cue and target", "chosen as clips"),
 }
-_WHAT = (
+_INTRODUCTION = (
     "A row of the corpus can hold several pairs of cue and target; each pair that is chosen "
     "becomes a clip. Where models are "
     "named as a reason, clips were chosen because all models spell cue and target right. Results "
     "hold for such clips, not "
     "for the corpus."
 )
-_RATES = (
+_RATES_NOTE = (
     "Error rates: of all clips that were transcribed, and of the clips that were chosen and scored."
 )
 
 
 def selection_sentence(run: StoredRun) -> str:
-    """From how many rows of the corpus how many clips were left; "" for a run that was not chosen
-    from a corpus."""
-    steps = _steps(run)
+    """Say how many clips of a corpus were chosen; "" for a run that was not chosen from a
+    corpus."""
+    steps = _stage_counts(run)
     if ("mine", "clips") not in steps:
         return ""
     rows = steps["mine", "clips"]
     text = (
-        f"{format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT, 0)} with a "
+        f"{format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT_OUTCOME, 0)} with a "
         "pair of cue and target"
     )
     if ("select", "pairs") in steps:
         pairs = steps["select", "pairs"]
-        text += (
-            f"; of {format_count(sum(pairs.values()), 'pair')} {pairs.get(_KEPT, 0)} were chosen"
-        )
+        text += f"; of {format_count(sum(pairs.values()), 'pair')} {pairs.get(_KEPT_OUTCOME, 0)} were chosen"
     return f"{text} (see “{_TITLE}”)."
 
 
-def _items(content: PageContent) -> list[Item]:
-    """Table of the stages, and error rates of all transcribed clips and of the scored ones."""
+def _selection_items(content: PageContent) -> list[Item]:
+    """Return a table of the stages, and error rates of all transcribed clips and of the scored
+    ones."""
     run = content.run
-    steps = _steps(run)
+    steps = _stage_counts(run)
     if not steps:
         return []
-    rows = [_row(*_STEPS[step], outcomes) for step, outcomes in steps.items()]
+    rows = [_stage_row(*_STEP_NAMES[step], outcomes) for step, outcomes in steps.items()]
     skipped = {str(row["clip"]) for row in run.skipped} - set(run.clips["clip"])
     reasons = [str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped]
-    scored = {_KEPT: len(run.clips), **Counter(reasons)}
-    rows.append(_row("clips", "scored", scored))
-    items: list[Item] = [_WHAT, pd.DataFrame(rows)]
+    scored = {_KEPT_OUTCOME: len(run.clips), **Counter(reasons)}
+    rows.append(_stage_row("clips", "scored", scored))
+    items: list[Item] = [_INTRODUCTION, pd.DataFrame(rows)]
     if len(rates := _error_rates(run)):
-        items += [_RATES, rates]
+        items += [_RATES_NOTE, rates]
     return items
 
 
 def _error_rates(run: StoredRun) -> pd.DataFrame:
-    """By model: clips and error rates (%) of all that were transcribed and of those that were
-    chosen; empty without either."""
-    chosen = _transcribed_rates(run)
+    """Tabulate by model the error rates (%) of all transcribed clips and of the scored ones."""
+    scored_rates = _scored_error_rates(run)
     rows = []
-    for facts in _selection(run).get("models", ()):
-        name = str(facts["model"])
-        rate = chosen.get(name)
+    for model_counts in _selection(run).get("models", ()):
+        name = str(model_counts["model"])
+        rate = scored_rates.get(name)
         rows.append(
             {
                 "model": name,
-                "clips transcribed": int(facts["transcribed_clips"]),
-                "word error rate (%)": float(facts["transcribed_wer_percent"]),
-                "character error rate (%)": float(facts["transcribed_cer_percent"]),
+                "clips transcribed": int(model_counts["transcribed_clips"]),
+                "word error rate (%)": float(model_counts["transcribed_wer_percent"]),
+                "character error rate (%)": float(model_counts["transcribed_cer_percent"]),
                 "clips scored": "" if rate is None else str(rate[0]),
                 "character error rate of these (%)": float("nan")
                 if rate is None
@@ -98,49 +95,49 @@ def _error_rates(run: StoredRun) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
-    """Clips and mean character error rate of each trained model, over the clips that were
-    scored."""
+def _scored_error_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
+    """Return the number of scored clips and their mean character error rate for each trained
+    model."""
     if not len(run.transcripts):
         return {}
-    by_model = run.transcripts.groupby("model", sort=False)["character_error_rate"]
-    return {str(model): (len(rates), float(rates.mean())) for model, rates in by_model}
+    rates_by_model = run.transcripts.groupby("model", sort=False)["character_error_rate"]
+    return {str(model): (len(rates), float(rates.mean())) for model, rates in rates_by_model}
 
 
 def _selection(run: StoredRun) -> Mapping[str, Any]:
     return run.description.get("selection") or {}
 
 
-def _steps(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
-    """Outcomes of each stage with their counts, in the order of the stages."""
+def _stage_counts(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the outcomes of each stage with their counts, in the order of the stages."""
     steps: dict[tuple[str, str], dict[str, int]] = {}
     for stage, unit, outcome, count in _selection(run).get("stages", ()):
-        if (stage, unit) in _STEPS:
+        if (stage, unit) in _STEP_NAMES:
             steps.setdefault((stage, unit), {})[str(outcome)] = int(count)
-    return {step: steps[step] for step in _STEPS if step in steps}
+    return {step: steps[step] for step in _STEP_NAMES if step in steps}
 
 
-def _row(what: str, left: str, outcomes: Mapping[str, int]) -> dict[str, object]:
-    dropped = {outcome: count for outcome, count in outcomes.items() if outcome != _KEPT}
+def _stage_row(unit: str, result: str, outcomes: Mapping[str, int]) -> dict[str, object]:
+    dropped = {outcome: count for outcome, count in outcomes.items() if outcome != _KEPT_OUTCOME}
     return {
-        "step": f"{what} {left}",
+        "step": f"{unit} {result}",
         "before": sum(outcomes.values()),
-        "after": outcomes.get(_KEPT, 0),
+        "after": outcomes.get(_KEPT_OUTCOME, 0),
         "left out": sum(dropped.values()),
-        "reasons": _listed(dropped),
+        "reasons": _list_reasons(dropped),
     }
 
 
-def _listed(dropped: Mapping[str, int], most: int = 8) -> str:
-    """Reasons with their counts, the most frequent first."""
-    ordered: Sequence[tuple[str, int]] = sorted(dropped.items(), key=lambda item: -item[1])
-    others = sum(count for _, count in ordered[most:])
+def _list_reasons(dropped: Mapping[str, int], max_reasons: int = 8) -> str:
+    """List reasons with their counts, the most frequent first."""
+    sorted_reasons: Sequence[tuple[str, int]] = sorted(dropped.items(), key=lambda item: -item[1])
+    other_count = sum(count for _, count in sorted_reasons[max_reasons:])
     return "; ".join(
         [
-            *(f"{count} {why}" for why, count in ordered[:most]),
-            *([f"{others} for other reasons"] if others else []),
+            *(f"{count} {reason}" for reason, count in sorted_reasons[:max_reasons]),
+            *([f"{other_count} for other reasons"] if other_count else []),
         ]
     )
 
 
-SELECTION = PageSection(_TITLE, _items)
+SELECTION = PageSection(_TITLE, _selection_items)

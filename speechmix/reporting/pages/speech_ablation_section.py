@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.ablated_speech import ALL, PARTS, WAY
+from ...evaluation.speech_ablation_summary import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS
 from ...files.text_files import read_csv
 from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
@@ -21,7 +21,7 @@ from .page_figures import page_svg
 from .page_sections import PageContent, PageSection
 from .table_format import format_interval, format_p
 
-_WHAT = (
+_INTRODUCTION = (
     "The published ablation of cue words. The word itself is taken away: its samples are set to "
     "zero, its tokens in what the "
     "decoder is fed are blanked (unk: by the tokenizer's unknown token, as published, which in "
@@ -47,12 +47,12 @@ _CAPTION = (
     "the lowest "
     "to the highest untrained twin."
 )
-_TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
+_TEXT_COLUMNS = ("side", "model", *PART_COLUMNS, *REMOVAL_KEYS, "unit", "claim")
 
 
-def _items(content: PageContent) -> list[Item]:
-    """Means over all clips, the figure, and the table by template and number."""
-    means = _read(content.folder / MEANS)
+def _speech_ablation_items(content: PageContent) -> list[Item]:
+    """Return means over all clips, the figure, and the table by template and number."""
+    means = _read_ablation_means(content.folder / MEANS)
     figures = [
         [
             page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow))
@@ -60,24 +60,24 @@ def _items(content: PageContent) -> list[Item]:
         ]
         for reading in ("arg-max", "margin")
     ]
-    shown = means[
+    main_means = means[
         means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
     ]
-    parts = [name for name in PARTS if name in means]
-    whole = (shown[parts] == ALL).all(axis=1)
-    items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
+    parts = [name for name in PART_COLUMNS if name in means]
+    is_all_clips = (main_means[parts] == ALL_PARTS).all(axis=1)
+    items: list[Item] = [_INTRODUCTION, _format_means(main_means[is_all_clips].drop(columns=parts))]
     items += [Picture(figure, _CAPTION, narrow) for figure, narrow in figures]
-    items += [SortableTable(_shown(shown[~whole]))] if parts else []
+    items += [SortableTable(_format_means(main_means[~is_all_clips]))] if parts else []
     return items
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_ablation_means(path: Path) -> pd.DataFrame:
     table = read_csv(path)
-    numbers = [str(name) for name in table if name not in _TEXTS]
-    expected = (
+    number_columns = [str(name) for name in table if name not in _TEXT_COLUMNS]
+    required_columns = (
         "side",
         "model",
-        *WAY,
+        *REMOVAL_KEYS,
         "unit",
         "trained",
         "trained_low",
@@ -86,29 +86,29 @@ def _read(path: Path) -> pd.DataFrame:
         "twin_low",
         "twin_high",
     )
-    if missing := [name for name in expected if name not in table]:
+    if missing_columns := [name for name in required_columns if name not in table]:
         raise InputError(
             f"{path.name}: expected means of an ablation of speech, found no column "
-            f"{', '.join(missing)}"
+            f"{', '.join(missing_columns)}"
         )
-    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
+    table[number_columns] = table[number_columns].apply(pd.to_numeric, errors="coerce")
     return table
 
 
-def _shown(means: pd.DataFrame) -> pd.DataFrame:
-    """Means as people read them."""
-    shown = means.drop(columns=["aggregation"]).rename(
+def _format_means(means: pd.DataFrame) -> pd.DataFrame:
+    """Format the table of means for readers."""
+    formatted = means.drop(columns=["aggregation"]).rename(
         columns={"silenced": "without", "fill": "filled with"}
     )
     intervals = [
-        format_interval(*ends)
-        for ends in zip(means["trained_low"], means["trained_high"], strict=True)
+        format_interval(*limits)
+        for limits in zip(means["trained_low"], means["trained_high"], strict=True)
     ]
-    shown.insert(list(shown).index("trained") + 1, "95 % interval", intervals)
-    names = [
+    formatted.insert(list(formatted).index("trained") + 1, "95 % interval", intervals)
+    columns = [
         "side",
         "model",
-        *PARTS,
+        *PART_COLUMNS,
         "without",
         "condition",
         "filled with",
@@ -117,31 +117,31 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
         "95 % interval",
         "random",
     ]
-    names += ["difference", "p", "claim", "another word", "cue - another word", "clips"]
+    columns += ["difference", "p", "claim", "another word", "cue - another word", "clips"]
     if "over_other" in means:
-        shown["another word"] = means["other"].map(_rounded)
-        ends = [
-            format_interval(*ends)
-            for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)
+        formatted["another word"] = means["other"].map(_format_number)
+        limits = [
+            format_interval(*limits)
+            for limits in zip(means["over_other_low"], means["over_other_high"], strict=True)
         ]
-        beyond = zip(means["over_other"].map(_rounded), ends, strict=True)
-        shown["cue - another word"] = [
-            f"{value} ({interval})" if interval else value for value, interval in beyond
+        other_differences = zip(means["over_other"].map(_format_number), limits, strict=True)
+        formatted["cue - another word"] = [
+            f"{value} ({interval})" if interval else value for value, interval in other_differences
         ]
-    if "p" in shown:
-        shown["p"] = shown["p"].map(format_p)
-    numbers = [name for name in ("trained", "random", "difference") if name in shown]
-    shown[numbers] = shown[numbers].map(_rounded)
-    shown = shown[[name for name in names if name in shown]]
-    return shown.drop(columns="side") if set(shown["side"]) == {ALL} else shown
+    if "p" in formatted:
+        formatted["p"] = formatted["p"].map(format_p)
+    number_columns = [name for name in ("trained", "random", "difference") if name in formatted]
+    formatted[number_columns] = formatted[number_columns].map(_format_number)
+    formatted = formatted[[name for name in columns if name in formatted]]
+    return formatted.drop(columns="side") if set(formatted["side"]) == {ALL_PARTS} else formatted
 
 
-def _rounded(value: float) -> str:
+def _format_number(value: float) -> str:
     return "" if value != value else f"{round(value, 1) + 0.0:.1f}"
 
 
 SPEECH_ABLATION = PageSection(
     "Without the cue's sound, its tokens, or both",
-    _items,
+    _speech_ablation_items,
     lambda content: (content.folder / MEANS).is_file(),
 )

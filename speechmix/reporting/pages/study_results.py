@@ -1,4 +1,4 @@
-"""A study: a finished run asked for its trained models against their untrained twins, read once and
+"""Open a finished run as a study: trained models against their untrained twins, each number
 computed once.
 
 In: a run's folder (`runs.results.open_run.open_run`), and what makes its clips groups. Out: a `Study`, a
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import TableRow, taken
+from ...evaluation.statistics.grouped_means import TableRow, select_cells
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
-from ..plots.published_figures import ALL_ROWS
-from .clip_groups import grouped_clips
+from ..plots.published_figures import AS_PUBLISHED_ROWS
+from .clip_groups import add_clip_groups
 from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A finished run and what it says of its cues; each number is computed when it is first asked
-    for, and once.
+    """A finished run with the statistics of its cues; each number is computed when it is first
+    used.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Study:
     group: str | None = None
 
     @classmethod
-    def of(cls, run: str | PathLike[str] | Run | StoredRun, *, group: str | None = None) -> Study:
+    def open(cls, run: str | PathLike[str] | Run | StoredRun, *, group: str | None = None) -> Study:
         """Open a run's folder as a study.
 
         Raises
@@ -66,7 +66,7 @@ class Study:
     @cached_property
     def clips(self) -> pd.DataFrame:
         """Table of the clips, with their group."""
-        return grouped_clips(self.run.clips, group=self.group)
+        return add_clip_groups(self.run.clips, group=self.group)
 
     @property
     def ties(self) -> str:
@@ -86,7 +86,7 @@ class Study:
         target."""
         contributions = self.run.contributions
         return (
-            study_table(contributions, self.clips, target_rows=ALL_ROWS)
+            study_table(contributions, self.clips, target_rows=AS_PUBLISHED_ROWS)
             if len(contributions)
             else contributions
         )
@@ -148,7 +148,7 @@ class Study:
         where there is none."""
         if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
             return None
-        control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
+        control_table = select_cells(self.table, list(self.table), self.table[AFTER_TARGET].notna())
         control_table["contribution"] = control_table[AFTER_TARGET]
         return stack_rows(contribution_cells(control_table))
 
@@ -166,19 +166,21 @@ class Study:
     @cached_property
     def ranked_clips(self) -> dict[str, list[str]]:
         """Clips but the control's, from least to most difference in the main row of each side."""
-        ranked = {}
+        ranked_clips = {}
         is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
-        others = (
-            taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
+        studied_rows = (
+            select_cells(self.table, list(self.table), ~is_control)
+            if is_control.any()
+            else self.table
         )
         for side, row in self.main_rows.items():
-            values = clip_values(others, row) if is_control.any() else self.clip_values[side]
-            order = (
+            values = clip_values(studied_rows, row) if is_control.any() else self.clip_values[side]
+            differences = (
                 values["difference"]
                 .fillna(values["trained"])
                 .fillna(values["random"])
                 .dropna()
                 .sort_values()
             )
-            ranked[side] = [str(name) for name in order.index]
-        return ranked
+            ranked_clips[side] = [str(name) for name in differences.index]
+        return ranked_clips

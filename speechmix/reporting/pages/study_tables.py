@@ -1,5 +1,4 @@
-"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one
-row per clip.
+"""Compute the tables of a study: contribution by stack and layer, ablation, one row per clip.
 
 In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
 trained model with its untrained twins, over groups of clips that belong together
@@ -15,7 +14,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import TableRow, grouped_means, taken
+from ...evaluation.statistics.grouped_means import TableRow, grouped_means, select_cells
 from ...evaluation.statistics.twin_comparison import (
     BASELINES,
     STRENGTH,
@@ -29,7 +28,7 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
-from .table_format import without_single_side
+from .table_format import drop_single_side
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
@@ -54,15 +53,14 @@ _CLIP_COLUMNS = (
 def study_table(
     contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING
 ) -> pd.DataFrame:
-    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the
-    clips.
+    """Select the cue contributions that a study uses; add side, group and columns of the manifest.
 
     Parameters
     ----------
     contributions : DataFrame
         Of a run.
     clips : DataFrame
-        From `grouped_clips`.
+        From `add_clip_groups`.
     target_rows : {"deciding", "target"}
         Of decoder and cross maps: the row that decides between target and foil, where it is known;
         or all of the target's.
@@ -74,34 +72,33 @@ def study_table(
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
         columns_of_clips = columns_of_clips.assign(**{name: values})
-    table = select_target_rows(_beside_clips(contributions, columns_of_clips), target_rows)
+    table = select_target_rows(_merge_clip_columns(contributions, columns_of_clips), target_rows)
     table.index = pd.RangeIndex(len(table))
     return table
 
 
-def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clips that are in both tables, with the clips' columns; categories where the table
-    has categories."""
+def _merge_clip_columns(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+    """Add the columns of the clip table to contributions; categories stay categories."""
     columns = [name for name in table if name not in ("side", "control")]
     if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
         return table[columns].merge(clips, on="clip")
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
-    beside = taken(table, columns, row >= 0)
+    merged = select_cells(table, columns, row >= 0)
     for name in clips:
         if name != "clip":
-            beside[name] = pd.Categorical(clips[name]).take(row[row >= 0])
-    return beside
+            merged[name] = pd.Categorical(clips[name]).take(row[row >= 0])
+    return merged
 
 
-def without_control(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clips about whose target the cue decides something."""
+def drop_control_clips(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop the control clips, in which the cue does not decide the target."""
     return table[table.control != "yes"]
 
 
 def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer
-    `WHOLE_STACK`).
+    """Compare trained and untrained models in each layer and each whole stack (layer
+    `WHOLE_STACK`), in %.
 
     Parameters
     ----------
@@ -113,21 +110,20 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Columns of `compare_with_twins`, by `KEYS` and layer; one test over all rows of a model.
     """
-    percent = in_percent(table)
+    percent = percent_table(table)
     if percent.empty:
         return pd.DataFrame(
             columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"]
         )
     stacks = whole_stack(percent)
-    both = pd.concat(
-        [part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True
+    layers_and_stacks = pd.concat(
+        [part.astype(_object_types(part)) for part in (percent, stacks)], ignore_index=True
     )
-    return _ordered(compare_with_twins(both, by=[*KEYS, "layer"], group="group"))
+    return _sort_cells(compare_with_twins(layers_and_stacks, by=[*KEYS, "layer"], group="group"))
 
 
-def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks,
-    Value Zeroing first."""
+def _sort_cells(cells: pd.DataFrame) -> pd.DataFrame:
+    """Sort rows independently of the order of clips: sides, models, stacks, Value Zeroing first."""
     ranks = pd.DataFrame(
         {
             "side": cells["side"].astype(str),
@@ -141,34 +137,37 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _plain_types(table: pd.DataFrame) -> dict[Hashable, type]:
+def _object_types(table: pd.DataFrame) -> dict[Hashable, type]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
 def layer_rows(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows of single layers."""
+    """Select the rows of single layers."""
     return cells[cells["layer"] != WHOLE_STACK].reset_index(drop=True)
 
 
 def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is
-    claimed, as ranges."""
+    """Select the rows of whole stacks; more_in and less_in list their significant layers as
+    ranges."""
     stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
     layers = layer_rows(cells)
     for name, claim in (("more_in", "more"), ("less_in", "less")):
         claimed = (
-            layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+            layers[layers["claim"] == claim]
+            .groupby(list(KEYS), sort=False)["layer"]
+            .agg(_format_ranges)
         )
         places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
         stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
     return stacks
 
 
-def in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    """What the statistics need, without the control's clips; copies of a clip under its first
-    name."""
+def percent_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Convert contributions to %, without control clips; copies of a clip get its first name."""
     names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
-    percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
+    percent = select_cells(
+        table, [name for name in names if name in table], table["control"] != "yes"
+    )
     for name in ("contribution", *BASELINES):
         if name in percent:
             percent[name] = percent[name].astype(float) * 100
@@ -178,38 +177,38 @@ def in_percent(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
-    """Layers of which it is claimed that trained and untrained differ, in words."""
+    """List the layers in which trained and untrained models differ significantly."""
     if "claim" not in statistics:
         return pd.DataFrame()
     rows = []
     for key, part in statistics.groupby(list(KEYS), sort=False):
-        differing = {
-            "more than untrained": _ranges(part[part.claim == "more"].layer),
-            "less than untrained": _ranges(part[part.claim == "less"].layer),
+        claimed_layers = {
+            "more than untrained": _format_ranges(part[part.claim == "more"].layer),
+            "less than untrained": _format_ranges(part[part.claim == "less"].layer),
         }
-        rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
-    return without_single_side(pd.DataFrame(rows))
+        rows.append({**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(part)})
+    return drop_single_side(pd.DataFrame(rows))
 
 
-def _ranges(layers: Iterable[int]) -> str:
-    """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
+def _format_ranges(layers: Iterable[int]) -> str:
+    """Format layers as ranges: "0, 3 to 5"; "none" if there is none."""
     ranges: list[list[int]] = []
     for layer in sorted(set(map(int, layers))):
         if ranges and ranges[-1][-1] == layer - 1:
             ranges[-1][1:] = [layer]
         else:
             ranges.append([layer])
-    return ", ".join(" to ".join(map(str, ends)) for ends in ranges) or "none"
+    return ", ".join(" to ".join(map(str, first_and_last)) for first_and_last in ranges) or "none"
 
 
 def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
-    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest
+    """Choose for each side the row whose clips are shown: Value Zeroing if there, with the largest
     difference."""
     if headline.empty:
         return headline
     value = "difference" if "difference" in headline else "trained"
-    leading = headline.measure == LEADING_MEASURE
-    rows = headline[leading] if leading.any() else headline
+    is_leading_measure = headline.measure == LEADING_MEASURE
+    rows = headline[is_leading_measure] if is_leading_measure.any() else headline
     rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
     return (
         rows.sort_values("_value", ascending=False)
@@ -220,26 +219,27 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
-    """Contribution of each clip in one stack of `stack_rows`, in %, over the whole stack: trained,
-    random, difference.
+    """Compute the contribution of each clip in one stack, in %: trained, random, difference.
 
     `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one
     with the largest difference.
     """
     names = [name for name in _CLIP_COLUMNS if name in table]
-    table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
-    moving = _moving_layers(table)
+    table = select_cells(
+        table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS])
+    )
+    moving_rows = _moving_layers(table)
     layer = (
-        int(best_layers(moving).iloc[0])
-        if moving.contribution.notna().any()
+        int(best_layers(moving_rows).iloc[0])
+        if moving_rows.contribution.notna().any()
         else int(table.layer.iloc[0])
     )
-    needed = [
+    needed_columns = [
         name
         for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH)
         if name in table
     ]
-    means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
+    means = grouped_means(whole_stack(table[needed_columns]), ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})
     values = means.pivot(index="clip", columns="init", values="contribution").reindex(
         pd.unique(means["clip"])
@@ -251,18 +251,17 @@ def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
 
 
 def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of layers that move the target in the trained model; all where none does, or where
-    strengths are not known."""
+    """Select the rows of layers that move the target in the trained model; all rows if there is
+    none."""
     if STRENGTH not in table:
         return table
     strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
-    moving = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
-    return moving if len(moving) else table
+    moving_rows = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
+    return moving_rows if len(moving_rows) else table
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many
-    clips that is.
+    """Compute the share of clips (%) whose target spelling wins, by what was ablated.
 
     Parameters
     ----------
@@ -288,9 +287,9 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     shares = table.groupby([*keys, "ablated"], sort=False).right.mean().mul(100).round(1)
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
-    order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
+    ablated_columns = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
     headings = {
         "none": "nothing ablated",
-        **{name: f"cue ablated in {name}" for name in order if name != "none"},
+        **{name: f"cue ablated in {name}" for name in ablated_columns if name != "none"},
     }
-    return result[[*keys, *order, "clips"]].rename(columns=headings)
+    return result[[*keys, *ablated_columns, "clips"]].rename(columns=headings)

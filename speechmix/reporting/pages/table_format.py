@@ -1,4 +1,4 @@
-"""Tables of a study as people read them: rounded, an interval in one column, headings in words."""
+"""Format the tables of a study: rounded, an interval in one column, headings in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pandas as pd
 from ...evaluation.statistics.twin_comparison import STRENGTH
 
 # What the page calls the columns of the tables that it writes.
-_NAMES = {
+_COLUMN_NAMES = {
     "random": "untrained",
     "length_matched": "length-matched",
     "share_of_length": "share of length",
@@ -17,7 +17,7 @@ _NAMES = {
     "more_in": "more in layers",
     "less_in": "less in layers",
 }
-_ROUNDED = (
+_ROUNDED_COLUMNS = (
     "trained",
     "untrained",
     "difference",
@@ -30,9 +30,8 @@ _ROUNDED = (
 
 
 def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, an interval in one column, no column that says
-    nothing."""
-    table = without_single_side(table).copy()
+    """Format a table for readers: rounded, an interval in one column, no empty column."""
+    table = drop_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:
@@ -53,7 +52,7 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
         table["p"] = table["p"].map(format_p)
     if "effect" in table:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
-    table = table.rename(columns=_NAMES)
+    table = table.rename(columns=_COLUMN_NAMES)
     table = table.drop(
         columns=[
             name
@@ -61,11 +60,11 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
             if name in table and (table[name] == "").all()
         ]
     )
-    return table.round({name: 1 for name in table if name in _ROUNDED})
+    return table.round({name: 1 for name in table if name in _ROUNDED_COLUMNS})
 
 
 def format_strength(value: float) -> str:
-    """A mixing strength in percent, with as many digits as tell it from nothing.
+    """Format a mixing strength in percent, with as many digits as tell it from zero.
 
     Examples
     --------
@@ -80,7 +79,7 @@ def format_strength(value: float) -> str:
 
 
 def format_interval(low: float, high: float, *, share: bool = False) -> str:
-    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
+    """Format an interval in words; a share is cut to 0 to 100 %.
 
     Examples
     --------
@@ -94,7 +93,7 @@ def format_interval(low: float, high: float, *, share: bool = False) -> str:
 
 
 def format_p(p: float) -> str:
-    """Return a p value as a table shows it, with three digits.
+    """Format a p value with three digits.
 
     Examples
     --------
@@ -104,5 +103,6 @@ def format_p(p: float) -> str:
     return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def without_single_side(table: pd.DataFrame) -> pd.DataFrame:
+def drop_single_side(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop the column "side" where it is "all" in every row."""
     return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

@@ -36,6 +36,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
+from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
@@ -45,7 +46,6 @@ from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
-from .one_clip import clip_figure
 from .probe_and_mixing import probe_and_mixing
 from .probe_curves import probe_figure
 from .published_figures import published_contributions, published_probing

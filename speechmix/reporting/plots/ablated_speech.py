@@ -1,7 +1,7 @@
-"""What the target loses without a word, drawn: points with intervals, by template and number, over
+"""Draw what the target loses without a word: points with intervals, by template and number, over
 untrained models.
 
-In: means of an ablation of speech (`evaluation.ablated_speech`). Out: a Figure. A line of panels
+In: means of an ablation of speech (`evaluation.speech_ablation_summary`). Out: a Figure. A line of panels
 for each model (and side of the cue), a panel each for cue, another word and target; from left to
 right what was done.
 """
@@ -11,14 +11,24 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from . import panels
-from .panels import LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE, ShownFigure
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_COLORS,
+    NARROW_WIDTH,
+    TICK_SIZE,
+    TITLE_SIZE,
+    ShownFigure,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    wrap_text,
+)
 
-_ALL, _MOST_SERIES, _TWINS = "all", 8, "0.82"
+_ALL, _MAX_SERIES, _TWIN_COLOR = "all", 8, "0.82"
 _MARKERS = "osD^vP"
 _READINGS = {
     "arg-max": "probability of the tokens that the intact model finds likeliest",
@@ -41,7 +51,7 @@ def speech_ablation_figure(
     Parameters
     ----------
     means : DataFrame
-        From `ablated_speech`.
+        From `summarize_speech_ablation`.
     reading : {"arg-max", "transcript", "margin", "text"}
     aggregation : {"mean", "max"}
         Over sub-tokens; margin and text have none.
@@ -57,105 +67,131 @@ def speech_ablation_figure(
     InputError
         If the table has no such rows.
     """
-    of_reading = means[means["reading"] == reading] if len(means) else means
+    reading_rows = means[means["reading"] == reading] if len(means) else means
     rows = (
-        of_reading[of_reading["aggregation"].isin([aggregation, ""])]
-        if len(of_reading)
-        else of_reading
+        reading_rows[reading_rows["aggregation"].isin([aggregation, ""])]
+        if len(reading_rows)
+        else reading_rows
     )
     if rows.empty:
         raise InputError(
             f"no mean of the reading {reading!r}, aggregation {aggregation!r}, to draw"
         )
     parts = [name for name in ("template", "number") if name in rows]
-    rows = _with_series(rows, parts)
-    lines = list(rows[["model", "side"]].drop_duplicates().itertuples(index=False, name=None))
-    silenced = [word for word in ("cue", "another word", "target") if word in set(rows["silenced"])]
-    ways = _ways(rows)
-    width = panels.NARROW if narrow else max(0.5 * len(ways) * len(silenced) + 1.2, 5.0)
-    shape = (len(lines) * len(silenced), 1) if narrow else (len(lines), len(silenced))
-    figure = panels.new_figure(
-        width, (1.7 if narrow else 1.9) * shape[0] + (1.6 if narrow else 1.1)
+    rows = _add_series(rows, parts)
+    models_and_sides = list(
+        rows[["model", "side"]].drop_duplicates().itertuples(index=False, name=None)
     )
-    axes = figure.subplots(*shape, squeeze=False, sharey=True).reshape(len(lines), len(silenced))
-    styles = _styles(list(dict.fromkeys(rows["series"])))
-    for number, (line, (model, side)) in enumerate(zip(axes, lines, strict=True)):
-        name = f"{panels.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
-        for ax, word in zip(line, silenced, strict=True):
-            here = (rows["model"] == model) & (rows["side"] == side) & (rows["silenced"] == word)
-            _draw(ax, rows[here], ways, styles)
-            without = f"without the {word}" if word != "another word" else f"without {word}"
+    ablated_words = [
+        word for word in ("cue", "another word", "target") if word in set(rows["silenced"])
+    ]
+    manipulations = _list_manipulations(rows)
+    width = (
+        NARROW_WIDTH if narrow else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
+    )
+    grid_shape = (
+        (len(models_and_sides) * len(ablated_words), 1)
+        if narrow
+        else (len(models_and_sides), len(ablated_words))
+    )
+    figure = new_figure(width, (1.7 if narrow else 1.9) * grid_shape[0] + (1.6 if narrow else 1.1))
+    axes = figure.subplots(*grid_shape, squeeze=False, sharey=True).reshape(
+        len(models_and_sides), len(ablated_words)
+    )
+    styles = _series_styles(list(dict.fromkeys(rows["series"])))
+    for line_index, (line_axes, (model, side)) in enumerate(
+        zip(axes, models_and_sides, strict=True)
+    ):
+        name = f"{model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
+        for ax, word in zip(line_axes, ablated_words, strict=True):
+            is_in_panel = (
+                (rows["model"] == model) & (rows["side"] == side) & (rows["silenced"] == word)
+            )
+            _draw_panel(ax, rows[is_in_panel], manipulations, styles)
+            panel_title = f"without the {word}" if word != "another word" else f"without {word}"
             if narrow:
                 ax.set_title(
-                    f"{name.replace(chr(10), ', ')}: {without}", size=LABEL_SIZE, parse_math=False
+                    f"{name.replace(chr(10), ', ')}: {panel_title}",
+                    size=LABEL_SIZE,
+                    parse_math=False,
                 )
-            elif number == 0:
-                ax.set_title(without, size=TITLE_SIZE)
+            elif line_index == 0:
+                ax.set_title(panel_title, size=TITLE_SIZE)
         if not narrow:
-            line[0].set_ylabel(name, size=LABEL_SIZE, parse_math=False)
+            line_axes[0].set_ylabel(name, size=LABEL_SIZE, parse_math=False)
     unit = "drop (points)" if rows["unit"].iloc[0] == "points" else "drop (nats)"
     figure.supylabel(unit, size=LABEL_SIZE)
     title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
-    figure.suptitle(panels.wrap_text(title, panels.NARROW) if narrow else title, size=TITLE_SIZE)
-    _add_legend(figure, styles, rows, columns=2 if narrow else 4)
+    figure.suptitle(
+        wrap_text(title, NARROW_WIDTH) if narrow else title,
+        size=TITLE_SIZE,
+    )
+    _add_ablation_legend(figure, styles, rows, columns=2 if narrow else 4)
     return figure
 
 
-def _with_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
-    """All clips, and parts of them: by template and number together; by number alone if those are
-    too many to draw."""
-    whole = (rows[parts] == _ALL).all(axis=1) if parts else pd.Series(True, index=rows.index)
-    finest = (rows[parts] != _ALL).all(axis=1) if parts else ~whole
-    if len(rows.loc[finest, parts].drop_duplicates()) > _MOST_SERIES:
-        finest = (
+def _add_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
+    """Add a column "series": all clips, and parts by template and number, or by number alone if
+    there are too many."""
+    is_all_clips = (rows[parts] == _ALL).all(axis=1) if parts else pd.Series(True, index=rows.index)
+    is_finest_part = (rows[parts] != _ALL).all(axis=1) if parts else ~is_all_clips
+    if len(rows.loc[is_finest_part, parts].drop_duplicates()) > _MAX_SERIES:
+        is_finest_part = (
             (rows["number"] != _ALL) & (rows["template"] == _ALL)
             if len(parts) == 2
-            else ~whole & whole
+            else ~is_all_clips & is_all_clips
         )
         parts = ["number"]
-    rows = rows[whole | finest]
+    rows = rows[is_all_clips | is_finest_part]
     return rows.assign(
         series=[_ALL if set(row) <= {_ALL} else ", ".join(row) for row in rows[parts].to_numpy(str)]
     )
 
 
-def _ways(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """What was done, as (condition, fill), in the order of the table."""
-    order = {name: place for place, name in enumerate(("sound", "tokens", "both"))}
-    ways = list(rows[["condition", "fill"]].drop_duplicates().itertuples(index=False, name=None))
-    return sorted(ways, key=lambda way: order[way[0]])
+def _list_manipulations(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """List the manipulations as (condition, fill), in the order of the table."""
+    condition_order = {name: index for index, name in enumerate(("sound", "tokens", "both"))}
+    manipulations = list(
+        rows[["condition", "fill"]].drop_duplicates().itertuples(index=False, name=None)
+    )
+    return sorted(manipulations, key=lambda manipulation: condition_order[manipulation[0]])
 
 
-def _styles(series: list[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each series; all clips are black."""
-    others = [name for name in series if name != _ALL]
+def _series_styles(series: list[str]) -> dict[str, tuple[str, str]]:
+    """Return the colour and marker of each series; all clips are black."""
+    part_names = [name for name in series if name != _ALL]
     styles = {_ALL: (LINE_COLORS[0], "o")} if _ALL in series else {}
     return styles | {
         name: (
-            LINE_COLORS[1 + place % (len(LINE_COLORS) - 1)],
-            _MARKERS[1 + place % (len(_MARKERS) - 1)],
+            LINE_COLORS[1 + index % (len(LINE_COLORS) - 1)],
+            _MARKERS[1 + index % (len(_MARKERS) - 1)],
         )
-        for place, name in enumerate(others)
+        for index, name in enumerate(part_names)
     }
 
 
-def _draw(
-    ax: Axes, rows: pd.DataFrame, ways: list[tuple[str, str]], styles: dict[str, tuple[str, str]]
+def _draw_panel(
+    ax: Axes,
+    rows: pd.DataFrame,
+    manipulations: list[tuple[str, str]],
+    styles: dict[str, tuple[str, str]],
 ) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     step = 0.8 / len(styles)
-    for place, (series, (color, marker)) in enumerate(styles.items()):
-        for way, (condition, fill) in enumerate(ways):
-            x = way + (place - (len(styles) - 1) / 2) * step
-            drawn = rows[
+    for series_index, (series, (color, marker)) in enumerate(styles.items()):
+        for manipulation_index, (condition, fill) in enumerate(manipulations):
+            x = manipulation_index + (series_index - (len(styles) - 1) / 2) * step
+            point_rows = rows[
                 (rows["series"] == series)
                 & (rows["condition"] == condition)
                 & (rows["fill"] == fill)
             ]
-            for row in drawn.to_dict("records"):
+            for row in point_rows.to_dict("records"):
                 if row["twin_low"] == row["twin_low"]:
                     height = row["twin_high"] - row["twin_low"]
-                    ax.bar(x, height, 0.9 * step, bottom=row["twin_low"], color=_TWINS, zorder=0)
+                    ax.bar(
+                        x, height, 0.9 * step, bottom=row["twin_low"], color=_TWIN_COLOR, zorder=0
+                    )
                 if row["random"] == row["random"]:
                     ax.plot(
                         [x - 0.4 * step, x + 0.4 * step],
@@ -164,34 +200,32 @@ def _draw(
                         linewidth=1,
                         zorder=1,
                     )
-                error = [
+                error_bar = [
                     [row["trained"] - row["trained_low"]],
                     [row["trained_high"] - row["trained"]],
                 ]
-                sure = error[0][0] == error[0][0]
+                has_interval = error_bar[0][0] == error_bar[0][0]
                 ax.errorbar(
                     x,
                     row["trained"],
-                    yerr=error if sure else None,
+                    yerr=error_bar if has_interval else None,
                     fmt=marker,
                     color=color,
                     markersize=3.5,
                     linewidth=1.1,
                 )
-    labels = [f"{condition}\n{fill}".replace(" + ", "\n+ ") for condition, fill in ways]
-    ax.set_xticks(range(len(ways)), labels, size=TICK_SIZE, parse_math=False)
-    ax.set_xlim(-0.6, len(ways) - 0.4)
+    labels = [f"{condition}\n{fill}".replace(" + ", "\n+ ") for condition, fill in manipulations]
+    ax.set_xticks(range(len(manipulations)), labels, size=TICK_SIZE, parse_math=False)
+    ax.set_xlim(-0.6, len(manipulations) - 0.4)
     ax.tick_params(axis="y", labelsize=TICK_SIZE)
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _add_legend(
+def _add_ablation_legend(
     figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: pd.DataFrame, *, columns: int
 ) -> None:
     handles: list[Artist] = [
-        Line2D(
-            [],
-            [],
+        legend_line(
             color=color,
             marker=marker,
             linestyle="-",
@@ -201,9 +235,9 @@ def _add_legend(
         for name, (color, marker) in styles.items()
     ]
     if rows["random"].notna().any():
-        handles.append(Line2D([], [], color="0.45", linewidth=1, label="untrained"))
+        handles.append(legend_line(color="0.45", linewidth=1, label="untrained"))
     if rows["twin_low"].notna().any():
-        handles.append(Patch(color=_TWINS, label="from the lowest to the highest untrained twin"))
-    panels.add_legend(
-        figure, handles, columns=min(len(handles), columns), loc="outside lower center"
-    )
+        handles.append(
+            Patch(color=_TWIN_COLOR, label="from the lowest to the highest untrained twin")
+        )
+    add_legend(figure, handles, columns=min(len(handles), columns), loc="outside lower center")

@@ -1,4 +1,5 @@
-"""Cue alignment as a table: layers downwards, measures to the right, each cell with its number.
+"""Draw cue alignment as a table: layers downwards, measures to the right, each cell with its
+number.
 
 In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for
 each model, its fine-tuned copy and its random twin beside it, and both halves of the published
@@ -22,15 +23,15 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
-from .panels import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from . import map_cells
+from .figure_style import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE, model_name, new_figure
 
 COLUMNS = ("model", "init", "measure", "layer", "metric", "mean", "items")
 
-_TABLES = ("blimp_bert",)
+_PUBLISHED_TABLES = ("blimp_bert",)
 _INITS = ("pre-trained", "fine-tuned")
 _CELL_WIDTH, _CELL_HEIGHT = 0.31, 0.19  # inches
-_FEWEST_ROWS = 7  # room for the axis label of a model of few layers
+_MIN_ROWS = 7  # room for the axis label of a model of few layers
 _COLUMN_NAMES = {
     "attention_norm_residual": "attention norm\n+ residual",
     "attention_norm_residual_layernorm": "attention norm +\nresidual + layer norm",
@@ -55,8 +56,8 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     >>> table.attrs["evidence"]
     'printed numbers, two decimals, read from the slide; not recomputed'
     """
-    if name not in _TABLES:
-        raise InputError(f"no published table {name!r}; there are {', '.join(_TABLES)}")
+    if name not in _PUBLISHED_TABLES:
+        raise InputError(f"no published table {name!r}; there are {', '.join(_PUBLISHED_TABLES)}")
     path = files(__package__) / "published" / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = [
@@ -72,9 +73,7 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
         )
         for init in _INITS
         for measure, values in content[init].items()
-        for layer, value in enumerate(
-            values
-        )  # whatever number the source gives its first layer, here it is 0
+        for layer, value in enumerate(values)
     ]
     table = pd.DataFrame(rows, columns=[*COLUMNS, "accuracy"]).assign(reference=True)
     table.attrs = {key: value for key, value in content.items() if key not in _INITS}
@@ -122,17 +121,23 @@ def alignment_figure(
             f"expected means of one stack, found {sorted(means['stack'].unique())}: draw one after "
             "the other"
         )
-    own = means[(means["metric"] == metric) & (means["measure"].notna())].assign(reference=False)
-    tables = [own]
+    metric_means = means[(means["metric"] == metric) & (means["measure"].notna())].assign(
+        reference=False
+    )
+    tables = [metric_means]
     if published is not None and (published["metric"] == metric).any():
         tables.append(published[published["metric"] == metric])
-    order = _measure_order(own)
-    drawn = [
-        [_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)]
+    order = _measure_order(metric_means)
+    tables_by_line = [
+        [_make_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)]
         for table in tables
     ]
-    lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 else ""]
-    return _drawn(drawn, measure_label(metric), [line for line in lines if line])
+    lines = [
+        note,
+        _widest_interval_text(metric_means),
+        _source_text(tables[1]) if len(tables) > 1 else "",
+    ]
+    return _draw_tables(tables_by_line, measure_label(metric), [line for line in lines if line])
 
 
 def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
@@ -153,11 +158,13 @@ def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
     table = table[_measure_order(part)].rename(index=str)
     table.loc["mean"] = table.mean()
     table.columns.name, table.index.name = None, "layer"
-    return table.reset_index().to_string(index=False, float_format=lambda value: _number(value, 3))
+    return table.reset_index().to_string(
+        index=False, float_format=lambda value: _format_number(value, 3)
+    )
 
 
 def _measure_order(table: pd.DataFrame) -> list[str]:
-    """Measures in the order of the published table, then any other in the order they come in."""
+    """Order measures as in the published table, then any others as they come."""
     present = list(dict.fromkeys(table["measure"]))
     published = list(dict.fromkeys(published_alignment()["measure"]))
     return [name for name in published if name in present] + [
@@ -166,14 +173,16 @@ def _measure_order(table: pd.DataFrame) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _AlignmentTable:
+    """One table of the figure."""
+
     title: str
     layers: list[int]
     measures: list[str]
     values: np.ma.MaskedArray  # [layers, measures]
 
 
-def _table(part: pd.DataFrame, order: Sequence[str]) -> _Table:
+def _make_table(part: pd.DataFrame, measure_order: Sequence[str]) -> _AlignmentTable:
     model, init, published = (
         part["model"].iloc[0],
         part["init"].iloc[0],
@@ -182,41 +191,44 @@ def _table(part: pd.DataFrame, order: Sequence[str]) -> _Table:
     measures = (
         _measure_order(part)
         if published
-        else [name for name in order if name in set(part["measure"])]
+        else [name for name in measure_order if name in set(part["measure"])]
     )
     pivot = part.pivot_table(
         index="layer", columns="measure", values="mean", aggfunc="mean"
     ).sort_index()
     values = np.ma.masked_invalid(pivot.reindex(columns=measures).to_numpy(dtype=float))
-    counted = "published" if published else f"{int(part['items'].max()):,} sentences"
+    count_text = "published" if published else f"{int(part['items'].max()):,} sentences"
     if not published and "chance" in part and part["chance"].notna().any():
-        counted += f", chance {_number(part['chance'].mean())}"
+        count_text += f", chance {_format_number(part['chance'].mean())}"
     if "accuracy" in part and part["accuracy"].notna().any():
-        counted += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
-    return _Table(
-        f"{panels.model_name(model)}, {init}\n{counted}",
+        count_text += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
+    return _AlignmentTable(
+        f"{model_name(model)}, {init}\n{count_text}",
         [int(n) for n in pivot.index],
         measures,
         values,
     )
 
 
-def _uncertainty(own: pd.DataFrame) -> str:
-    if not {"low", "high"} <= set(own.columns) or own["low"].isna().all():
+def _widest_interval_text(means: pd.DataFrame) -> str:
+    if not {"low", "high"} <= set(means.columns) or means["low"].isna().all():
         return ""
-    widest = float(((own["high"] - own["low"]) / 2).max())
-    return f"95 % intervals of the means are at most ±{_number(widest)}."
+    widest_half = float(((means["high"] - means["low"]) / 2).max())
+    return f"95 % intervals of the means are at most ±{_format_number(widest_half)}."
 
 
-def _source(published: pd.DataFrame) -> str:
-    facts = published.attrs
-    return f"Published: {facts['source']} ({facts['evidence']}); {facts['maps']}." if facts else ""
+def _source_text(published: pd.DataFrame) -> str:
+    metadata = published.attrs
+    return (
+        f"Published: {metadata['source']} ({metadata['evidence']}); {metadata['maps']}."
+        if metadata
+        else ""
+    )
 
 
-def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
-    """Lines of tables under each other, cells of one size, columns of the figure as wide as their
-    widest table."""
-    depths = [max(_FEWEST_ROWS, *(len(table.layers) for table in line)) for line in lines]
+def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str]) -> Figure:
+    """Draw lines of tables with cells of one size."""
+    row_counts = [max(_MIN_ROWS, *(len(table.layers) for table in line)) for line in lines]
     columns = [[line[i] for line in lines if i < len(line)] for i in range(max(map(len, lines)))]
     # A title may be wider than a table of few measures.
     widths = [
@@ -226,58 +238,49 @@ def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
         )
         for column in columns
     ]
-    full = sum(widths) + 0.35 * len(columns) + 1.1
-    below = [text for note in notes for text in textwrap.wrap(note, int(full / 0.056))]
+    figure_width = sum(widths) + 0.35 * len(columns) + 1.1
+    note_lines = [text for note in notes for text in textwrap.wrap(note, int(figure_width / 0.056))]
     tables = [table for line in lines for table in line]
-    header = 0.06 * max(
-        len(text) for t in tables for name in t.measures for text in _column_name(name).split("\n")
+    header_height = 0.06 * max(
+        len(text) for t in tables for name in t.measures for text in _column_label(name).split("\n")
     )
-    header += 0.14 * max(t.title.count("\n") for t in tables)
-    inches = _CELL_HEIGHT * sum(depths)
-    figure = panels.new_figure(full, inches + (header + 0.5) * len(lines) + 0.14 * len(below))
+    header_height += 0.14 * max(t.title.count("\n") for t in tables)
+    cells_height = _CELL_HEIGHT * sum(row_counts)
+    figure = new_figure(
+        figure_width, cells_height + (header_height + 0.5) * len(lines) + 0.14 * len(note_lines)
+    )
     grid = figure.subplots(
-        len(lines), len(columns), squeeze=False, width_ratios=widths, height_ratios=depths
+        len(lines), len(columns), squeeze=False, width_ratios=widths, height_ratios=row_counts
     )
     values = [table.values for table in tables]
-    top = max((float(array.max()) for array in values if array.count()), default=0.0) or 1.0
-    for axes, line, depth in zip(grid, lines, depths, strict=True):
+    largest = max((float(array.max()) for array in values if array.count()), default=0.0) or 1.0
+    for axes, line, row_count in zip(grid, lines, row_counts, strict=True):
         for ax, table, width in zip(axes, line, widths, strict=False):
-            cells = _draw(ax, table, (depth, width / _CELL_WIDTH), (0.0, top))
+            cells = _draw_table(ax, table, (row_count, width / _CELL_WIDTH), (0.0, largest))
         for ax in axes[len(line) :]:
             ax.remove()
         axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
-    drawn = [ax for axes, line in zip(grid, lines, strict=True) for ax in axes[: len(line)]]
-    map_cells.add_color_bar(figure, cells, drawn, values=values, label=label, inches=inches)
-    if below:
-        figure.supxlabel("\n".join(below), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
+    drawn_axes = [ax for axes, line in zip(grid, lines, strict=True) for ax in axes[: len(line)]]
+    map_cells.add_color_bar(
+        figure, cells, drawn_axes, values=values, label=label, inches=cells_height
+    )
+    if note_lines:
+        figure.supxlabel("\n".join(note_lines), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
     return figure
 
 
-def _draw(
-    ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[float, float]
+def _draw_table(
+    ax: Axes, table: _AlignmentTable, room: tuple[float, float], limits: tuple[float, float]
 ) -> ScalarMappable:
-    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
-    so that all are alike."""
+    """Draw cells with their numbers; `room` is the rows and columns that all tables have."""
     cells = map_cells.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
-    for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
-        if np.isfinite(value):
-            red, green, blue, _ = cells.to_rgba(value)
-            light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-            ax.text(
-                j + 0.5,
-                i + 0.52,
-                _number(value),
-                size=TICK_SIZE,
-                ha="center",
-                va="center",
-                color="black" if light else "white",
-            )
+    map_cells.write_numbers(ax, cells, table.values, number_format=_format_number)
     ax.set_title(table.title, size=TITLE_SIZE, loc="left", parse_math=False)
     ax.xaxis.tick_top()
     ax.set_xticks(
         np.arange(len(table.measures)) + 0.5,
-        [_column_name(name) for name in table.measures],
+        [_column_label(name) for name in table.measures],
         size=TICK_SIZE,
         rotation=90,
         parse_math=False,
@@ -287,10 +290,10 @@ def _draw(
     return cells
 
 
-def _column_name(measure: str) -> str:
+def _column_label(measure: str) -> str:
     return _COLUMN_NAMES.get(measure, measure_label(measure))
 
 
-def _number(value: float, digits: int = 2) -> str:
-    """Number as the published table writes it, without the zero before the point."""
+def _format_number(value: float, digits: int = 2) -> str:
+    """Format a number as the published table does, without the zero before the point."""
     return f"{value:.{digits}f}".removeprefix("0") if value >= 0 else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Numbers in cells, computed: mean contributions, or differences of two conditions.
+"""Compute the numbers of a heat map: mean contributions, or differences of two conditions.
 
 In: rows of `select_cue_rows` and their `unit_means`. Out: `CellPanels`, which
 `cue_heat_maps` draws.
@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import object_labels
-from . import map_cells, panels
+from ...evaluation.statistics.grouped_means import decode_labels
+from . import map_cells
 from .cue_tables import clip_count_text, ordered_values, target_rows_title
-from .panels import CUE_LABEL
+from .figure_style import CUE_LABEL, model_name
 
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 PanelKey = tuple[str, str, str]  # model, stack, init
@@ -25,11 +25,10 @@ _Cell = tuple[str, str, int, str]  # model, stack, layer, measure
 
 @dataclass(frozen=True)
 class CellPanels:
-    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
-    they are said."""
+    """Computed panels of a heat map: numbers by (model, stack, init), with limits and labels."""
 
     grids: Mapping[PanelKey, Grid]
-    sides: Mapping[str, Sequence[str]]  # inits by stack
+    inits_by_stack: Mapping[str, Sequence[str]]  # inits by stack
     measures: Sequence[str]
     limits: tuple[float, float]
     title: str
@@ -37,16 +36,30 @@ class CellPanels:
     cmap: str = map_cells.SHARE_COLORS
     bold: Collection[_Cell] = frozenset()
 
+    def lines(self, *, narrow: bool) -> list[tuple[str, list[tuple[str, str] | None]]]:
+        """List the model and panels (stack, init) of each line; None is a gap between stacks."""
+        models = list(dict.fromkeys(model for model, *_ in self.grids))
+        stacks = [[(stack, init) for init in inits] for stack, inits in self.inits_by_stack.items()]
+        if narrow:
+            return [
+                (model, list(line))
+                for model in models
+                for line in stacks
+                if any((model, *panel) in self.grids for panel in line)
+            ]
+        columns = [panel for line in stacks for panel in (None, *line)][1:]
+        return [(model, columns) for model in models]
 
-def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
+
+def compute_mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}
     for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
         model, stack, init = map(str, key)
         grids[model, stack, init] = mean_grid(part, measures)
-    sides = {
-        stack: _inits(rows.loc[rows["stack"] == stack, "init"])
+    inits_by_stack = {
+        stack: _ordered_inits(rows.loc[rows["stack"] == stack, "init"])
         for stack in ordered_values(rows, "stack")
     }
     limits = (
@@ -58,10 +71,10 @@ def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
             None, [f"cue contribution, mean over {clip_count_text(rows)}", target_rows_title(rows)]
         )
     )
-    return CellPanels(grids, sides, measures, limits, title)
+    return CellPanels(grids, inits_by_stack, measures, limits, title)
 
 
-def difference_cells(
+def compute_difference_cells(
     rows: pd.DataFrame,
     means: pd.DataFrame,
     *,
@@ -77,64 +90,65 @@ def difference_cells(
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (
-            _pivot(part[_has_name(part[column], name)], measures) for name in (first, second)
+            _pivot_by_layer(part[_matches_name(part[column], name)], measures)
+            for name in (first, second)
         )
         difference = minuend - subtrahend.reindex(minuend.index)
         if difference.notna().any(axis=None):
             labels = dict(zip(keys, map(str, key), strict=True))
-            place = (
+            panel_key = (
                 labels.get("model", f"{first} - {second}"),
                 labels["stack"],
                 labels.get("init", "difference"),
             )
-            grids[place] = (
+            grids[panel_key] = (
                 [int(layer) for layer in difference.index],
                 np.ma.masked_invalid(difference.to_numpy(dtype=float)),
             )
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides: dict[str, list[str]] = {}
+    inits_by_stack: dict[str, list[str]] = {}
     for _, stack, init in grids:
-        sides.setdefault(stack, [])
-        sides[stack] += [init] if init not in sides[stack] else []
-    names = [panels.model_name(name) for name in (first, second)]
+        inits_by_stack.setdefault(stack, [])
+        inits_by_stack[stack] += [init] if init not in inits_by_stack[stack] else []
+    condition_names = [model_name(name) for name in (first, second)]
     return CellPanels(
         grids,
-        sides,
+        inits_by_stack,
         measures,
         map_cells.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {names[0]} - {names[1]} ({clip_count_text(rows)})",
+        f"cue contribution, {condition_names[0]} - {condition_names[1]} ({clip_count_text(rows)})",
         label="difference (percentage points)",
         cmap=map_cells.DIFFERENCE_COLORS,
-        bold=_claimed(claims),
+        bold=_claimed_cells(claims),
     )
 
 
-def _inits(column: pd.Series) -> list[str]:
+def _ordered_inits(column: pd.Series) -> list[str]:
     return sorted(column.unique(), key=lambda init: (init != "trained", init))
 
 
-def _has_name(column: pd.Series, name: str) -> pd.Series:
-    """Where a column has what is called so: a number, say, by its digits."""
+def _matches_name(column: pd.Series, name: str) -> pd.Series:
+    """Tell which values of a column have this name, where values may be numbers."""
     return column.isin([value for value in column.unique() if str(value) == name])
 
 
-def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+def _pivot_by_layer(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     pivot = part.pivot_table(
         index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
     )
-    pivot.columns = object_labels(pivot.columns)
+    pivot.columns = decode_labels(pivot.columns)
     return pivot.sort_index().reindex(columns=list(measures))
 
 
 def mean_grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
-    """Layers, and the mean over units as [layers, measures]."""
-    pivot = _pivot(part, measures)
+    """Return the layers, and the mean over units as [layers, measures]."""
+    pivot = _pivot_by_layer(part, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 
-def _claimed(claims: pd.DataFrame | None) -> set[_Cell]:
-    """(model, stack, layer, measure) of which a difference is claimed."""
+def _claimed_cells(claims: pd.DataFrame | None) -> set[_Cell]:
+    """List the cells (model, stack, layer, measure) with a significant difference."""
     if claims is None or "claim" not in claims:
         return set()
     return set(

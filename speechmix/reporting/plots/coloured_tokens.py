@@ -1,5 +1,4 @@
-"""A map as coloured tokens: choose a row, and see what each source gives to it. In a notebook, a
-page or a terminal.
+"""Show a map as coloured tokens: choose a target, and see what each source contributes to it.
 
 In: one layer of a `MixingMap`. Out: `ColouredTokens`, which a notebook shows (rows are chosen by
 mouse or arrow keys, without any script), which prints as bars in a terminal, and which writes a
@@ -21,12 +20,13 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.composition import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels
+from . import map_cells
+from .figure_style import fed_text, map_subtitle, model_title
 
-_MOST_CELLS = 60_000
-_BAR = 24  # characters of a whole bar
-GIVES, TAKES = "#0072b2", "#d55e00"  # of positive shares and of negative ones
-_OWN = "written before it"
+_MAX_CELLS = 60_000
+_BAR_LENGTH = 24  # characters of a whole bar
+POSITIVE_COLOR, NEGATIVE_COLOR = "#0072b2", "#d55e00"  # of positive shares and of negative ones
+_DECODER_HEADING = "written before it"
 _DARKEST = 0.7  # of full colour, so that black and white letters can both be read on it
 
 _STYLE = """
@@ -47,7 +47,7 @@ _STYLE = """
 .smx i { font-style: normal }
 .smx .own { display: block; margin: .3rem .3rem 0; font-size: 13px; opacity: .8 }
 """.strip()
-_PAGE = (
+_PAGE_TEMPLATE = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
     'content="width=device-width, '
     'initial-scale=1"><meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
@@ -60,7 +60,7 @@ _PAGE = (
 
 @dataclass(frozen=True)
 class ColouredTokens:
-    """One layer of a map, to be looked at row by row.
+    """One layer of a map, shown row by row.
 
     Parameters
     ----------
@@ -80,110 +80,117 @@ class ColouredTokens:
 
     @property
     def caption(self) -> str:
-        """What is shown, and who wrote the text that the decoder was fed."""
-        told = self.mixing_map.provenance
-        parts = [f"{panels.map_subtitle(self.mixing_map)}, layer {self.layer}"]
-        parts += [panels.model_title(told)] if told.get("model") else []
-        return " · ".join([*parts, panels.fed_text(told)]).removesuffix(" · ")
+        """Measure, layer and model, and who wrote the text that the decoder was fed."""
+        provenance = self.mixing_map.provenance
+        parts = [f"{map_subtitle(self.mixing_map)}, layer {self.layer}"]
+        parts += [model_title(provenance)] if provenance.get("model") else []
+        return " · ".join([*parts, fed_text(provenance)]).removesuffix(" · ")
 
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
         shares, sources = np.nan_to_num(self.shares[self.row]), self.mixing_map.sources
-        target, longest = (
+        target, label_width = (
             self.mixing_map.targets[self.row],
             max(len(source.label) for source in sources),
         )
-        top = max(self._top, 1e-12)
+        largest_share = max(self._full_color_share, 1e-12)
         lines = [self.caption, f"row {self.row}, {target.label!r}, receives from"]
-        for place, (source, share) in enumerate(zip(sources, shares, strict=True)):
-            if self._begins_own(place):
-                lines.append(f"  {_OWN}:")
-            bar = "█" * round(min(abs(share) / top, 1.0) * _BAR)
+        for source_index, (source, share) in enumerate(zip(sources, shares, strict=True)):
+            if self._starts_decoder_tokens(source_index):
+                lines.append(f"  {_DECODER_HEADING}:")
+            bar = "█" * round(min(abs(share) / largest_share, 1.0) * _BAR_LENGTH)
             lines.append(
-                f"  {source.label:<{longest}}  {share:6.1f} %  {bar}{self._mark(source)}".rstrip()
+                f"  {source.label:<{label_width}}  {share:6.1f} %  {bar}{self._role_text(source)}".rstrip()
             )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            self._row(index, target) for index, target in enumerate(self.mixing_map.targets)
+            self._row_html(index, target) for index, target in enumerate(self.mixing_map.targets)
         )
         return (
             f'<form class="smx"><style>{_STYLE}</style><p>{html.escape(self.caption)}</p>'
-            f'<p>{self._legend}</p><div class="rows">{rows}</div></form>'
+            f'<p>{self._legend_text}</p><div class="rows">{rows}</div></form>'
         )
 
     def save(self, path: str | Path) -> Path:
         """Write a page that needs no other file; light or dark as the reader has it."""
-        page = _PAGE.format(title=html.escape(self.caption), body=self._repr_html_())
-        with whole_file(Path(path)) as unfinished:
-            unfinished.write_text(page, encoding="utf-8")
+        page = _PAGE_TEMPLATE.format(title=html.escape(self.caption), body=self._repr_html_())
+        with whole_file(Path(path)) as part_path:
+            part_path.write_text(page, encoding="utf-8")
         return Path(path)
 
     @property
-    def _top(self) -> float:
+    def _full_color_share(self) -> float:
         """Share that has the fullest colour; rows with a single source do not bleach all others."""
         limits = map_cells.color_limits([np.ma.masked_invalid(self.shares)])
         return max(abs(limit) for limit in limits)
 
-    def _row(self, index: int, target: Span) -> str:
+    def _row_html(self, index: int, target: Span) -> str:
         checked = " checked" if index == self.row else ""
-        choice = f'<input type="radio" name="row"{checked}>{self._marked(target)}'
-        given = "".join(
-            self._token(place, source, share)
+        choice = f'<input type="radio" name="row"{checked}>{self._label_html(target)}'
+        tokens = "".join(
+            self._token_html(place, source, share)
             for place, (source, share) in enumerate(
                 zip(self.mixing_map.sources, np.nan_to_num(self.shares[index]), strict=True)
             )
         )
-        return f'<label{self._kind(target)}>{choice}</label><div class="row">{given}</div>'
-
-    def _token(self, place: int, source: Span, share: float) -> str:
-        color = _shade(share / max(self._top, 1e-12))
-        before = f'<span class="own">{_OWN}:</span>' if self._begins_own(place) else ""
         return (
-            f'{before}<span class="t" style="background: {color}" '
-            f'title="{html.escape(source.label)}: {share:.2f} %">'
-            f"<span{self._kind(source)}>{self._marked(source)}</span><small>{share:.0f}</small></span>"
+            f'<label{self._class_attribute(target)}>{choice}</label><div class="row">{tokens}</div>'
         )
 
-    def _begins_own(self, place: int) -> bool:
+    def _token_html(self, source_index: int, source: Span, share: float) -> str:
+        color = _css_color(share / max(self._full_color_share, 1e-12))
+        heading = (
+            f'<span class="own">{_DECODER_HEADING}:</span>'
+            if self._starts_decoder_tokens(source_index)
+            else ""
+        )
+        return (
+            f'{heading}<span class="t" style="background: {color}" '
+            f'title="{html.escape(source.label)}: {share:.2f} %">'
+            f"<span{self._class_attribute(source)}>{self._label_html(source)}</span><small>{share:.0f}</small></span>"
+        )
+
+    def _starts_decoder_tokens(self, source_index: int) -> bool:
         """Whether the decoder's own tokens begin here, behind the encoder's units of a composed
         map."""
-        return place > 0 and place == encoder_source_count(self.mixing_map)
+        return source_index > 0 and source_index == encoder_source_count(self.mixing_map)
 
-    def _marked(self, unit: Span) -> str:
-        text, role = html.escape(unit.label) or "␣", self._mark(unit).strip(" ()")
+    def _label_html(self, unit: Span) -> str:
+        text, role = html.escape(unit.label) or "␣", self._role_text(unit).strip(" ()")
         return f'<i class="{role}">{text}</i>' if role else text
 
-    def _kind(self, unit: Span) -> str:
+    def _class_attribute(self, unit: Span) -> str:
         return ' class="special"' if unit.kind in ("special", "silence", "padding") else ""
 
     @property
-    def _legend(self) -> str:
+    def _legend_text(self) -> str:
         units = (*self.mixing_map.targets, *self.mixing_map.sources)
-        roles = {self._mark(unit).strip(" ()") for unit in units} - {""}
+        roles = {self._role_text(unit).strip(" ()") for unit in units} - {""}
         marks = {"cue": "the cue is underlined", "target": "the target twice"}
-        told = "; " + ", ".join(marks[role] for role in marks if role in roles) if roles else ""
-        return f"Choose what receives; below it, what gives, in % of the row{told}."
+        role_legend = (
+            "; " + ", ".join(marks[role] for role in marks if role in roles) if roles else ""
+        )
+        return f"Choose what receives; below it, what gives, in % of the row{role_legend}."
 
-    def _mark(self, unit: Span) -> str:
+    def _role_text(self, unit: Span) -> str:
         if unit.word is None:
             return ""
-        told = self.mixing_map.provenance
-        roles = [role for role in ("cue", "target") if unit.word in cue_words(told.get(role))]
+        provenance = self.mixing_map.provenance
+        roles = [role for role in ("cue", "target") if unit.word in cue_words(provenance.get(role))]
         return f"  ({roles[0]})" if roles else ""
 
 
-def _shade(part: float) -> str:
-    """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is
-    negative.
+def _css_color(part: float) -> str:
+    """Return the CSS colour of a value from -1 to 1: blue if positive, red if negative.
 
     Examples
     --------
-    >>> _shade(1.0), _shade(-0.5)
+    >>> _css_color(1.0), _css_color(-0.5)
     ('rgba(0, 114, 178, 0.700)', 'rgba(213, 94, 0, 0.350)')
     """
-    red, green, blue = bytes.fromhex((GIVES if part >= 0 else TAKES)[1:])
+    red, green, blue = bytes.fromhex((POSITIVE_COLOR if part >= 0 else NEGATIVE_COLOR)[1:])
     return f"rgba({red}, {green}, {blue}, {_DARKEST * min(abs(part), 1.0):.3f})"
 
 
@@ -217,32 +224,34 @@ def coloured_tokens(
       les       25.0 %  ████████
       livres    75.0 %  ████████████████████████
     """
-    if not 0 < mixing_map.scores[0].size <= _MOST_CELLS:
+    if not 0 < mixing_map.scores[0].size <= _MAX_CELLS:
         raise InputError(
-            f"{mixing_map!r}: coloured tokens are for 1 to {_MOST_CELLS:,} cells; pool it "
+            f"{mixing_map!r}: coloured tokens are for 1 to {_MAX_CELLS:,} cells; pool it "
             "(.pooled), or use .plot()"
         )
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
     shares = map_cells.displayed_shares(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
-    return ColouredTokens(mixing_map, shares, layer, _place(mixing_map, row))
+    return ColouredTokens(mixing_map, shares, layer, _find_row(mixing_map, row))
 
 
-def _place(mixing_map: MixingMap, row: int | str | None) -> int:
+def _find_row(mixing_map: MixingMap, row: int | str | None) -> int:
     targets = mixing_map.targets
     if row is None:
-        asked = mixing_map.provenance.get("target")
-        of_target = [
-            i for i, unit in enumerate(targets) if asked is not None and unit.word == asked
+        target_word = mixing_map.provenance.get("target")
+        target_rows = [
+            i
+            for i, unit in enumerate(targets)
+            if target_word is not None and unit.word == target_word
         ]
-        plain = [i for i, unit in enumerate(targets) if unit.kind in ("word", "token", "frame")]
-        return (of_target or plain or [len(targets) - 1])[-1]
-    places = (
+        unit_rows = [i for i, unit in enumerate(targets) if unit.kind in ("word", "token", "frame")]
+        return (target_rows or unit_rows or [len(targets) - 1])[-1]
+    row_indices = (
         [row]
         if isinstance(row, int)
         else [i for i, unit in enumerate(targets) if unit.label == row]
     )
-    if len(places) != 1 or not 0 <= places[0] < len(targets):
-        there = ", ".join(f"{i} {unit.label!r}" for i, unit in enumerate(targets[:40]))
-        raise InputError(f"row={row!r} should be one of the rows: {there}")
-    return places[0]
+    if len(row_indices) != 1 or not 0 <= row_indices[0] < len(targets):
+        listed_rows = ", ".join(f"{i} {unit.label!r}" for i, unit in enumerate(targets[:40]))
+        raise InputError(f"row={row!r} should be one of the rows: {listed_rows}")
+    return row_indices[0]

@@ -1,5 +1,4 @@
-"""Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and
-narrow.
+"""Compute curves of cue contribution over layers, to be drawn in any width.
 
 In: rows of a tidy table, `select_cue_rows` (see `cue_tables`). Out: of a panel its curves with their bands
 (`PanelCurves`), and all panels of a figure (`CueCurves`); nothing here draws.
@@ -14,19 +13,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import distinct, taken
+from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
 from .curve_tables import curve_table, unit_means
-from .panels import LINE_COLORS
-from .published_figures import PUBLISHED_CLIP, published_beside
+from .figure_style import LINE_COLORS
+from .published_figures import PUBLISHED_CLIP, matching_published_contributions
 
-_MOST_SINGLE_UNITS = 10
-_STRENGTH = "mixing_strength"  # column of a run's table of contributions
+_MAX_SINGLE_UNITS = 10
+_STRENGTH_COLUMN = "mixing_strength"  # column of a run's table of contributions
 
 
 @dataclass(frozen=True)
 class PanelCurves:
-    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its
+    """Curves of one stack and measure: for each (model, init) its curve (`curve_table`), and its
     units if they are few.
 
     `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they
@@ -34,11 +33,11 @@ class PanelCurves:
     """
 
     lines: Mapping[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame | None]]
-    counted: str
+    clip_count_text: str
     strengths: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def panel_curves(
+def compute_panel_curves(
     rows: pd.DataFrame,
     *,
     band: str = "interval",
@@ -63,37 +62,40 @@ def panel_curves(
     ):
         curve = curves[(curves["model"] == model) & (curves["init"] == init)]
         if "low" in rows:
-            points = rows[(rows["model"] == model) & (rows["init"] == init)]
-            if points.low.notna().any():
+            published_rows = rows[(rows["model"] == model) & (rows["init"] == init)]
+            if published_rows.low.notna().any():
                 # published ranges
                 curve = curve.assign(
-                    low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy()
+                    low=100 * published_rows.low.to_numpy(),
+                    high=100 * published_rows.high.to_numpy(),
                 )
-        single = None
-        if 1 < curve["units"].iloc[0] <= _MOST_SINGLE_UNITS:
+        single_units = None
+        if 1 < curve["units"].iloc[0] <= _MAX_SINGLE_UNITS:
             units = means[(means["model"] == model) & (means["init"] == init)]
-            single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
-        lines[model, init] = curve, single
+            single_units = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
+        lines[model, init] = curve, single_units
     return PanelCurves(lines, clip_count_text(rows), layer_strengths(rows))
 
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength;
-    none where it is not known.
+    """Compute the mean mixing strength of each layer of each trained model: columns layer, depth,
+    strength.
 
     Parameters
     ----------
     rows : DataFrame
         `select_cue_rows`, of one stack and measure.
     """
-    if _STRENGTH not in rows or rows[_STRENGTH].isna().all():
+    if _STRENGTH_COLUMN not in rows or rows[_STRENGTH_COLUMN].isna().all():
         return {}
-    known = taken(rows, list(rows), rows[_STRENGTH].notna() & (rows["init"] == "trained"))
-    if known.empty:
+    known_rows = select_cells(
+        rows, list(rows), rows[_STRENGTH_COLUMN].notna() & (rows["init"] == "trained")
+    )
+    if known_rows.empty:
         return {}
-    means = unit_means(known, value=_STRENGTH, scale=1)
+    means = unit_means(known_rows, value=_STRENGTH_COLUMN, scale=1)
     by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[
-        _STRENGTH
+        _STRENGTH_COLUMN
     ].mean()
     table = by_layer.rename("strength").reset_index().sort_values("layer", kind="stable")
     return {
@@ -104,8 +106,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CueCurves:
-    """What `cue_figure` draws, computed: panels by (value of the rows, stack), in the order in
-    which they are drawn."""
+    """Computed panels of `cue_figure`, by (value of the rows, stack)."""
 
     panels: Mapping[tuple[str, str], PanelCurves | None]
     stacks: Sequence[str]
@@ -122,7 +123,7 @@ class CueCurves:
 
 
 def cue_curves(
-    drawn: pd.DataFrame,
+    table: pd.DataFrame,
     *,
     stacks: Sequence[str],
     values: Sequence[str],
@@ -135,7 +136,7 @@ def cue_curves(
 
     Parameters
     ----------
-    drawn : DataFrame
+    table : DataFrame
         `select_cue_rows`.
     stacks, values : sequence of str
         Panels to the right, and of the column `rows` downwards.
@@ -145,40 +146,42 @@ def cue_curves(
         `unit_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing
         published is beside.
     """
-    drawn = _with_published(drawn, rows) if published else drawn
-    computed: dict[tuple[str, str], PanelCurves | None] = {}
+    table = _add_published_curves(table, rows) if published else table
+    panels_by_place: dict[tuple[str, str], PanelCurves | None] = {}
     for name, stack in itertools.product(values, stacks):
-        panel = _of(drawn, stack=stack, **{rows: name})
+        panel = _filter_rows(table, stack=stack, **{rows: name})
         if published and len(panel):
             # The target's rows are chosen by now; the published curves go into their places.
             panel = select_cue_rows(panel.drop(columns="rows", errors="ignore"))
-        of_panel = means if rows == "measure" and not published else None
-        of_panel = None if of_panel is None else _of(of_panel, stack=stack, measure=name)
-        computed[name, stack] = (
-            panel_curves(panel, band=band, means=of_panel) if len(panel) else None
+        panel_means = means if rows == "measure" and not published else None
+        panel_means = (
+            None if panel_means is None else _filter_rows(panel_means, stack=stack, measure=name)
+        )
+        panels_by_place[name, stack] = (
+            compute_panel_curves(panel, band=band, means=panel_means) if len(panel) else None
         )
     return CueCurves(
-        computed,
+        panels_by_place,
         stacks,
         values,
-        list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
-        model_colors(drawn),
-        drawn["layer"].nunique() == 1,
-        target_rows_title(drawn),
+        list(distinct_keys(table, ["model", "init"]).itertuples(index=False, name=None)),
+        model_colors(table),
+        table["layer"].nunique() == 1,
+        target_rows_title(table),
     )
 
 
-def _of(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
-    """Rows with these values; the table itself where all have them."""
-    here = np.logical_and.reduce(
+def _filter_rows(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
+    """Select the rows with these values."""
+    has_values = np.logical_and.reduce(
         [table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()]
     )
-    return table if here.all() else table.take(np.flatnonzero(here))
+    return table if has_values.all() else table.take(np.flatnonzero(has_values))
 
 
-def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
-    """Add published curves of the same stacks and measures, in every row of panels."""
-    curves = published_beside(table)
+def _add_published_curves(table: pd.DataFrame, rows: str) -> pd.DataFrame:
+    """Add published curves of the same stacks and measures to every row of panels."""
+    curves = matching_published_contributions(table)
     if rows != "measure":
         curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
     return pd.concat(
@@ -187,7 +190,7 @@ def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 
 
 def model_colors(table: pd.DataFrame) -> dict[str, str]:
-    """A colour for each model, in their order."""
+    """Assign a colour to each model."""
     return {
         model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())
     }

@@ -1,5 +1,5 @@
-"""How far measures draw the map that gradients draw, and what the norms' outlier weights do: curves
-over layers.
+"""Draw how well measures correlate with a reference map over layers, and the outlier weights of two
+norms.
 
 In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of
 `speechmix.evaluation.outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
@@ -15,8 +15,21 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE, LineStyle
+from .figure_style import (
+    CUE_COLOR,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    LINE_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    LineStyle,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_layer_axis,
+    wrap_text,
+)
 from .published_figures import read_published_data
 
 COLUMNS = (
@@ -49,7 +62,7 @@ def correlation_figure(
     *,
     statistic: str = "pearson",
     outliers: pd.DataFrame | None = None,
-    beside: bool = True,
+    draw_published: bool = True,
     note: str = "",
 ) -> Figure:
     """Draw correlations over layers with their intervals, and the outlier weights to the right.
@@ -62,7 +75,7 @@ def correlation_figure(
     statistic : {"pearson", "spearman"}
     outliers : DataFrame, optional
         From `outlier_weights`, of the same model.
-    beside : bool
+    draw_published : bool
         Draw the published curves of the measures that are there: Pearson's, with the diagonal.
         Spearman's, and r without the diagonal (means that lack the row "identity"), have none.
     note : str
@@ -77,28 +90,29 @@ def correlation_figure(
     InputError
         If a column is missing, or there are several models or stacks.
     """
-    missing = [column for column in COLUMNS if column not in means.columns]
-    if missing:
+    missing_columns = [column for column in COLUMNS if column not in means.columns]
+    if missing_columns:
         raise InputError(
-            f"expected means with the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}"
+            f"expected means with the columns {', '.join(COLUMNS)}; missing: {', '.join(missing_columns)}"
         )
-    several = [name for name in ("model", "init", "stack") if means[name].nunique() > 1]
-    own = means[means["statistic"] == statistic]
-    if several or own.empty:
-        listed = (
-            ", ".join(f"{name} {sorted(means[name].unique())}" for name in several)
+    mixed_columns = [name for name in ("model", "init", "stack") if means[name].nunique() > 1]
+    drawn_rows = means[means["statistic"] == statistic]
+    if mixed_columns or drawn_rows.empty:
+        found_text = (
+            ", ".join(f"{name} {sorted(means[name].unique())}" for name in mixed_columns)
             or f"no {statistic!r}"
         )
         raise InputError(
-            f"expected means of one model and stack with {statistic}, found {listed}: draw one at "
+            f"expected means of one model and stack with {statistic}, found {found_text}: draw one at "
             "a time"
         )
-    with_diagonal = "identity" in set(own["measure"])
-    beside = beside and statistic == "pearson" and with_diagonal
-    lines = _lines(note, beside, with_diagonal)
+    has_diagonal = "identity" in set(drawn_rows["measure"])
+    draw_published = draw_published and statistic == "pearson" and has_diagonal
+    note_lines = _note_lines(note, draw_published, has_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
-    figure = panels.new_figure(
-        width, 3.1 + 0.13 * len("\n".join(panels.wrap_text(t, width) for t in lines).split("\n"))
+    figure = new_figure(
+        width,
+        3.1 + 0.13 * len("\n".join(wrap_text(t, width) for t in note_lines).split("\n")),
     )
     axes = figure.subplots(
         1,
@@ -106,25 +120,25 @@ def correlation_figure(
         squeeze=False,
         width_ratios=[4.3, 3.3][: 1 + (outliers is not None)],
     )[0]
-    handles = _draw_correlations(axes[0], own, beside)
-    first = own.iloc[0]
+    handles = _draw_correlations(axes[0], drawn_rows, draw_published)
+    first_row = drawn_rows.iloc[0]
     axes[0].set_title(
-        f"{panels.model_name(first['model'])}, {first['init']}, {first['stack']} "
-        f"({int(own['items'].max()):,} items)",
+        f"{model_name(first_row['model'])}, {first_row['init']}, {first_row['stack']} "
+        f"({int(drawn_rows['items'].max()):,} items)",
         size=TITLE_SIZE,
         loc="left",
         parse_math=False,
     )
     axes[0].set_ylabel(f"{statistic.capitalize()}'s r with the reference map", size=LABEL_SIZE)
     if outliers is not None:
-        _draw_outliers(axes[1], outliers, beside)
-    panels.add_legend(
+        _draw_outliers(axes[1], outliers, draw_published)
+    add_legend(
         figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center"
     )
-    if lines:
+    if note_lines:
         figure.supxlabel(
-            "\n".join(panels.wrap_text(text, width) for text in lines),
-            size=panels.TICK_SIZE,
+            "\n".join(wrap_text(text, width) for text in note_lines),
+            size=TICK_SIZE,
             x=0.01,
             ha="left",
             parse_math=False,
@@ -133,7 +147,7 @@ def correlation_figure(
 
 
 def published_correlations() -> pd.DataFrame:
-    """GlobEnc's Figure 4: Pearson's r of single-layer maps with HTA.
+    """Return GlobEnc's Figure 4: Pearson's r of single-layer maps with HTA.
 
     Returns
     -------
@@ -156,7 +170,7 @@ def published_correlations() -> pd.DataFrame:
 
 
 def published_outlier_weights() -> pd.DataFrame:
-    """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
+    """Return GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
     correlation."""
     return pd.DataFrame(
         enumerate(read_published_data("globenc_hta")["outlier_weights"]),
@@ -164,36 +178,36 @@ def published_outlier_weights() -> pd.DataFrame:
     )
 
 
-def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D]:
+def _draw_correlations(ax: Axes, means: pd.DataFrame, draw_published: bool) -> list[Line2D]:
     """Draw a line for each measure; returns the legend's entries."""
     handles = []
     curves = published_correlations()
     for color, (measure, part) in zip(
-        _colors(own), own.groupby("measure", sort=False), strict=True
+        _line_colors(means), means.groupby("measure", sort=False), strict=True
     ):
         part = part.sort_values("layer")
         style: LineStyle = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(
             str(measure), {}
         )
-        single: LineStyle = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
-        ax.plot(part["layer"], part["mean"], **style, **single)
+        marker_style: LineStyle = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
+        ax.plot(part["layer"], part["mean"], **style, **marker_style)
         ax.fill_between(
             part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
         )
-        handles.append(Line2D([], [], label=measure_label(str(measure)), **style))
-        theirs = curves[curves["measure"] == measure]
-        if beside and len(theirs):
-            ax.plot(theirs["layer"], theirs["mean"], color=color, **_PUBLISHED)
-    if beside and own["measure"].isin(curves["measure"]).any():
-        handles.append(Line2D([], [], label="published", color="0.4", **_PUBLISHED))
+        handles.append(legend_line(label=measure_label(str(measure)), **style))
+        published_curve = curves[curves["measure"] == measure]
+        if draw_published and len(published_curve):
+            ax.plot(published_curve["layer"], published_curve["mean"], color=color, **_PUBLISHED)
+    if draw_published and means["measure"].isin(curves["measure"]).any():
+        handles.append(legend_line(label="published", color="0.4", **_PUBLISHED))
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(top=1.02)
-    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
-    panels.style_layer_axis(ax)
+    ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
+    style_layer_axis(ax)
     return handles
 
 
-def _draw_outliers(ax: Axes, outliers: pd.DataFrame, beside: bool) -> None:
+def _draw_outliers(ax: Axes, outliers: pd.DataFrame, draw_published: bool) -> None:
     outliers = outliers.sort_values("layer")
     ax.fill_between(
         outliers["layer"], outliers["null_low"], outliers["null_high"], color="0.85", linewidth=0
@@ -207,9 +221,9 @@ def _draw_outliers(ax: Axes, outliers: pd.DataFrame, beside: bool) -> None:
         markersize=3.5,
         linewidth=1.4,
     )
-    if beside:
-        theirs = published_outlier_weights()
-        ax.plot(theirs["layer"], theirs["correlation"], color="0.4", **_PUBLISHED)
+    if draw_published:
+        published_curve = published_outlier_weights()
+        ax.plot(published_curve["layer"], published_curve["correlation"], color="0.4", **_PUBLISHED)
     if outliers["correlation"].isna().all():
         ax.text(
             0.5,
@@ -222,28 +236,31 @@ def _draw_outliers(ax: Axes, outliers: pd.DataFrame, beside: bool) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(-1.02, 1.02)
     ax.set_title("outlier weights of the two norms", size=TITLE_SIZE, loc="left")
-    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
+    ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     ax.set_ylabel("Pearson's r (grey: gains permuted)", size=LABEL_SIZE)
-    panels.style_layer_axis(ax)
+    style_layer_axis(ax)
 
 
-def _colors(own: pd.DataFrame) -> list[str]:
-    """A colour for each measure, greys for controls."""
-    free = iter(LINE_COLORS * 3)
-    return ["0.5" if measure in _CONTROLS else next(free) for measure in own["measure"].unique()]
+def _line_colors(means: pd.DataFrame) -> list[str]:
+    """Assign a colour to each measure, greys to controls."""
+    unused_colors = iter(LINE_COLORS * 3)
+    return [
+        "0.5" if measure in _CONTROLS else next(unused_colors)
+        for measure in means["measure"].unique()
+    ]
 
 
-def _lines(note: str, beside: bool, with_diagonal: bool) -> list[str]:
+def _note_lines(note: str, draw_published: bool, has_diagonal: bool) -> list[str]:
     diagonal = (
         "Identity: a map of nothing but the diagonal."
-        if with_diagonal
+        if has_diagonal
         else "The diagonal is left out."
     )
-    told = [f"Bands: 95 % intervals of means over items. {diagonal}"]
-    if beside:
+    sentences = [f"Bands: 95 % intervals of means over items. {diagonal}"]
+    if draw_published:
         content = read_published_data("globenc_hta")
-        told.append(
+        sentences.append(
             f"Published: {content['source']} ({content['evidence']}; not known: "
             f"{content['unknown']})."
         )
-    return [text for text in (note, *told) if text]
+    return [text for text in (note, *sentences) if text]

@@ -1,5 +1,4 @@
-"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each
-stack and measure.
+"""Draw cue contribution over layers as lines with their uncertainty.
 
 In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published
 curves dotted. With x="depth" models of different depth lie above each other. Where the table has
@@ -18,13 +17,29 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
+from .computed_curves import CueCurves, PanelCurves, compute_panel_curves, cue_curves, model_colors
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
 from .curve_lines import BAND_NOTES, add_curve_legend, draw_line, line_style
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
-from .published_figures import ALL_ROWS
-from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers
+from .figure_style import (
+    CUE_LABEL,
+    DEPTH_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    NARROW_WIDTH,
+    TITLE_SIZE,
+    new_figure,
+    style_curve_axis,
+    style_layer_axis,
+    wrap_text,
+)
+from .published_figures import AS_PUBLISHED_ROWS
+from .strength_strips import (
+    STRIP_HEIGHT,
+    STRIP_NOTE,
+    axes_with_strips,
+    draw_strip,
+    find_idle_layers,
+)
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 
@@ -68,22 +83,20 @@ def layer_curves(
         If a column is missing, no row is left, or the table holds several stacks or measures.
     """
     _check_axis(x)
-    rows = _one_panel(table, value)
-    panel = panel_curves(rows, band=band, value=value)
+    rows = _select_panel_rows(table, value)
+    panel = compute_panel_curves(rows, band=band, value=value)
     colors = colors or model_colors(rows)
     figure = strip = None
     if ax is None:
-        figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
-        [ax], [strip] = _axes_of(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
+        figure = new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
+        [ax], [strip] = _make_axes(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
     draw_curve_panel(ax, panel, x=x, label=label, colors=colors)
     if strip is not None:
         draw_strip(strip, panel, x=x, colors=colors)
         strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
         ax.set_xlabel("")
     if figure is not None:
-        title = (
-            f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
-        )
+        title = f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.clip_count_text})"
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         notes = [BAND_NOTES[band], STRIP_NOTE if panel.strengths else ""]
         add_curve_legend(
@@ -99,12 +112,12 @@ def draw_curve_panel(
     `layer_curves`."""
     for (model, init), (curve, units) in panel.lines.items():
         style = line_style(colors[model], model, init, single_layer=len(curve) == 1)
-        idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
+        idle = find_idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
         draw_line(ax, curve, units, x, style, idle)
     if x == "layer":
-        panels.style_layer_axis(ax)
+        style_layer_axis(ax)
     else:
-        panels.style_curve_axis(ax)
+        style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
 
@@ -155,23 +168,25 @@ def cue_figure(
         If a column is missing, no row is left, or `rows` asks for several measures at once.
     """
     _check_axis(x)
-    target_rows = target_rows or (ALL_ROWS if published else DECIDING)
-    drawn = select_cue_rows(table, stacks=stacks, measures=measures, target_rows=target_rows)
-    if rows not in drawn:
+    target_rows = target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)
+    selected_rows = select_cue_rows(
+        table, stacks=stacks, measures=measures, target_rows=target_rows
+    )
+    if rows not in selected_rows:
         raise InputError(
             f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}"
         )
-    if rows != "measure" and drawn["measure"].nunique() > 1:
+    if rows != "measure" and selected_rows["measure"].nunique() > 1:
         raise InputError(
-            f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: "
+            f"rows={rows!r} draws one measure, found {', '.join(selected_rows['measure'].unique())}: "
             "choose one"
         )
     stacks, values = (
-        ordered_values(drawn, "stack", stacks),
-        ordered_values(drawn, rows, measures if rows == "measure" else None),
+        ordered_values(selected_rows, "stack", stacks),
+        ordered_values(selected_rows, rows, measures if rows == "measure" else None),
     )
     curves = cue_curves(
-        drawn, stacks=stacks, values=values, rows=rows, band=band, published=published
+        selected_rows, stacks=stacks, values=values, rows=rows, band=band, published=published
     )
     return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
 
@@ -182,29 +197,31 @@ def draw_cue_figure(
     """Draw what `cue_curves` computed; see `cue_figure`."""
     values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
-    width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
+    width = NARROW_WIDTH if narrow else max(3.0 * n_columns + 0.5, 4.2)
     height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
-    figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
-    axes, strips = _axes_of(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
-    for number, (name, stack) in enumerate(itertools.product(values, stacks)):
-        ax, strip, panel = axes[number], strips[number], curves.panels[name, stack]
-        bottom = ax if strip is None else strip
+    figure = new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
+    axes, strips = _make_axes(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
+    for panel_index, (name, stack) in enumerate(itertools.product(values, stacks)):
+        ax, strip, panel = axes[panel_index], strips[panel_index], curves.panels[name, stack]
+        lowest_axes = ax if strip is None else strip
         if panel is not None:
             draw_curve_panel(ax, panel, x=x, colors=curves.colors)
             if strip is not None:
                 draw_strip(
-                    strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0
+                    strip, panel, x=x, colors=curves.colors, labelled=panel_index % n_columns == 0
                 )
-        told = "no clips" if panel is None else panel.counted
-        ax.set_title(f"{measure_label(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
+        count_text = "no clips" if panel is None else panel.clip_count_text
+        ax.set_title(
+            f"{measure_label(name)}, {stack} ({count_text})", size=TITLE_SIZE, parse_math=False
+        )
         ax.set(xlabel="", ylabel="")
-        if number >= len(axes) - n_columns and panel is not None:
-            bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+        if panel_index >= len(axes) - n_columns and panel is not None:
+            lowest_axes.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
         figure.suptitle(
-            panels.wrap_text(curves.title, 0.75 * figure.get_figwidth()),
+            wrap_text(curves.title, 0.75 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
@@ -220,11 +237,10 @@ def draw_cue_figure(
     return figure
 
 
-def _axes_of(
+def _make_axes(
     figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
 ) -> tuple[list[Axes], list[Axes | None]]:
-    """Axes of curves, which share y, line by line; and those of the strips below them, if there are
-    any."""
+    """Make the axes of curves, which share y, and of the strips below them, if there are any."""
     if not with_strips:
         axes = list(figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flat)
         return axes, [None] * len(axes)
@@ -237,15 +253,15 @@ def _check_axis(x: str) -> None:
         raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
 
 
-def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Rows of a table of one stack and measure."""
+def _select_panel_rows(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Select the rows of a table of one stack and measure; raise if there are several."""
     rows = select_cue_rows(table, value=value)
-    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
-    if several:
-        listed = "; ".join(
-            f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several
+    mixed_columns = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if mixed_columns:
+        mixed_values = "; ".join(
+            f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in mixed_columns
         )
         raise InputError(
-            f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure"
+            f"layer_curves draws one stack and measure, found {mixed_values}: choose, or use cue_figure"
         )
     return rows

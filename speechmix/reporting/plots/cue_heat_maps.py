@@ -1,5 +1,5 @@
-"""Cue contribution as numbers in cells, layers downwards: measures to the right, or the difference
-of two conditions.
+"""Draw cue contribution as numbers in cells, layers downwards: measures to the right, or the
+difference of two conditions.
 
 In: a tidy table, as in `cue_tables`. The heat maps have the look of Figures 1 and 2 of Mohebbi et
 al. 2023 (Homophone Disambiguation Reveals Patterns of Context Mixing in Speech Transformers,
@@ -9,7 +9,7 @@ EMNLP). Differences are in percentage points, with a scale that is centred at ze
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,26 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
-from .cell_panels import CellPanels, Grid, PanelKey, difference_cells, mean_cells, mean_grid
+from . import map_cells
+from .cell_panels import (
+    CellPanels,
+    compute_difference_cells,
+    compute_mean_cells,
+    mean_grid,
+)
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
 from .curve_tables import unit_means
-from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
-from .published_figures import ALL_ROWS, PUBLISHED, published_beside
+from .figure_style import (
+    CUE_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    model_name,
+    new_figure,
+    wrap_text,
+)
+from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 
@@ -54,17 +68,19 @@ def measure_heat_map(
         If a column is missing, no row is left, or there are several models, inits or stacks.
     """
     rows = select_cue_rows(table, measures=measures)
-    several = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
-    if several:
+    mixed_columns = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
+    if mixed_columns:
         raise InputError(
-            f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}"
+            f"measure_heat_map draws one {mixed_columns[0]}, found {', '.join(rows[mixed_columns[0]].unique())}"
         )
     measures = ordered_values(rows, "measure", measures)
     layers, values = mean_grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
-        ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
-    cells = _draw_numbers(ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0))
+        ax = new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
+    cells = _draw_numbered_cells(
+        ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0)
+    )
     ax.set_title(
         f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({clip_count_text(rows)})",
         size=TITLE_SIZE,
@@ -110,14 +126,16 @@ def cue_heat_map(
     InputError
         If a column is missing or no row is left.
     """
-    rows = select_cue_rows(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
+    rows = select_cue_rows(
+        table, target_rows=target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)
+    )
     if published:
-        curves = published_beside(rows)
-        both = pd.concat(
+        curves = matching_published_contributions(rows)
+        combined = pd.concat(
             [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
         )
-        rows = select_cue_rows(both, target_rows=target_rows or ALL_ROWS)
-    return draw_cell_panels(mean_cells(rows, unit_means(rows)), narrow=narrow)
+        rows = select_cue_rows(combined, target_rows=target_rows or AS_PUBLISHED_ROWS)
+    return draw_cell_panels(compute_mean_cells(rows, unit_means(rows)), narrow=narrow)
 
 
 def cue_difference_map(
@@ -162,18 +180,24 @@ def cue_difference_map(
         )
     means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
     return draw_cell_panels(
-        difference_cells(rows, means, column=column, first=first, second=second, claims=claims),
+        compute_difference_cells(
+            rows, means, column=column, first=first, second=second, claims=claims
+        ),
         narrow=narrow,
     )
 
 
-def draw_cell_panels(computed: CellPanels, *, narrow: bool = False) -> Figure:
-    """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one
-    scale."""
-    grids, sides, measures = computed.grids, computed.sides, computed.measures
-    lines = _lines(grids, sides, narrow)
+def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure:
+    """Draw a row of panels for each model (if narrow, and stack), columns for stacks and inits, on
+    one scale."""
+    grids, inits_by_stack, measures = (
+        cell_panels.grids,
+        cell_panels.inits_by_stack,
+        cell_panels.measures,
+    )
+    lines = cell_panels.lines(narrow=narrow)
     columns = max((line for _, line in lines), key=len)
-    depth = [
+    layer_counts = [
         max(
             len(grids[model, *side][0])
             for side in line
@@ -181,81 +205,70 @@ def draw_cell_panels(computed: CellPanels, *, narrow: bool = False) -> Figure:
         )
         for model, line in lines
     ]
-    widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
-    heights = [
-        max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m)))
-        for n, (m, _) in zip(depth, lines, strict=True)
+    column_widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
+    line_heights = [
+        max(0.19 * n + 0.1, 0.07 * len(model_name(m)))
+        for n, (m, _) in zip(layer_counts, lines, strict=True)
     ]
-    figure = panels.new_figure(
-        max(sum(widths) + (0.9 if narrow else 0.3 * len(sides) + 1.5), 3.2),
-        max(sum(heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
+    figure = new_figure(
+        max(sum(column_widths) + (0.9 if narrow else 0.3 * len(inits_by_stack) + 1.5), 3.2),
+        max(sum(line_heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
     )
     axes = figure.subplots(
-        len(lines), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths
+        len(lines),
+        len(columns),
+        squeeze=False,
+        height_ratios=line_heights,
+        width_ratios=column_widths,
     )
-    titled: set[tuple[str, str]] = set()
+    titled_panels: set[tuple[str, str]] = set()
     for row, (model, line) in zip(axes, lines, strict=True):
-        for place, (ax, side) in enumerate(itertools.zip_longest(row, line)):
+        for column_index, (ax, side) in enumerate(itertools.zip_longest(row, line)):
             if side is None or (model, *side) not in grids:
                 ax.set_axis_off()
                 continue
             layers, values = grids[model, *side]
-            marked = {cell[2:] for cell in computed.bold if cell[:2] == (model, side[0])}
-            places = 0 if str(model).endswith(PUBLISHED) else 1  # read off a figure: whole numbers
-            cells = _draw_numbers(
+            bold_cells = {cell[2:] for cell in cell_panels.bold if cell[:2] == (model, side[0])}
+            decimals = (
+                0 if str(model).endswith(PUBLISHED_SUFFIX) else 1
+            )  # read off a figure: whole numbers
+            cells = _draw_numbered_cells(
                 ax,
                 values,
                 layers,
                 measures,
-                limits=computed.limits,
-                cmap=computed.cmap,
-                bold=marked,
-                places=places,
+                limits=cell_panels.limits,
+                cmap=cell_panels.cmap,
+                bold=bold_cells,
+                decimals=decimals,
             )
             if (
-                narrow or side not in titled
+                narrow or side not in titled_panels
             ):  # the topmost panel of a column: a model may lack the stack
-                titled.add(side)
+                titled_panels.add(side)
                 ax.set_title(
                     ", ".join(part for part in side if part != "difference"),
                     size=TITLE_SIZE,
                     parse_math=False,
                 )
-            ax.tick_params(labelleft=place == 0 or line[place - 1] is None)
-        drawn = next(ax for ax in row if ax.axison)
-        drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
+            ax.tick_params(labelleft=column_index == 0 or line[column_index - 1] is None)
+        first_axes = next(ax for ax in row if ax.axison)
+        first_axes.set_ylabel(model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    wrapped = [
-        panels.wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
-        for line in computed.title.split("\n")
+    title_lines = [
+        wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
+        for line in cell_panels.title.split("\n")
     ]
-    figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle("\n".join(title_lines), size=TITLE_SIZE, parse_math=False)
     if not narrow:
         arrays = [array for _, array in grids.values()]
         map_cells.add_color_bar(
-            figure, cells, axes, values=arrays, label=computed.label, inches=sum(heights)
+            figure, cells, axes, values=arrays, label=cell_panels.label, inches=sum(line_heights)
         )
     return figure
 
 
-def _lines(
-    grids: Mapping[PanelKey, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
-) -> list[tuple[str, list[tuple[str, str] | None]]]:
-    """Model and panels (stack, init) of each line; a gap (None) parts one stack from the next."""
-    models = list(dict.fromkeys(model for model, *_ in grids))
-    stacks = {stack: [(stack, init) for init in inits] for stack, inits in sides.items()}
-    if narrow:
-        pairs = [(model, line) for model in models for line in stacks.values()]
-        return [
-            (model, list(line))
-            for model, line in pairs
-            if any((model, *side) in grids for side in line)
-        ]
-    columns = [side for line in stacks.values() for side in (None, *line)][1:]
-    return [(model, columns) for model in models]
-
-
-def _draw_numbers(
+def _draw_numbered_cells(
     ax: Axes,
     values: np.ma.MaskedArray,
     layers: Sequence[int],
@@ -264,13 +277,13 @@ def _draw_numbers(
     limits: tuple[float, float],
     cmap: str = map_cells.SHARE_COLORS,
     bold: Collection[tuple[int, str]] = frozenset(),
-    places: int = 1,
+    decimals: int = 1,
 ) -> ScalarMappable:
-    """Cells with the number in each, dark on light and light on dark."""
+    """Draw cells with their numbers."""
     cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")
     is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
-    map_cells.write_numbers(ax, cells, values, bold=is_bold, places=places)
+    map_cells.write_numbers(ax, cells, values, is_bold=is_bold, decimals=decimals)
     labels = [measure_label(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)

@@ -1,5 +1,4 @@
-"""From a tidy table of contributions to what figures show: means over clips with their bands, and
-differences.
+"""Prepare a tidy table of contributions for figures.
 
 In: a pandas table, one row per model, init ("trained" or "random"), seed, clip, stack, layer and
 measure, with the cue's contribution between 0 and 1; a column `group` says which clips are drawn as
@@ -16,28 +15,28 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct, label_indices
-from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
+from ...evaluation.statistics.grouped_means import distinct_keys, label_indices
+from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
 
 
-def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Contributions to all rows of the target, or to the deciding one; of a clip and stack without
-    such, what there is.
+def select_target_rows(table: pd.DataFrame, target_rows: str) -> pd.DataFrame:
+    """Select the contributions to all rows of the target, or to the deciding row; where a clip and
+    stack has no such, what it has.
 
     Parameters
     ----------
     table : DataFrame
         With a column rows ("target", "deciding"), as a run's table of contributions; without one it
         stays as it is.
-    which : {"target", "deciding"}
+    target_rows : {"target", "deciding"}
 
     Raises
     ------
     InputError
-        If `which` is neither.
+        If `target_rows` is neither.
 
     Examples
     --------
@@ -45,24 +44,24 @@ def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
     >>> select_target_rows(table, "deciding")["rows"].tolist()
     ['deciding']
     """
-    if which not in ROW_NAMES:
-        raise InputError(f"target_rows should be one of {tuple(ROW_NAMES)}, found {which!r}")
+    if target_rows not in ROW_NAMES:
+        raise InputError(f"target_rows should be one of {tuple(ROW_NAMES)}, found {target_rows!r}")
     if "rows" not in table or table.empty:
         return table
-    of_which = table["rows"].eq(which).to_numpy()
-    if of_which.all() or not of_which.any():
+    is_selected = table["rows"].eq(target_rows).to_numpy()
+    if is_selected.all() or not is_selected.any():
         return table
     (_, clip), (stacks, stack) = label_indices(table["clip"]), label_indices(table["stack"])
-    place = clip * len(stacks) + stack
-    has_such = np.zeros(place.max() + 1, dtype=bool)
-    has_such[place[of_which]] = True
-    selected: pd.DataFrame = table[of_which | ~has_such[place]]
+    clip_and_stack = clip * len(stacks) + stack
+    has_selected = np.zeros(clip_and_stack.max() + 1, dtype=bool)
+    has_selected[clip_and_stack[is_selected]] = True
+    selected: pd.DataFrame = table[is_selected | ~has_selected[clip_and_stack]]
     return selected
 
 
 def describe_target_rows(table: pd.DataFrame) -> str:
-    """In words, which rows of decoder and cross maps contributions are of; "" where a table does
-    not say, or has none.
+    """Name the rows of decoder and cross maps that contributions are of; "" if a table does not
+    say.
 
     Examples
     --------
@@ -71,38 +70,38 @@ def describe_target_rows(table: pd.DataFrame) -> str:
     """
     if "rows" not in table:
         return ""
-    kinds = set(
+    row_kinds = set(
         table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"].unique()
     )
-    return " or ".join(words for kind, words in ROW_NAMES.items() if kind in kinds)
+    return " or ".join(words for kind, words in ROW_NAMES.items() if kind in row_kinds)
 
 
 def target_rows_title(table: pd.DataFrame) -> str:
-    """For a title: which rows one's own contributions are of, whether the published are of the
-    same, and how those are known.
+    """Say for a title which target rows are drawn, and whether the published numbers are of the
+    same.
 
     Examples
     --------
-    >>> own = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
-    >>> target_rows_title(own)
+    >>> own_rows = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
+    >>> target_rows_title(own_rows)
     'decoder, cross-attention: target rows'
-    >>> from speechmix.reporting.plots.published_figures import published_beside
-    >>> target_rows_title(pd.concat([own, published_beside(own.assign(measure="attention"))]))
+    >>> from speechmix.reporting.plots.published_figures import matching_published_contributions
+    >>> target_rows_title(pd.concat([own_rows, matching_published_contributions(own_rows.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
     picture, ±1)'
     """
-    own, published = describe_target_rows(table), published_evidence(table)
-    if not own:
+    own_rows, published = describe_target_rows(table), published_evidence(table)
+    if not own_rows:
         return f"published: {published}" if published else ""
-    row_names = f"decoder, cross-attention: {own}"
+    row_names = f"decoder, cross-attention: {own_rows}"
     if not published:
         return row_names
-    like = (
+    comparison = (
         "as published"
-        if own == ROW_NAMES[ALL_ROWS]
-        else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
+        if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS]
+        else f"NOT as published, which is of {ROW_NAMES[AS_PUBLISHED_ROWS]}"
     )
-    return f"{row_names}, {like} ({published})"
+    return f"{row_names}, {comparison} ({published})"
 
 
 def select_cue_rows(
@@ -113,8 +112,7 @@ def select_cue_rows(
     value: str = "contribution",
     target_rows: str = DECIDING,
 ) -> pd.DataFrame:
-    """Rows of these stacks and measures that hold a number, trained before random, with depth and
-    unit.
+    """Select the rows of these stacks and measures that hold a number; add depth and unit.
 
     Where a clip has contributions to all rows of the target and to the deciding one, those of
     `target_rows` are kept: they are never averaged. `unit` is the group, or the clip where there
@@ -125,18 +123,18 @@ def select_cue_rows(
     InputError
         If a column is missing or no row is left.
     """
-    expected = (*COLUMNS, value)
-    missing = [column for column in expected if column not in table.columns]
-    if missing:
+    needed_columns = (*COLUMNS, value)
+    missing_columns = [column for column in needed_columns if column not in table.columns]
+    if missing_columns:
         raise InputError(
-            f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not "
+            f"expected a table with the columns {', '.join(needed_columns)}; {', '.join(missing_columns)} not "
             "found"
         )
     table = select_target_rows(table, target_rows)
     is_drawn = np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))
-    for column, asked in (("stack", stacks), ("measure", measures)):
-        if asked is not None:
-            is_drawn &= table[column].isin(list(asked)).to_numpy()
+    for column, requested in (("stack", stacks), ("measure", measures)):
+        if requested is not None:
+            is_drawn &= table[column].isin(list(requested)).to_numpy()
     rows = table if is_drawn.all() else table[is_drawn]
     if rows.empty:
         raise InputError(
@@ -151,57 +149,70 @@ def select_cue_rows(
     if lacks_group and "group" in rows:
         columns["unit"] = rows["group"].astype(object).fillna(rows["clip"].astype(object))
     _, model = label_indices(rows["model"])
-    order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
-    if order is None:
+    row_order = _sort_order(
+        rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy()
+    )
+    if row_order is None:
         return pd.DataFrame(
             {name: column.array for name, column in columns.items()}, index=rows.index, copy=False
         )
-    ordered = {name: column.array.take(order) for name, column in columns.items()}
-    return pd.DataFrame(ordered, index=rows.index.take(order), copy=False)
+    sorted_columns = {name: column.array.take(row_order) for name, column in columns.items()}
+    return pd.DataFrame(sorted_columns, index=rows.index.take(row_order), copy=False)
 
 
 def relative_depth(table: pd.DataFrame) -> pd.Series:
-    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of
-    its model.
+    """Compute the relative depth of each row's layer: 0 in the first layer, 1 in the last.
 
     Examples
     --------
     >>> relative_depth(pd.DataFrame({"model": "m", "stack": "encoder", "layer": [0, 1, 4]})).tolist()
     [0.0, 0.25, 1.0]
     """
-    last = table.groupby(["model", "stack"], observed=True)["layer"].transform("max").clip(lower=1)
-    return table["layer"] / last
+    last_layer = (
+        table.groupby(["model", "stack"], observed=True)["layer"].transform("max").clip(lower=1)
+    )
+    return table["layer"] / last_layer
 
 
 def ordered_values(
-    table: pd.DataFrame, column: str, asked: Sequence[str] | None = None
+    table: pd.DataFrame, column: str, requested: Sequence[str] | None = None
 ) -> list[str]:
-    """Values of a column in the order asked for, or in that of the table."""
-    present = list(table[column].unique())
-    return present if asked is None else [name for name in asked if name in present]
+    """Return the values of a column in the requested order, or in that of the table."""
+    present_values = list(table[column].unique())
+    return (
+        present_values
+        if requested is None
+        else [name for name in requested if name in present_values]
+    )
 
 
-def clip_count_text(panel: pd.DataFrame) -> str:
-    """In words, how many clips a panel shows; published means are no clips."""
-    own = panel["clip"].ne(PUBLISHED_CLIP).to_numpy()
-    clips = distinct(panel if own.all() else panel[own], ["model", "init", "clip"])
+def clip_count_text(table: pd.DataFrame) -> str:
+    """Say how many clips a panel shows; published means are no clips."""
+    is_own = table["clip"].ne(PUBLISHED_CLIP).to_numpy()
+    clips = distinct_keys(table if is_own.all() else table[is_own], ["model", "init", "clip"])
     counts = clips.groupby(["model", "init"], observed=True).size()
     if counts.empty:
-        return "published" if len(panel) else "no clips"
-    low, high = counts.min(), counts.max()
-    return f"{high} clip{'s' if high > 1 else ''}" if low == high else f"{low} to {high} clips"
+        return "published" if len(table) else "no clips"
+    min_count, max_count = counts.min(), counts.max()
+    return (
+        f"{max_count} clip{'s' if max_count > 1 else ''}"
+        if min_count == max_count
+        else f"{min_count} to {max_count} clips"
+    )
 
 
-def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
-    """Places of the rows by two keys, those of equal ones as they come; None if they are in
-    order."""
-    step, next_step = first[1:] - first[:-1], second[1:] >= second[:-1]
-    if ((step > 0) | ((step == 0) & next_step)).all():
+def _sort_order(major_keys: np.ndarray, minor_keys: np.ndarray) -> np.ndarray | None:
+    """Return the stable order of rows by two keys; None if they are in order."""
+    major_steps, minor_is_ascending = (
+        major_keys[1:] - major_keys[:-1],
+        minor_keys[1:] >= minor_keys[:-1],
+    )
+    if ((major_steps > 0) | ((major_steps == 0) & minor_is_ascending)).all():
         return None
-    if second.dtype.kind in "iu" and second.min() >= 0:
-        span = int(second.max()) + 1
-        if (int(first.max()) + 1) * span <= 2**16:
+    if minor_keys.dtype.kind in "iu" and minor_keys.min() >= 0:
+        minor_count = int(minor_keys.max()) + 1
+        if (int(major_keys.max()) + 1) * minor_count <= 2**16:
             return np.argsort(
-                (first * span + second).astype(np.uint16), kind="stable"
+                (major_keys * minor_count + minor_keys).astype(np.uint16), kind="stable"
             )  # of so few by counting
-    return np.lexsort([second, first])
+    return np.lexsort([minor_keys, major_keys])

@@ -1,4 +1,4 @@
-"""Lines of a curve figure: their colours, dashes and bands, and the legend of all."""
+"""Draw the lines of a curve figure: colours, dashes, bands and legend."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from . import panels
-from .panels import INIT_DASHES, LineStyle
-from .published_figures import PUBLISHED
+from .figure_style import INIT_DASHES, LineStyle, add_legend, legend_line, model_name, wrap_text
+from .published_figures import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
 BAND_NOTES = {
@@ -32,73 +30,82 @@ def add_curve_legend(
     single_layer: bool,
     columns: int = 2,
 ) -> None:
+    """Add the legend of models and inits, with notes as its title."""
     handles = [
-        Line2D(
-            [],
-            [],
-            label=f"{panels.model_name(model)}, {init}",
+        legend_line(
+            label=f"{model_name(model)}, {init}",
             **line_style(colors[model], model, init, single_layer=single_layer),
         )
         for model, init in lines
     ]
-    title = (
-        "\n".join(panels.wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
-    )
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+    title = "\n".join(wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
+    add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:
-    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
-    no line."""
-    published = str(model).endswith(PUBLISHED)
-    dots = {
+    """Return the style of a line: trained solid, untrained dashed, published dotted; points for a
+    single layer."""
+    published = str(model).endswith(PUBLISHED_SUFFIX)
+    marker_style = {
         "marker": "o",
         "markersize": 5,
         "markerfacecolor": color if init == "trained" else "white",
     }
-    line = {
+    dash_style = {
         "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
         "linewidth": 0.9 if published else 1.4,
     }
-    return {"color": color, **line, **(dots if single_layer else {})}
+    return {"color": color, **dash_style, **(marker_style if single_layer else {})}
 
 
 def draw_line(
     ax: Axes,
     curve: pd.DataFrame,
     units: pd.DataFrame | None,
-    x: str,
+    x_column: str,
     style: LineStyle,
-    idle: np.ndarray,
+    is_idle: np.ndarray,
 ) -> None:
-    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
+    """Draw mean, band and, where there are few, the single clips (groups); idle layers in grey."""
     if units is not None:
-        single = units.pivot(index=x, columns="unit", values="value").sort_index()
+        unit_values = units.pivot(index=x_column, columns="unit", values="value").sort_index()
         ax.plot(
-            single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5}
+            unit_values.index,
+            unit_values,
+            **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5},
         )
     if curve["low"].notna().any():
         if len(curve) == 1:  # a band over one layer would have no width
             ax.vlines(
-                curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3
+                curve[x_column],
+                curve["low"],
+                curve["high"],
+                color=style["color"],
+                alpha=0.4,
+                linewidth=3,
             )
         ax.fill_between(
-            curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0
+            curve[x_column],
+            curve["low"],
+            curve["high"],
+            color=style["color"],
+            alpha=0.18,
+            linewidth=0,
         )
-    if not idle.any():
-        ax.plot(curve[x], curve["mean"], **style)
+    if not is_idle.any():
+        ax.plot(curve[x_column], curve["mean"], **style)
         return
-    for which, is_grey in line_pieces(idle):
+    for piece, is_grey in line_pieces(is_idle):
         ax.plot(
-            curve[x].iloc[which],
-            curve["mean"].iloc[which],
+            curve[x_column].iloc[piece],
+            curve["mean"].iloc[piece],
             **(style | {"color": IDLE_COLOR} if is_grey else style),
         )
-    points = {
+    marker_style = {
         "marker": "o",
         "markersize": 4.5,
         "markerfacecolor": "white",
         "linestyle": "none",
         "zorder": 3,
     }
-    ax.plot(curve[x][idle], curve["mean"][idle], **style | points)
+    ax.plot(curve[x_column][is_idle], curve["mean"][is_idle], **style | marker_style)

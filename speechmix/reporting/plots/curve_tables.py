@@ -1,4 +1,4 @@
-"""Means over groups of clips, and curves over layers with their bands."""
+"""Compute means over groups of clips, and curves over layers with their bands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import distinct, grouped_means, matrices
+from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.rank_test import twin_limits
 
 BANDS = ("interval", "clips", "none")
-_CURVE = ("model", "init", "stack", "measure")
+_CURVE_KEYS = ("model", "init", "stack", "measure")
 
 
 def unit_means(
@@ -24,9 +24,9 @@ def unit_means(
     value: str = "contribution",
     scale: float = 100.0,
 ) -> pd.DataFrame:
-    """Mean of each unit (group of clips) of a `select_cue_rows` table, times `scale`: columns of `by`,
-    `COLUMNS` less clip, unit."""
-    keys = [*by, *_CURVE, "layer", "depth", "unit"]
+    """Compute the mean of each unit (group of clips) of a `select_cue_rows` table, times
+    `scale`."""
+    keys = [*by, *_CURVE_KEYS, "layer", "depth", "unit"]
     if "clip" in table:
         table = grouped_means(table, [*keys, "clip"], value)
     means = grouped_means(table, keys, value)
@@ -43,8 +43,7 @@ def curve_table(
     scale: float = 100.0,
     means: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """One row per point of a curve: mean over units, the band around it, and how many units there
-    are.
+    """Compute the points of curves: mean over units, band, and number of units.
 
     Parameters
     ----------
@@ -67,34 +66,37 @@ def curve_table(
     """
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
-    keys, curves = [*by, *_CURVE], []
+    keys, curves = [*by, *_CURVE_KEYS], []
     means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
-    depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
-    for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
-        told: dict[str, Any] = dict(zip(keys, key, strict=True))
+    depths = distinct_keys(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
+    for key, matrix in iterate_matrices(means, keys, rows="layer", columns="unit", value=value):
+        curve_keys: dict[str, Any] = dict(zip(keys, key, strict=True))
         values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
-        places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
+        layer_columns = {
+            "layer": values.index,
+            "depth": [depths[(*key, layer)] for layer in values.index],
+        }
         curve = pd.DataFrame(
-            {**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]}
+            {**layer_columns, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]}
         )
         low = high = np.full(len(curve), np.nan)
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
-        elif band == "interval" and told["init"] != "random":  # of random twins see below
+        elif band == "interval" and curve_keys["init"] != "random":  # of random twins see below
             low, high = mean_intervals(values.to_numpy())
-        curves.append(curve.assign(low=low, high=high, seeds=1, **told))
+        curves.append(curve.assign(low=low, high=high, seeds=1, **curve_keys))
     result = pd.concat(curves, ignore_index=True)
     return (
-        _with_twin_limits(result, table, [*by, *_CURVE, "layer"], value, scale)
+        _add_twin_limits(result, table, [*by, *_CURVE_KEYS, "layer"], value, scale)
         if band == "interval"
         else result
     )
 
 
-def _with_twin_limits(
+def _add_twin_limits(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
-    """Curves whose band is, for untrained twins, from the lowest to the highest."""
+    """Replace the band of untrained twins by the lowest and the highest twin."""
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves
@@ -105,25 +107,25 @@ def _with_twin_limits(
     )
     if seeds.nunique() == 1:  # of one twin it is not known
         return curves
-    random = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
-    means = grouped_means(random, [*keys, "seed", "unit"], value)
+    twin_rows = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
+    means = grouped_means(twin_rows, [*keys, "seed", "unit"], value)
     means[value] *= scale
     rows = []
-    for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
-        scored = part.dropna(axis="columns", how="all")
-        twins = scored[scored.notna().all(axis="columns")]
-        low, high = twin_limits(twins.mean().to_numpy())
+    for key, part in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
+        scored_values = part.dropna(axis="columns", how="all")
+        complete_twins = scored_values[scored_values.notna().all(axis="columns")]
+        low, high = twin_limits(complete_twins.mean().to_numpy())
         rows.append(
             {
                 **dict(zip(keys, key, strict=True)),
                 "twin_low": low,
                 "twin_high": high,
-                "twins": twins.shape[1],
+                "twins": complete_twins.shape[1],
             }
         )
     curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
-    untrained = curves["init"] == "random"
-    curves.loc[untrained, ["low", "high", "seeds"]] = curves.loc[
-        untrained, ["twin_low", "twin_high", "twins"]
+    is_untrained = curves["init"] == "random"
+    curves.loc[is_untrained, ["low", "high", "seeds"]] = curves.loc[
+        is_untrained, ["twin_low", "twin_high", "twins"]
     ].to_numpy()
     return curves.drop(columns=["twin_low", "twin_high", "twins"])

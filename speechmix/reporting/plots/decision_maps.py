@@ -1,4 +1,4 @@
-"""Decision maps: what the decision loses with each word, by layer, a panel for each stack.
+"""Draw decision maps: what a decision loses with each word, by layer, a panel for each stack.
 
 In: a `DecisionMap`. Out: a Figure, nothing written. Layers go downwards and words to the right;
 blue is as far below zero as red above, white is no drop. Red is what the decision leans on.
@@ -11,18 +11,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from . import map_cells, panels
-from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from . import map_cells
+from .figure_style import (
+    LABEL_SIZE,
+    LAYER_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    model_title,
+    new_figure,
+    shorten_text,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from ...mixing.maps.decision_map import DecisionMap
 
-_LABELS = {
+_VALUE_LABELS = {
     "drop": "drop of the margin (nats)",
     "carried": "share of the margin carried over",
     "margin": "margin (nats)",
 }
-_MOST_NUMBERS = 300  # cells of a panel, above which numbers are too small to read
+_MAX_NUMBERS = 300  # cells of a panel, above which numbers are too small to read
 
 
 def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
@@ -45,41 +54,48 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     limits = map_cells.limits_around_zero(list(values.values()))
     widths = [max(0.5 * array.shape[1], 1.2) for array in values.values()]
     height = max(0.22 * max(len(array) for array in values.values()), 1.0)
-    of_input = list(values) == ["input"]
-    figure = panels.new_figure(
-        sum(widths) + 0.35 * len(widths) + (2.6 if of_input else 1.4), height + 1.3
+    is_input_ablation = list(values) == ["input"]
+    figure = new_figure(
+        sum(widths) + 0.35 * len(widths) + (2.6 if is_input_ablation else 1.4), height + 1.3
     )
     axes = figure.subplots(1, len(values), squeeze=False, width_ratios=widths)[0]
     for ax, (stack, array) in zip(axes, values.items(), strict=True):
         cells = map_cells.draw_cells(ax, array, limits=limits, cmap=map_cells.DIFFERENCE_COLORS)
         ax.set_aspect("auto")
-        if array.size <= _MOST_NUMBERS:
-            map_cells.write_numbers(ax, cells, array, places=2 if value == "carried" else 1)
-        words = [panels.shorten_text(word, 12) for word in decisions.words(stack)]
+        if array.size <= _MAX_NUMBERS:
+            map_cells.write_numbers(ax, cells, array, decimals=2 if value == "carried" else 1)
+        words = [shorten_text(word, 12) for word in decisions.words(stack)]
         ax.set_xticks(
             np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False
         )
         rows = decisions.rows(stack)
-        shown = [place for place in range(len(rows)) if place % (1 + len(rows) // 32) == 0]
+        labelled_rows = [
+            row_index for row_index in range(len(rows)) if row_index % (1 + len(rows) // 32) == 0
+        ]
         ax.set_yticks(
-            np.array(shown) + 0.5,
-            [rows[place] for place in shown],
+            np.array(labelled_rows) + 0.5,
+            [rows[row_index] for row_index in labelled_rows],
             size=TICK_SIZE,
             parse_math=False,
         )
-        if not of_input:
+        if not is_input_ablation:
             ax.set_title(stack, size=LABEL_SIZE, pad=3)
-    axes[0].set_ylabel("" if of_input else panels.LAYER_LABEL, size=LABEL_SIZE)
-    done = "input ablation" if of_input else ", ".join(decisions.interventions)
-    told = decisions.provenance
+    axes[0].set_ylabel("" if is_input_ablation else LAYER_LABEL, size=LABEL_SIZE)
+    intervention_names = (
+        "input ablation" if is_input_ablation else ", ".join(decisions.interventions)
+    )
+    provenance = decisions.provenance
+    item = shorten_text(provenance["item"], 40)
     title = (
-        f"{panels.model_title(told)}, {panels.shorten_text(told['item'], 40)}: {done}; margin "
-        f"{decisions.margin:.1f}"
+        f"{model_title(provenance)}, {item}: {intervention_names}; margin {decisions.margin:.1f}"
     )
-    figure.suptitle(
-        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
-    )
+    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     map_cells.add_color_bar(
-        figure, cells, list(axes), values=list(values.values()), label=_LABELS[value], inches=height
+        figure,
+        cells,
+        list(axes),
+        values=list(values.values()),
+        label=_VALUE_LABELS[value],
+        inches=height,
     )
     return figure

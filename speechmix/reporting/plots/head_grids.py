@@ -1,5 +1,4 @@
-"""Heads one by one: small multiples of a map that keeps its heads, layers downwards and heads to
-the right.
+"""Draw the heads of a map as small multiples, layers downwards and heads to the right.
 
 In: a `MixingMap` with heads (``mix(..., heads="each")``). Out: a Figure. Rows of each head are
 shares that sum to 100 %, on one colour scale; what the cue gives the target is outlined, and the
@@ -18,12 +17,21 @@ from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import map_cells, unit_labels
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TARGET_COLOR,
+    TITLE_SIZE,
+    ShownFigure,
+    new_figure,
+    shorten_text,
+)
 from .map_figures import check_drawable, label_axis, map_title
-from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
-_MOST_LAYERS, _MOST_HEADS, _MOST_LETTERS = 12, 16, 12
-_ALL_PANELS = (11.0, 11.0)  # inches, of all panels together
+_MAX_LAYERS, _MAX_HEADS, _MAX_LABEL_LETTERS = 12, 16, 12
+_PANELS_SIZE = (11.0, 11.0)  # inches, of all panels together
 _GAP = 0.07  # inches between panels
 
 
@@ -67,30 +75,30 @@ def head_grid(
     check_drawable(mixing_map)
     if not mixing_map.has_heads:
         mixing_map.head(0)  # raises, and says what to ask for
-    layers = choose_evenly(mixing_map.layers, _MOST_LAYERS) if layers is None else list(layers)
+    layers = choose_evenly(mixing_map.layers, _MAX_LAYERS) if layers is None else list(layers)
     heads = (
-        choose_evenly(range(mixing_map.scores.shape[1]), _MOST_HEADS)
+        choose_evenly(range(mixing_map.scores.shape[1]), _MAX_HEADS)
         if heads is None
         else list(heads)
     )
     if not layers or not heads:
         raise InputError("layers or heads is empty: name at least one, or leave it out for all")
-    values = _shares(mixing_map, layers, heads)
-    limits = map_cells.color_limits([array for of_layer in values for array in of_layer])
-    grid = _Grid.of(mixing_map, len(layers), len(heads))
+    values = _head_shares(mixing_map, layers, heads)
+    limits = map_cells.color_limits([array for layer_values in values for array in layer_values])
+    grid = _Grid.from_map(mixing_map, len(layers), len(heads))
     figure = grid.figure()
     axes = figure.subplots(len(layers), len(heads), squeeze=False, gridspec_kw=grid.margins)
-    for row, (line, of_layer, layer) in enumerate(zip(axes, values, layers, strict=True)):
-        for column, (ax, array, head) in enumerate(zip(line, of_layer, heads, strict=True)):
+    for row, (row_axes, layer_values, layer) in enumerate(zip(axes, values, layers, strict=True)):
+        for column, (ax, array, head) in enumerate(zip(row_axes, layer_values, heads, strict=True)):
             cells = map_cells.draw_cells(ax, array, limits=limits)
-            x_unit, y_unit = _label(ax, mixing_map, grid)
+            x_unit, y_unit = _label_panel(ax, mixing_map, grid)
             ax.tick_params(left=column == 0, labelleft=column == 0)
             ax.tick_params(bottom=row == len(layers) - 1, labelbottom=row == len(layers) - 1)
             ax.set_title(f"head {head}" if row == 0 else "", size=LABEL_SIZE, pad=3)
-        line[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
+        row_axes[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
         if (deciding := deciding_row(mixing_map)) is not None:
-            map_cells.mark_row(line[-1], deciding)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+            map_cells.mark_row(row_axes[-1], deciding)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     figure.supxlabel(
         label_axis(column_name, x_unit),
         size=LABEL_SIZE,
@@ -102,34 +110,43 @@ def head_grid(
     )
     title = map_title(mixing_map).replace("\n", " · ")
     figure.suptitle(
-        panels.shorten_text(title, int(figure.get_figwidth() / 0.075)),
+        shorten_text(title, int(figure.get_figwidth() / 0.075)),
         size=TITLE_SIZE,
         parse_math=False,
     )
-    arrays = [array for of_layer in values for array in of_layer]
-    place = figure.add_axes(grid.bar)
-    inches = grid.bar[3] * figure.get_figheight()
+    arrays = [array for layer_values in values for array in layer_values]
+    color_bar_axes = figure.add_axes(grid.bar)
+    bar_height = grid.bar[3] * figure.get_figheight()
     map_cells.add_color_bar(
-        figure, cells, None, values=arrays, label=SHARE_LABEL, inches=inches, place=place
+        figure,
+        cells,
+        None,
+        values=arrays,
+        label=SHARE_LABEL,
+        inches=bar_height,
+        bar_axes=color_bar_axes,
     )
     return figure
 
 
-def _shares(
+def _head_shares(
     mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
 ) -> list[list[np.ma.MaskedArray]]:
-    """Shares of each row in percent, by layer and head."""
-    of_heads = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
+    """Return the shares of each row in percent, by layer and head."""
+    shares_by_head = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
     for layer in layers:
         mixing_map.layer(layer)  # raises if there is none
-    return [[shares[mixing_map.layers.index(layer)] for shares in of_heads] for layer in layers]
+    return [
+        [shares[mixing_map.layers.index(layer)] for shares in shares_by_head] for layer in layers
+    ]
 
 
-def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
-    """Units on both sides, what the cue gives the target outlined; returns what the axes count."""
+def _label_panel(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
+    """Label the units on both sides and outline the share of the cue in the target; return the
+    axes' units."""
     ax.set_aspect("auto")
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
-    always = {} if deciding is None else {deciding: TARGET_COLOR}
+    highlighted_rows = {} if deciding is None else {deciding: TARGET_COLOR}
     map_cells.outline_cells(
         ax,
         mixing_map.targets,
@@ -138,16 +155,23 @@ def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
         target=provenance.get("target"),
     )
     return (
-        unit_labels.label_units(ax, "x", mixing_map.sources, inches=grid.width, most=_MOST_LETTERS),
         unit_labels.label_units(
-            ax, "y", mixing_map.targets, inches=grid.height, most=_MOST_LETTERS, always=always
+            ax, "x", mixing_map.sources, inches=grid.width, max_letters=_MAX_LABEL_LETTERS
+        ),
+        unit_labels.label_units(
+            ax,
+            "y",
+            mixing_map.targets,
+            inches=grid.height,
+            max_letters=_MAX_LABEL_LETTERS,
+            highlighted_units=highlighted_rows,
         ),
     )
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the panels are, in inches: their width and height, and the room around them."""
+    """Layout of the panels in inches: their size, and the margins around them."""
 
     rows: int
     columns: int
@@ -159,34 +183,41 @@ class _Grid:
     right: float = 0.85
 
     @classmethod
-    def of(cls, mixing_map: MixingMap, rows: int, columns: int) -> _Grid:
-        """Panels in the proportions of the map, if moderate, as large as all of them may be."""
+    def from_map(cls, mixing_map: MixingMap, rows: int, columns: int) -> _Grid:
+        """Lay out panels in the proportions of the map, as large as all of them may be."""
         ratio = min(max(len(mixing_map.targets) / len(mixing_map.sources), 0.4), 2.5)
         width = min(
-            max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _ALL_PANELS[0] / columns
+            max(LINE_PITCH * len(mixing_map.sources), 0.8),
+            1.8,
+            _PANELS_SIZE[0] / columns,
         )
-        height = min(width * ratio, _ALL_PANELS[1] / rows, 2.4)
-        left = unit_labels.label_room(mixing_map.targets, most=_MOST_LETTERS) + 0.5
-        below = unit_labels.label_room(mixing_map.sources, most=_MOST_LETTERS, inches=width) + 0.3
+        height = min(width * ratio, _PANELS_SIZE[1] / rows, 2.4)
+        left = unit_labels.label_inches(mixing_map.targets, max_letters=_MAX_LABEL_LETTERS) + 0.5
+        below = (
+            unit_labels.label_inches(
+                mixing_map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width
+            )
+            + 0.3
+        )
         return cls(rows, columns, width, height, left, below)
 
     @property
     def size(self) -> tuple[float, float]:
-        """Of the whole figure."""
+        """Width and height of the whole figure."""
         wide = self.left + self.columns * self.width + (self.columns - 1) * _GAP + self.right
         tall = self.below + self.rows * self.height + (self.rows - 1) * _GAP + self.above
         return wide, tall
 
     def figure(self) -> ShownFigure:
-        """Empty, of this size; placed by hand, as solving for the places of some hundred panels
+        """Empty, from_map this size; placed by hand, as solving for the places from_map some hundred panels
         takes long."""
-        figure = panels.new_figure(*self.size)
+        figure = new_figure(*self.size)
         figure.set_layout_engine("none")
         return figure
 
     @property
     def margins(self) -> dict[str, float]:
-        """As matplotlib's `GridSpec` takes them."""
+        """Margins as matplotlib's `GridSpec` takes them."""
         wide, tall = self.size
         return {
             "left": self.left / wide,
@@ -199,7 +230,7 @@ class _Grid:
 
     @property
     def bar(self) -> tuple[float, float, float, float]:
-        """Left, bottom, width and height of the colour bar in parts of the figure."""
+        """Left, bottom, width and height of the colour bar as fractions of the figure."""
         wide, tall = self.size
         panels_tall = tall - self.below - self.above
         length = min(panels_tall, 4.0)

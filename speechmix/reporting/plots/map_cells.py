@@ -1,5 +1,4 @@
-"""Cells of a map with their colour scale: shares or differences, numbers in them, the colour bar,
-and marks around cue and target.
+"""Draw the cells of a map: colours, numbers, colour bar, and marks for cue and target.
 
 In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns.
 """
@@ -7,7 +6,7 @@ In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,30 +18,30 @@ from matplotlib.patches import Rectangle
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from .panels import CELL_COLOR, LABEL_SIZE, MARK, TARGET_COLOR, TICK_SIZE
+from .figure_style import CELL_COLOR, LABEL_SIZE, ROW_MARKER, TARGET_COLOR, TICK_SIZE
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that
 # none of them holds.
 SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"
 DIFFERENCE_COLORS = "RdBu_r"  # signed: zero is white, told apart by colour-blind readers
-MISSING = "0.78"
-_MOST_SHARP_CELLS = 20_000
+MISSING_COLOR = "0.78"
+_MAX_SHARP_CELLS = 20_000
 # Ink of numbers on cells with shares, whose scale a dark page reverses: on cells that are light on
 # paper, on those that are light when reversed (a page makes this ink dark there), and on those
 # between, which are dark on both.
-_ON_LIGHT, _ON_DARK, _BETWEEN = "#0a0a0a", "#fefefe", "#ffffff"
-_ON_LIGHT_ALWAYS = "#0b0b0b"  # on light cells of a scale that stays
+_ON_LIGHT_CELL, _ON_DARK_CELL, _ON_MEDIUM_CELL = "#0a0a0a", "#fefefe", "#ffffff"
+_ON_FIXED_LIGHT_CELL = "#0b0b0b"  # on light cells of a scale that stays
 
 
 def color_map(name: str) -> Colormap:
-    """Colour map by name, with missing values in grey."""
+    """Return a colour map by name, with missing values in grey."""
     from matplotlib import colormaps
 
-    return colormaps[name].with_extremes(bad=MISSING)
+    return colormaps[name].with_extremes(bad=MISSING_COLOR)
 
 
 def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
-    """What is drawn: shares of each row in percent, or scores as they are; mean over heads; [L,
+    """Return the values to draw: shares of each row in percent, or raw scores; mean over heads; [L,
     W_t, W_s].
 
     A row with a score that is not finite has no shares, so the whole of it is masked.
@@ -55,7 +54,7 @@ def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.
 
 
 def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
-    """Limits of the colour scale that several maps share.
+    """Return the limits of the colour scale that several maps share.
 
     Rows with a single source are left out (the first position of a causal stack: always 100 %),
     because they would bleach all others; they are drawn in the last colour and the colour bar ends
@@ -63,19 +62,18 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     """
     arrays = [np.ma.filled(array, 0.0) for array in values]
     rows = [array[np.count_nonzero(array, axis=-1) > 1] for array in arrays]
-    scaled = [array for array in rows if array.size] or arrays
-    top = max((float(array.max(initial=0.0)) for array in scaled), default=0.0)
-    return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
+    scaled_rows = [array for array in rows if array.size] or arrays
+    largest = max((float(array.max(initial=0.0)) for array in scaled_rows), default=0.0)
+    return min(float(array.min(initial=0.0)) for array in arrays), largest or 1.0
 
 
 def limits_around_zero(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
-    """Limits of the colour scale that several maps of differences share: as far below zero as
-    above."""
-    most = (
+    """Return the limits of a colour scale of differences, as far below zero as above."""
+    largest = (
         max((float(np.abs(array).max()) for array in values if np.ma.count(array)), default=0.0)
         or 1.0
     )
-    return -most, most
+    return -largest, largest
 
 
 def draw_cells(
@@ -89,7 +87,7 @@ def draw_cells(
         extent=(0, columns, rows, 0),
         # Few cells are kept as they are in vector files; many are averaged where a pixel holds
         # several.
-        interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
+        interpolation="none" if values.size <= _MAX_SHARP_CELLS else "auto",
         cmap=color_map(cmap),
         vmin=limits[0],
         vmax=limits[1],
@@ -110,8 +108,9 @@ def write_numbers(
     cells: ScalarMappable,
     values: np.ma.MaskedArray,
     *,
-    bold: np.ndarray | None = None,
-    places: int = 1,
+    is_bold: np.ndarray | None = None,
+    decimals: int = 1,
+    number_format: Callable[[float], str] | None = None,
 ) -> None:
     """Write the number into each cell, dark on light and light on dark."""
     for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
@@ -119,24 +118,26 @@ def write_numbers(
             ax.text(
                 column + 0.5,
                 row + 0.52,
-                f"{round(value, places) + 0.0:.{places}f}",
+                number_format(value)
+                if number_format
+                else f"{round(value, decimals) + 0.0:.{decimals}f}",
                 size=TICK_SIZE,
                 ha="center",
                 va="center",
-                fontweight="bold" if bold is not None and bold[row, column] else "normal",
-                color=_ink(cells, value),
+                fontweight="bold" if is_bold is not None and is_bold[row, column] else "normal",
+                color=_number_color(cells, value),
             )
 
 
-def _ink(cells: ScalarMappable, value: float) -> str:
-    """Colour of a number on its cell."""
-    place = np.asarray(cells.norm(np.array([value])))
-    light, light_reversed = (
-        _is_light(cmap(place)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
+def _number_color(cells: ScalarMappable, value: float) -> str:
+    """Return the colour of a number on its cell."""
+    scale_position = np.asarray(cells.norm(np.array([value])))
+    is_light, is_light_reversed = (
+        _is_light(cmap(scale_position)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
     )
     if cells.cmap.name != SHARE_COLORS:
-        return _ON_LIGHT_ALWAYS if light else _BETWEEN
-    return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
+        return _ON_FIXED_LIGHT_CELL if is_light else _ON_MEDIUM_CELL
+    return _ON_LIGHT_CELL if is_light else _ON_DARK_CELL if is_light_reversed else _ON_MEDIUM_CELL
 
 
 def _is_light(color: Iterable[float]) -> bool:
@@ -152,34 +153,35 @@ def add_color_bar(
     values: Collection[np.ma.MaskedArray],
     label: str,
     inches: float,
-    place: Axes | None = None,
+    bar_axes: Axes | None = None,
 ) -> None:
-    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
-    where there are any.
+    """Add a colour bar with label and unit; an arrow shows that values lie beyond it.
 
     `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its
-    room from `axes`, or fills `place`, axes of its own.
+    room from `axes`, or fills `bar_axes`, axes of its own.
     """
-    length = min(inches, 4.0)
-    beyond = any(
+    bar_length = min(inches, 4.0)
+    has_larger_values = any(
         array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values
     )
-    missing = any(np.ma.getmaskarray(array).any() for array in values)
-    taken = {
+    has_missing_values = any(np.ma.getmaskarray(array).any() for array in values)
+    placement = {
         "ax": axes,
         "pad": 0.02,
         "fraction": 0.08,
-        "aspect": length / 0.13,
-        "shrink": length / inches,
+        "aspect": bar_length / 0.13,
+        "shrink": bar_length / inches,
     }
     bar = figure.colorbar(
         cells,
-        extend="max" if beyond else "neither",
-        extendfrac=0.12 / length,
-        **(taken if place is None else {"cax": place}),
+        extend="max" if has_larger_values else "neither",
+        extendfrac=0.12 / bar_length,
+        **(placement if bar_axes is None else {"cax": bar_axes}),
     )
     bar.set_label(
-        label + ("; grey: no value" if missing else ""), size=LABEL_SIZE, parse_math=False
+        label + ("; grey: no value" if has_missing_values else ""),
+        size=LABEL_SIZE,
+        parse_math=False,
     )
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
@@ -193,12 +195,11 @@ def outline_cells(
     cue: Cue | None,
     target: int | None,
 ) -> None:
-    """Draw one line around all cells in which the cue gives to the target: around each block, if
-    words lie apart."""
+    """Outline the cells with the share of the cue in the target."""
     if cue is None or target is None:
         return
-    rows = _runs([i for i, span in enumerate(targets) if span.word == target])
-    columns = _runs([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
+    rows = _merge_indices([i for i, span in enumerate(targets) if span.word == target])
+    columns = _merge_indices([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
     for (top, bottom), (left, right) in itertools.product(rows, columns):
         ax.add_patch(
             Rectangle(
@@ -213,18 +214,18 @@ def outline_cells(
         )
 
 
-def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring places as half-open ranges.
+def _merge_indices(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Merge neighbouring indices to half-open ranges.
 
     Examples
     --------
-    >>> _runs([2, 3, 4, 7])
+    >>> _merge_indices([2, 3, 4, 7])
     [(2, 5), (7, 8)]
     """
     ranges: list[tuple[int, int]] = []
-    for place in places:
-        start = ranges.pop()[0] if ranges and ranges[-1][1] == place else place
-        ranges.append((start, place + 1))
+    for index in indices:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == index else index
+        ranges.append((start, index + 1))
     return ranges
 
 
@@ -233,7 +234,7 @@ def mark_row(ax: Axes, row: int, *, color: str = TARGET_COLOR) -> None:
     ax.plot(
         [1.0],
         [row + 0.5],
-        marker=MARK,
+        marker=ROW_MARKER,
         markersize=5,
         color=color,
         transform=ax.get_yaxis_transform(),

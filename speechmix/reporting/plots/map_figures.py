@@ -1,5 +1,4 @@
-"""Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of
-clips and tables.
+"""Draw mixing maps: one layer, or small multiples over layers.
 
 In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets
 (they receive), columns sources (they give), as everywhere; by default each row is shown as shares
@@ -20,15 +19,28 @@ from matplotlib.figure import Figure
 from ...errors import InputError
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import map_cells, unit_labels
+from .clip_overview import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
-from .one_clip import clip_figure
-from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TITLE_SIZE,
+    fed_text,
+    layer_title,
+    map_subtitle,
+    model_title,
+    new_figure,
+    png_bytes,
+    shorten_text,
+    wrap_text,
+)
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
-_MOST_PANELS = 12
+_MAX_PANELS = 12
 
 
 def heat_map(
@@ -91,11 +103,13 @@ def heat_map(
         width, height = (
             min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets)
         )
-        size = _around(mixing_map, width, height)
-        ax = pyplot.figure(figsize=size, layout="constrained", facecolor="white").add_subplot()
+        figure_size = _figure_size(mixing_map, width, height)
+        ax = pyplot.figure(
+            figsize=figure_size, layout="constrained", facecolor="white"
+        ).add_subplot()
     else:
-        place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
-        width, height = place.width, place.height
+        window = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        width, height = window.width, window.height
     if signed:
         limits, cmap = map_cells.limits_around_zero([values]), map_cells.DIFFERENCE_COLORS
     else:
@@ -103,11 +117,11 @@ def heat_map(
     cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     ax.set_xlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     ax.set_ylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    of_layer = panels.layer_title(mixing_map, layer, "\nmixing strength")
-    title = f"{panels.map_subtitle(mixing_map)}, {of_layer}"
+    layer_text = layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{map_subtitle(mixing_map)}, {layer_text}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     map_cells.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -135,7 +149,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         If the map does not have one of the layers, or has no units.
     """
     check_drawable(mixing_map)
-    layers = choose_evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
+    layers = choose_evenly(mixing_map.layers, _MAX_PANELS) if layers is None else list(layers)
     if not layers:
         raise InputError(
             f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for "
@@ -147,10 +161,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         [mixing_map.layers.index(layer) for layer in layers]
     ]
     limits = map_cells.color_limits(list(values))
-    columns, width, height = _panels(mixing_map, len(layers))
+    columns, width, height = _panel_layout(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
-    figure = panels.new_figure(
-        *_around(mixing_map, width, height, columns=columns, rows=rows, most=16)
+    figure = new_figure(
+        *_figure_size(mixing_map, width, height, columns=columns, rows=rows, max_letters=16)
     )
     axes = figure.subplots(rows, columns, squeeze=False)
     for index, ax in enumerate(axes.flat):
@@ -158,15 +172,15 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             ax.set_axis_off()
             continue
         cells = map_cells.draw_cells(ax, values[index], limits=limits)
-        ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
-        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
-        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
+        ax.set_title(layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
+        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, max_letters=16)
+        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, max_letters=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     figure.supylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    parts = map_title(mixing_map).splitlines()
-    title = "\n".join(panels.wrap_text(part, 0.75 * figure.get_figwidth()) for part in parts)
+    title_parts = map_title(mixing_map).splitlines()
+    title = "\n".join(wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts)
     figure.set_figheight(
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
@@ -187,7 +201,7 @@ def as_html(figure: Figure, *, caption: str) -> str:
     caption : str
         Plain text; it is escaped.
     """
-    data = base64.b64encode(panels.png_bytes(figure)).decode("ascii")
+    data = base64.b64encode(png_bytes(figure)).decode("ascii")
     text = html.escape(caption, quote=True)
     return (
         f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" '
@@ -205,7 +219,7 @@ def check_drawable(mixing_map: MixingMap) -> None:
 
 
 def label_axis(name: str, unit: str) -> str:
-    """An axis with what it counts, if it counts something."""
+    """Return an axis label with its unit, if it has one."""
     return f"{name}, {unit}" if unit else name
 
 
@@ -215,41 +229,43 @@ def _score_label(mixing_map: MixingMap) -> str:
 
 
 def map_title(mixing_map: MixingMap) -> str:
-    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say
-    it."""
+    """Return the title of a map: measure, stack, model, clip, and the text that the decoder was
+    fed."""
     provenance = mixing_map.provenance
-    parts = [panels.map_subtitle(mixing_map)]
+    parts = [map_subtitle(mixing_map)]
     if provenance.get("model"):
-        parts.append(panels.model_title(provenance))
+        parts.append(model_title(provenance))
     if provenance.get("clip"):
-        parts.append(panels.shorten_text(provenance["clip"], 40))
-    told = panels.fed_text(provenance)
-    return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
+        parts.append(shorten_text(provenance["clip"], 40))
+    decoder_input = fed_text(provenance)
+    return " · ".join(parts) + (
+        f"\n{decoder_input}" if decoder_input and mixing_map.stack != "encoder" else ""
+    )
 
 
-def _around(
+def _figure_size(
     mixing_map: MixingMap,
     width: float,
     height: float,
     *,
     columns: int = 1,
     rows: int = 1,
-    most: int = 22,
+    max_letters: int = 22,
 ) -> tuple[float, float]:
-    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
-    colour bar is added."""
-    left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3
-    below = unit_labels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
-    whole = (
-        columns * (width + 0.12) + left + 0.85,
-        rows * (height + 0.27) + below + (0.3 if rows * columns > 1 else 0.1),
+    """Compute the size of a figure in inches from the size of its panels."""
+    left_margin = unit_labels.label_inches(mixing_map.targets, max_letters=max_letters) + 0.3
+    bottom_margin = (
+        unit_labels.label_inches(mixing_map.sources, max_letters=max_letters, inches=width) + 0.3
     )
-    return max(whole[0], 3.2), max(whole[1], 2.0)
+    figure_size = (
+        columns * (width + 0.12) + left_margin + 0.85,
+        rows * (height + 0.27) + bottom_margin + (0.3 if rows * columns > 1 else 0.1),
+    )
+    return max(figure_size[0], 3.2), max(figure_size[1], 2.0)
 
 
-def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
-    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map
-    if moderate."""
+def _panel_layout(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
+    """Choose the columns of the grid, and width and height of a panel in inches."""
     ratio = len(mixing_map.targets) / len(mixing_map.sources)
     if ratio < 1 / 3:  # strips: below each other
         columns = 1 if n_panels <= 6 else 2
@@ -258,7 +274,7 @@ def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
     else:
         columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
     width = min(
-        max(panels.LINE_PITCH * len(mixing_map.sources), 1.4),
+        max(LINE_PITCH * len(mixing_map.sources), 1.4),
         10.0 / columns,
         2.6 if ratio >= 1 / 3 else 5.0,
     )

@@ -1,5 +1,4 @@
-"""Models side by side in small multiples: a panel for each model, its stacks as lines over relative
-depth.
+"""Draw many models as small multiples: a panel for each model, its stacks over relative depth.
 
 In: a tidy table, as in `cue_tables`. With many models one panel of all curves is a muddle; here
 each model has its own, all on the same axes. Trained models are solid, random twins dashed.
@@ -16,10 +15,20 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
-from . import panels
 from .cue_tables import DECIDING, ordered_values, select_cue_rows, target_rows_title
 from .curve_tables import curve_table
-from .panels import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
+from .figure_style import (
+    CUE_LABEL,
+    INIT_DASHES,
+    LABEL_SIZE,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +37,7 @@ if TYPE_CHECKING:
 # Told apart by colour-blind readers, and by lightness in print without colour; the markers say it
 # again.
 STACK_STYLES = {"encoder": ("#000000", "o"), "decoder": ("#0072B2", "s"), "cross": ("#E69F00", "^")}
-_MOST_MARKED = 8  # layers whose points are all marked; of more every other, third, ...
+_MAX_MARKED_LAYERS = 8  # layers whose points are all marked; of more every other, third, ...
 
 
 def model_panels(
@@ -98,54 +107,56 @@ def model_panels(
         raise InputError(
             f"model_panels draws one measure, found {', '.join(measures)}: choose with measure="
         )
-    present = ordered_values(rows, "model")
-    absent = [name for name in models or () if name not in present]
-    if absent:
-        raise InputError(f"no rows of {', '.join(absent)}; the table has {', '.join(present)}")
-    shown = list(models or present)
-    rows = rows[rows["model"].isin(shown)]
+    present_models = ordered_values(rows, "model")
+    missing_models = [name for name in models or () if name not in present_models]
+    if missing_models:
+        raise InputError(
+            f"no rows of {', '.join(missing_models)}; the table has {', '.join(present_models)}"
+        )
+    drawn_models = list(models or present_models)
+    rows = rows[rows["model"].isin(drawn_models)]
     curves = curve_table(rows, band=band, value=value)
-    names = ordered_values(
+    stack_names = ordered_values(
         rows, "stack", stacks or [name for name in STACKS if name in set(rows["stack"])]
     )
-    columns = min(columns, len(shown))
-    n_lines = -(-len(shown) // columns)
-    figure = panels.new_figure(2.3 * columns + 0.4, 1.95 * n_lines + 0.8)
-    axes = figure.subplots(n_lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    for ax, model in zip(axes, shown, strict=False):
-        _draw_model(ax, curves[curves["model"] == model], names)
-        title = (titles or {}).get(model, panels.model_name(model))
+    columns = min(columns, len(drawn_models))
+    line_count = -(-len(drawn_models) // columns)
+    figure = new_figure(2.3 * columns + 0.4, 1.95 * line_count + 0.8)
+    axes = figure.subplots(line_count, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax, model in zip(axes, drawn_models, strict=False):
+        _draw_model_curves(ax, curves[curves["model"] == model], stack_names)
+        title = (titles or {}).get(model, model_name(model))
         ax.set_title(
-            f"{title}\n{_depths(rows[rows['model'] == model], names)}",
+            f"{title}\n{_layer_counts_text(rows[rows['model'] == model], stack_names)}",
             size=TITLE_SIZE,
             parse_math=False,
         )
-    for ax in axes[len(shown) :]:
+    for ax in axes[len(drawn_models) :]:
         ax.remove()
-    for place, ax in enumerate(axes[: len(shown)]):
-        ax.tick_params(labelbottom=place + columns >= len(shown))
-        if place + columns >= len(shown):
+    for panel_index, ax in enumerate(axes[: len(drawn_models)]):
+        ax.tick_params(labelbottom=panel_index + columns >= len(drawn_models))
+        if panel_index + columns >= len(drawn_models):
             ax.set_xlabel("relative depth", size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     figure.supylabel(f"{label}, {measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False)
-    if row_names := target_rows_title(rows):
+    if target_rows_text := target_rows_title(rows):
         figure.suptitle(
-            panels.wrap_text(row_names, 0.8 * figure.get_figwidth()),
+            wrap_text(target_rows_text, 0.8 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
     inits = [init for init in INIT_DASHES if init in set(rows["init"])]
-    handles = [_handle(name, init) for name in names for init in inits]
-    panels.add_legend(figure, handles, columns=len(names), loc="outside lower center")
+    handles = [_legend_handle(name, init) for name in stack_names for init in inits]
+    add_legend(figure, handles, columns=len(stack_names), loc="outside lower center")
     return figure
 
 
-def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
-    for names, curve in curves.groupby(["stack", "init"], sort=False, observed=True):
-        stack, init = map(str, names)
+def _draw_model_curves(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
+    for stack_and_init, curve in curves.groupby(["stack", "init"], sort=False, observed=True):
+        stack, init = map(str, stack_and_init)
         if stack not in stacks:
             continue
-        color, marker = _style(stack)
+        color, marker = _stack_style(stack)
         if curve["low"].notna().any():
             ax.fill_between(
                 curve["depth"], curve["low"], curve["high"], color=color, alpha=0.18, linewidth=0
@@ -159,35 +170,32 @@ def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
             marker=marker,
             markersize=3.5,
             markerfacecolor=color if init == "trained" else "white",
-            markevery=-(-len(curve) // _MOST_MARKED),
+            markevery=-(-len(curve) // _MAX_MARKED_LAYERS),
         )
-    panels.style_curve_axis(ax)
+    style_curve_axis(ax)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _depths(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
-    """Number of layers of each stack of one model, once where they are the same: "32, 4, 4
-    layers"."""
-    last = rows.groupby("stack", observed=True)["layer"].max()
-    counts = [f"{last[stack] + 1}" for stack in stacks if stack in last]
+def _layer_counts_text(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
+    """Say how many layers each stack of a model has: "32, 4, 4 layers"."""
+    last_layers = rows.groupby("stack", observed=True)["layer"].max()
+    counts = [f"{last_layers[stack] + 1}" for stack in stacks if stack in last_layers]
     return f"{', '.join(counts if len(set(counts)) > 1 else counts[:1])} layers"
 
 
-def _handle(stack: str, init: str) -> Line2D:
-    color, marker = _style(stack)
-    face = color if init == "trained" else "white"
-    return Line2D(
-        [],
-        [],
+def _legend_handle(stack: str, init: str) -> Line2D:
+    color, marker = _stack_style(stack)
+    face_color = color if init == "trained" else "white"
+    return legend_line(
         color=color,
         marker=marker,
         markersize=3.5,
-        markerfacecolor=face,
+        markerfacecolor=face_color,
         linewidth=1.3,
         linestyle=INIT_DASHES[init],
         label=f"{stack}, {init}",
     )
 
 
-def _style(stack: str) -> tuple[str, str]:
+def _stack_style(stack: str) -> tuple[str, str]:
     return STACK_STYLES.get(stack, ("#009E73", "D"))

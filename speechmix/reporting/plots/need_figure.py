@@ -1,5 +1,5 @@
-"""Contribution and need together: how much the cue gives in each layer, and what the decision loses
-without it there.
+"""Draw contribution above need: the cue's contribution in each layer, and what the decision loses
+without it.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer
 (`evaluation.cue_need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
@@ -17,20 +17,31 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import taken
-from . import panels
-from .computed_curves import PanelCurves, model_colors, panel_curves
+from ...evaluation.statistics.grouped_means import select_cells
+from .computed_curves import PanelCurves, compute_panel_curves, model_colors
 from .cue_curves import draw_curve_panel
 from .cue_tables import ordered_values, select_cue_rows
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW
+from .figure_style import (
+    CUE_LABEL,
+    DEPTH_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    NARROW_WIDTH,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    style_layer_axis,
+    wrap_text,
+)
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
-_ENTRY = 1.85  # inches, of one entry of the legend
-_LINE, _NARROW_LINE = 1.5, 1.75  # inches, of one line of panels
+_ENTRY_WIDTH = 1.85  # inches, of one entry of the legend
+_LINE_HEIGHT, _NARROW_LINE_HEIGHT = 1.5, 1.75  # inches, of one line of panels
 
 
 def contribution_and_need(
@@ -60,19 +71,19 @@ def contribution_and_need(
     Figure
         Over layers, or over relative depth where models differ in the number of theirs.
     """
-    return draw_need(need_panels(table, drops, measure=measure), narrow=narrow)
+    return draw_need(compute_need_panels(table, drops, measure=measure), narrow=narrow)
 
 
 @dataclass(frozen=True)
 class _NeedPanels:
-    """What `contribution_and_need` draws, computed."""
+    """Computed panels of `contribution_and_need`."""
 
     curves: Mapping[str, PanelCurves]  # by stack
     titles: Mapping[str, str]
     colors: Mapping[str, str]  # by model
-    last: pd.Series  # layer, by stack and model
+    last_layers: pd.Series  # layer, by stack and model
     drops: pd.DataFrame
-    untrained: str  # for the legend
+    untrained_label: str  # for the legend
 
     @property
     def has_strips(self) -> bool:
@@ -82,76 +93,90 @@ class _NeedPanels:
     @property
     def x(self) -> str:
         """Relative depth, where models differ in the number of their layers."""
-        return "depth" if self.last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
+        return (
+            "depth"
+            if self.last_layers.groupby("stack", observed=True).nunique().max() > 1
+            else "layer"
+        )
 
 
-def need_panels(
+def compute_need_panels(
     table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing"
 ) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
     `contribution_and_need`."""
-    rows = taken(table, list(table), table["measure"] == measure)
+    rows = select_cells(table, list(table), table["measure"] == measure)
     titles, curves = {}, {}
     for stack in ordered_values(rows, "stack"):
-        of_stack = taken(rows, list(rows), rows["stack"] == stack)
-        titles[stack] = _title(of_stack, stack)
-        curves[stack] = panel_curves(select_cue_rows(of_stack))
+        stack_rows = select_cells(rows, list(rows), rows["stack"] == stack)
+        titles[stack] = _stack_title(stack_rows, stack)
+        curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
-    untrained = (
+    untrained_label = (
         "untrained (band: lowest to highest twin)"
         if twins > 1
         else "untrained"
         if (rows["init"] == "random").any()
         else ""
     )
-    last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
-    return _NeedPanels(curves, titles, model_colors(rows), last, drops, untrained)
+    last_layers = rows.groupby(["stack", "model"], observed=True)["layer"].max()
+    return _NeedPanels(curves, titles, model_colors(rows), last_layers, drops, untrained_label)
 
 
-def draw_need(computed: _NeedPanels, *, narrow: bool = False) -> Figure:
-    """Draw what `need_panels` computed; see `contribution_and_need`."""
-    stacks, colors, drops, x = list(computed.curves), computed.colors, computed.drops, computed.x
+def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
+    """Draw what `compute_need_panels` computed; see `contribution_and_need`."""
+    stacks, colors, drops, x = list(need.curves), need.colors, need.drops, need.x
     n_panels = 1 if drops.empty else 2
-    figure = panels.new_figure(
-        *_size(len(stacks), len(colors), n_panels, narrow, with_strips=computed.has_strips)
+    figure = new_figure(
+        *_figure_size(len(stacks), len(colors), n_panels, narrow, with_strips=need.has_strips)
     )
-    lines = _lines_of(figure, len(stacks), n_panels, narrow=narrow, with_strips=computed.has_strips)
-    for number, (stack, (given, strip, lost)) in enumerate(zip(stacks, lines, strict=True)):
-        draw_curve_panel(given, computed.curves[stack], x=x, colors=colors)
-        given.set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
-        given.set_xlabel("")
-        if strip is not None:
+    axes_by_stack = _make_axes(
+        figure, len(stacks), n_panels, narrow=narrow, with_strips=need.has_strips
+    )
+    for stack_index, (stack, (share_axes, strip_axes, drop_axes)) in enumerate(
+        zip(stacks, axes_by_stack, strict=True)
+    ):
+        draw_curve_panel(share_axes, need.curves[stack], x=x, colors=colors)
+        share_axes.set_title(need.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
+        share_axes.set_xlabel("")
+        if strip_axes is not None:
             draw_strip(
-                strip, computed.curves[stack], x=x, colors=colors, labelled=narrow or not number
+                strip_axes,
+                need.curves[stack],
+                x=x,
+                colors=colors,
+                labelled=narrow or not stack_index,
             )
-        if lost is not None:
-            _draw_drops(lost, drops[drops["ablated"] == stack], computed.last[stack], x, colors)
-            lost.set_xlim(given.get_xlim())
-            lost.set_ylabel(DROP_LABEL if narrow or not number else "", size=LABEL_SIZE)
-        given.set_ylabel(CUE_LABEL if narrow or not number else "", size=LABEL_SIZE)
-        (lost or strip or given).set_xlabel(
+        if drop_axes is not None:
+            _draw_drops(
+                drop_axes, drops[drops["ablated"] == stack], need.last_layers[stack], x, colors
+            )
+            drop_axes.set_xlim(share_axes.get_xlim())
+            drop_axes.set_ylabel(DROP_LABEL if narrow or not stack_index else "", size=LABEL_SIZE)
+        share_axes.set_ylabel(CUE_LABEL if narrow or not stack_index else "", size=LABEL_SIZE)
+        (drop_axes or strip_axes or share_axes).set_xlabel(
             (DEPTH_LABEL if x == "depth" else LAYER_LABEL).split(" (")[0], size=LABEL_SIZE
         )
-    for given, _, _ in lines if narrow else lines[:1]:
-        given.set_ylim(bottom=0)  # once all is drawn: the others share it
+    for share_axes, _, _ in axes_by_stack if narrow else axes_by_stack[:1]:
+        share_axes.set_ylim(bottom=0)  # once all is drawn: the others share it
     columns, note = (
-        max(int(figure.get_figwidth() / _ENTRY), 1),
-        STRIP_NOTE if computed.has_strips else "",
+        max(int(figure.get_figwidth() / _ENTRY_WIDTH), 1),
+        STRIP_NOTE if need.has_strips else "",
     )
-    _add_legend(figure, list(colors), colors, computed.untrained, columns=columns, note=note)
+    _add_need_legend(figure, list(colors), colors, need.untrained_label, columns=columns, note=note)
     return figure
 
 
-def _lines_of(
+def _make_axes(
     figure: Figure, n_stacks: int, n_panels: int, *, narrow: bool, with_strips: bool
 ) -> list[tuple[Axes, Axes | None, Axes | None]]:
-    """Axes of each stack: of contribution, of the strip below it and of need, where they are drawn.
+    """Make the axes of each stack: contribution, the strip below it, and need.
 
     Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need
     lies below.
     """
-    line = _NARROW_LINE if narrow else _LINE
-    heights = strip_ratios(line + STRIP_HEIGHT) if with_strips else [line]
+    line_height = _NARROW_LINE_HEIGHT if narrow else _LINE_HEIGHT
+    heights = strip_ratios(line_height + STRIP_HEIGHT) if with_strips else [line_height]
     if narrow:
         grid = figure.add_gridspec(
             n_stacks * len(heights), n_panels, height_ratios=heights * n_stacks
@@ -160,80 +185,94 @@ def _lines_of(
         grid = figure.add_gridspec(
             len(heights) + n_panels - 1,
             n_stacks,
-            height_ratios=[*heights, *[line] * (n_panels - 1)],
+            height_ratios=[*heights, *[line_height] * (n_panels - 1)],
         )
-    lines: list[tuple[Axes, Axes | None, Axes | None]] = []
-    for number in range(n_stacks):
-        top, column = (number * len(heights), 0) if narrow else (0, number)
-        first = lines[0] if lines and not narrow else (None, None, None)
-        given = figure.add_subplot(grid[top, column], sharey=first[0])
-        strip = add_strip(figure, grid[top + 1, column], given) if with_strips else None
-        lost = None
+    axes_by_stack: list[tuple[Axes, Axes | None, Axes | None]] = []
+    for stack_index in range(n_stacks):
+        top_row, column = (stack_index * len(heights), 0) if narrow else (0, stack_index)
+        shared_axes = axes_by_stack[0] if axes_by_stack and not narrow else (None, None, None)
+        share_axes = figure.add_subplot(grid[top_row, column], sharey=shared_axes[0])
+        strip_axes = (
+            add_strip(figure, grid[top_row + 1, column], share_axes) if with_strips else None
+        )
+        drop_axes = None
         if n_panels > 1:
-            place = grid[top : top + len(heights), 1] if narrow else grid[len(heights), number]
-            lost = figure.add_subplot(place, sharey=first[2])
-        for ax in (given, strip, lost):
-            if ax is not None and number and not narrow:
+            drop_position = (
+                grid[top_row : top_row + len(heights), 1]
+                if narrow
+                else grid[len(heights), stack_index]
+            )
+            drop_axes = figure.add_subplot(drop_position, sharey=shared_axes[2])
+        for ax in (share_axes, strip_axes, drop_axes):
+            if ax is not None and stack_index and not narrow:
                 ax.tick_params(labelleft=False)
-        lines.append((given, strip, lost))
-    return lines
+        axes_by_stack.append((share_axes, strip_axes, drop_axes))
+    return axes_by_stack
 
 
-def _size(
-    stacks: int, models: int, n_panels: int, narrow: bool, *, with_strips: bool
+def _figure_size(
+    stack_count: int, model_count: int, n_panels: int, narrow: bool, *, with_strips: bool
 ) -> tuple[float, float]:
-    """Inches: room for a line of the legend for each model and one for all."""
-    width = NARROW if narrow else max(1.75 * stacks + 0.4, NARROW)
-    legend = 0.3 + 0.16 * math.ceil((models + 1) / max(int(width / _ENTRY), 1))
-    legend += (0.32 if narrow else 0.16) * with_strips  # what strips are
-    strip = STRIP_HEIGHT * with_strips
-    return width, (
-        _NARROW_LINE + strip
-    ) * stacks + legend if narrow else _LINE * n_panels + strip + legend
+    """Compute the size of the figure in inches."""
+    width = NARROW_WIDTH if narrow else max(1.75 * stack_count + 0.4, NARROW_WIDTH)
+    legend_height = 0.3 + 0.16 * math.ceil((model_count + 1) / max(int(width / _ENTRY_WIDTH), 1))
+    legend_height += (0.32 if narrow else 0.16) * with_strips  # what strips are
+    strip_height = STRIP_HEIGHT * with_strips
+    return (
+        width,
+        (_NARROW_LINE_HEIGHT + strip_height) * stack_count + legend_height
+        if narrow
+        else _LINE_HEIGHT * n_panels + strip_height + legend_height,
+    )
 
 
-def _title(of_stack: pd.DataFrame, stack: str) -> str:
-    """A stack, and which rows of its maps the contributions are of."""
-    names = (
-        [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES]
-        if "rows" in of_stack
+def _stack_title(stack_rows: pd.DataFrame, stack: str) -> str:
+    """Name a stack, and the rows of its maps that contributions are of."""
+    row_names = (
+        [ROW_NAMES[row_kind] for row_kind in stack_rows["rows"].unique() if row_kind in ROW_NAMES]
+        if "rows" in stack_rows
         else []
     )
-    return ", ".join([stack, *names])
+    return ", ".join([stack, *row_names])
 
 
-def _add_legend(
+def _add_need_legend(
     figure: Figure,
     models: list[str],
     colors: Mapping[str, str],
-    untrained: str,
+    untrained_label: str,
     *,
     columns: int,
     note: str,
 ) -> None:
-    handles = [
-        Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models
-    ]
-    if untrained:
-        handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained))
-    title = panels.wrap_text(note, figure.get_figwidth()) if note else None
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+    handles = [legend_line(color=colors[model], label=model_name(model)) for model in models]
+    if untrained_label:
+        handles.append(legend_line(color="0.3", linestyle="--", label=untrained_label))
+    title = wrap_text(note, figure.get_figwidth()) if note else None
+    add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def _draw_drops(
-    ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]
+    ax: Axes, drops: pd.DataFrame, last_layers: pd.Series, x: str, colors: Mapping[str, str]
 ) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     if drops.empty:
         ax.text(0.5, 0.5, "not asked", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
-    for model, of_model in (
+    for model, model_drops in (
         drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False)
     ):
-        places = of_model["layer"] / max(last[model], 1) if x == "depth" else of_model["layer"]
-        errors = [of_model["drop"] - of_model["low"], of_model["high"] - of_model["drop"]]
+        x_values = (
+            model_drops["layer"] / max(last_layers[model], 1)
+            if x == "depth"
+            else model_drops["layer"]
+        )
+        errors = [
+            model_drops["drop"] - model_drops["low"],
+            model_drops["high"] - model_drops["drop"],
+        ]
         ax.errorbar(
-            places,
-            of_model["drop"],
+            x_values,
+            model_drops["drop"],
             yerr=errors,
             fmt="o-",
             color=colors[str(model)],
@@ -241,6 +280,6 @@ def _draw_drops(
             linewidth=1.2,
         )
     if x == "layer":
-        panels.style_layer_axis(ax)
+        style_layer_axis(ax)
     else:
-        panels.style_curve_axis(ax)
+        style_curve_axis(ax)

@@ -1,4 +1,4 @@
-"""What a probe finds in each layer, above what each layer mixes."""
+"""Draw the accuracy of a probe in each layer above the cue's contribution."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
 from .cue_curves import layer_curves
-from .panels import LABEL_SIZE, NARROW, TITLE_SIZE
+from .figure_style import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE, new_figure
 from .probe_curves import (
     PROBE_LABELS,
     add_probe_legend,
@@ -31,8 +30,7 @@ def probe_and_mixing(
     value: str = "accuracy",
     narrow: bool = False,
 ) -> Figure:
-    """Draw what is read above what is mixed, for each stack: where the cue comes in, the label
-    should become readable.
+    """Draw the accuracy of probes above the cue's contribution, for each stack.
 
     Parameters
     ----------
@@ -56,46 +54,53 @@ def probe_and_mixing(
     InputError
         As `probe_figure`; and if no stack has both.
     """
-    drawn = select_probes(probes, value, None)
-    check_panels(drawn, None)
+    probe_rows = select_probes(probes, value, None)
+    check_panels(probe_rows, None)
     mixing = contributions[
         (contributions["measure"] == measure) & contributions["contribution"].notna()
     ]
-    read_at = {
+    probed_stack = {
         stack: "decoder" if stack == "cross" else stack for stack in mixing["stack"].unique()
     }
-    pairs = [(read, stack) for stack, read in read_at.items() if read in set(drawn["stack"])]
-    if not pairs:
+    stack_pairs = [
+        (probed, stack)
+        for stack, probed in probed_stack.items()
+        if probed in set(probe_rows["stack"])
+    ]
+    if not stack_pairs:
         raise InputError(f"no stack has both probes and contributions by {measure!r}")
-    colors = probe_colors(drawn, None)
+    colors = probe_colors(probe_rows, None)
     mixing = mixing[mixing["model"].isin(colors)]
-    handles = probe_handles(drawn, None, colors)
-    figure, axes = _paired_axes(len(pairs), legend_height(handles, narrow), narrow)
-    for (above, below), (read, stack) in zip(axes, pairs, strict=True):
-        draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
-        above.set_title(
-            f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False
+    handles = probe_handles(probe_rows, None, colors)
+    figure, axes = _paired_axes(len(stack_pairs), legend_height(handles, narrow), narrow)
+    for (probe_axes, mixing_axes), (probed, stack) in zip(axes, stack_pairs, strict=True):
+        draw_probes(
+            probe_axes, probe_rows[probe_rows["stack"] == probed], value=value, colors=colors
         )
-        layer_curves(mixing[mixing["stack"] == stack], ax=below, x="depth", colors=colors)
-        below.set_title(
+        probe_axes.set_title(
+            f"{probed}: {'probed' if value == 'accuracy' else value}",
+            size=TITLE_SIZE,
+            parse_math=False,
+        )
+        layer_curves(mixing[mixing["stack"] == stack], ax=mixing_axes, x="depth", colors=colors)
+        mixing_axes.set_title(
             f"{'cross-attention' if stack == 'cross' else stack}: mixed",
             size=TITLE_SIZE,
             parse_math=False,
         )
-        below.set(ylabel="")
-    for above, below in axes if narrow else axes[:1]:
-        below.set_ylim(bottom=0)  # once all is drawn: the others share it
-        above.set_ylabel(PROBE_LABELS[value], size=LABEL_SIZE)
-        below.set_ylabel(f"{measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
+        mixing_axes.set(ylabel="")
+    for probe_axes, mixing_axes in axes if narrow else axes[:1]:
+        mixing_axes.set_ylim(bottom=0)  # once all is drawn: the others share it
+        probe_axes.set_ylabel(PROBE_LABELS[value], size=LABEL_SIZE)
+        mixing_axes.set_ylabel(f"{measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
     add_probe_legend(figure, handles, narrow)
     return figure
 
 
-def _paired_axes(count: int, legend: float, narrow: bool) -> tuple[Figure, np.ndarray]:
-    """Figure with two panels for each of some stacks, side by side or all below each other; panels
-    [stack, 2]."""
+def _paired_axes(stack_count: int, legend_inches: float, narrow: bool) -> tuple[Figure, np.ndarray]:
+    """Make a figure with two panels for each stack; return it with the axes [stack, 2]."""
     if narrow:
-        figure = panels.new_figure(NARROW, 3.8 * count + legend)
-        return figure, figure.subplots(2 * count, 1, sharex=True).reshape(count, 2)
-    figure = panels.new_figure(max(2.9 * count + 0.5, 4.4), 4.3 + legend)
-    return figure, figure.subplots(2, count, sharex="col", sharey="row", squeeze=False).T
+        figure = new_figure(NARROW_WIDTH, 3.8 * stack_count + legend_inches)
+        return figure, figure.subplots(2 * stack_count, 1, sharex=True).reshape(stack_count, 2)
+    figure = new_figure(max(2.9 * stack_count + 0.5, 4.4), 4.3 + legend_inches)
+    return figure, figure.subplots(2, stack_count, sharex="col", sharey="row", squeeze=False).T

@@ -1,4 +1,4 @@
-"""What probes read, layer by layer: the published Figure 4, and the same above the mixing curve.
+"""Draw the accuracy of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
 
 In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for
 the second figure one of cue contributions. Out: a Figure. Over relative depth, the input of the
@@ -18,25 +18,30 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
-from . import panels
 from .cue_tables import relative_depth
-from .panels import (
+from .figure_style import (
     DEPTH_LABEL,
     INIT_DASHES,
     LABEL_SIZE,
     LINE_COLORS,
-    NARROW,
+    NARROW_WIDTH,
     TICK_SIZE,
     TITLE_SIZE,
     LineStyle,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    wrap_text,
 )
-from .published_figures import PUBLISHED, published_probing
+from .published_figures import PUBLISHED_SUFFIX, published_probing
 
-INPUT = -1  # the layer before the first
+INPUT_LAYER = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")
 PROBE_LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
-_SCALES = {"accuracy": 100.0, "compression": 1.0}
-_BANDS = (
+_VALUE_SCALES = {"accuracy": 100.0, "compression": 1.0}
+_BAND_NOTE = (
     "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost "
     "point: the input of the "
     "first layer"
@@ -52,8 +57,8 @@ def probe_figure(
     published: bool = False,
     narrow: bool = False,
 ) -> Figure:
-    """Draw what probes read over relative depth: a panel for each stack (and position), a line for
-    each model and init.
+    """Draw the accuracy of probes over relative depth: a panel for each stack (and position), a
+    line for each model and init.
 
     Parameters
     ----------
@@ -88,36 +93,40 @@ def probe_figure(
     >>> probe_figure(table).axes[0].get_title()
     'encoder'
     """
-    drawn = select_probes(table, value, stacks)
-    rows = rows or next(
-        (name for name in ("position", "label", "part") if _several(drawn, name)), None
-    )
-    check_panels(drawn, rows)
+    probes = select_probes(table, value, stacks)
+    names = ("position", "label", "part")
+    rows = rows or next((name for name in names if _has_several_values(probes, name)), None)
+    check_panels(probes, rows)
     if published and value != "accuracy":
         raise InputError("the published figure has accuracies: draw it beside value='accuracy'")
     curves = published_probing() if published else None
     stacks = (
-        list(drawn["stack"].unique())
+        list(probes["stack"].unique())
         if stacks is None
-        else [name for name in stacks if name in set(drawn["stack"])]
+        else [stack for stack in stacks if stack in set(probes["stack"])]
     )
-    lines = list(drawn[rows].unique()) if rows else [None]
-    colors = probe_colors(drawn, curves)
-    handles = probe_handles(drawn, curves, colors)
-    n_columns, n_lines = (1, len(lines) * len(stacks)) if narrow else (len(stacks), len(lines))
-    width = NARROW if narrow else max(3.2 * n_columns + 0.5, 4.4)
-    figure = panels.new_figure(
-        width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow)
+    row_values = list(probes[rows].unique()) if rows else [None]
+    colors = probe_colors(probes, curves)
+    handles = probe_handles(probes, curves, colors)
+    n_columns, n_lines = (
+        (1, len(row_values) * len(stacks)) if narrow else (len(stacks), len(row_values))
     )
+    width = NARROW_WIDTH if narrow else max(3.2 * n_columns + 0.5, 4.4)
+    figure = new_figure(width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow))
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
-    for line, name in zip(axes.reshape(len(lines), len(stacks)), lines, strict=True):
-        for ax, stack in zip(line, stacks, strict=True):
-            here = drawn[(drawn["stack"] == stack) & ((drawn[rows] == name) if rows else True)]
+    for row_axes, row_value in zip(
+        axes.reshape(len(row_values), len(stacks)), row_values, strict=True
+    ):
+        for ax, stack in zip(row_axes, stacks, strict=True):
+            in_row = (probes[rows] == row_value) if rows else True
+            panel_rows = probes[probes["stack"].eq(stack) & in_row]
             if curves is not None:
                 _draw_published(ax, curves[curves["stack"] == stack], colors)
-            draw_probes(ax, here, value=value, colors=colors)
+            draw_probes(ax, panel_rows, value=value, colors=colors)
             ax.set_title(
-                stack if rows is None else f"{stack}, {name}", size=TITLE_SIZE, parse_math=False
+                stack if rows is None else f"{stack}, {row_value}",
+                size=TITLE_SIZE,
+                parse_math=False,
             )
     for ax in axes[-1]:
         ax.set_xlabel(DEPTH_LABEL, size=LABEL_SIZE)
@@ -127,83 +136,83 @@ def probe_figure(
 
 
 def legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
-    """Inches that the legend takes below the panels."""
+    """Compute the height in inches of the legend below the panels."""
     return 0.8 + 0.17 * len(handles) if narrow else 0.45 + 0.09 * len(handles)
 
 
 def add_probe_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
-    title = panels.wrap_text(_BANDS, figure.get_figwidth())
-    panels.add_legend(
-        figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
-    )
+    title = wrap_text(_BAND_NOTE, figure.get_figwidth())
+    add_legend(figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title)
 
 
 def draw_probes(
     ax: Axes, table: pd.DataFrame, *, value: str = "accuracy", colors: dict[str, str] | None = None
 ) -> None:
     """Draw one panel: models, their twins' band, majority and control."""
-    colors, scale = colors or probe_colors(table, None), _SCALES[value]
-    for model, of_model in table.groupby("model", sort=False):
+    colors, scale = colors or probe_colors(table, None), _VALUE_SCALES[value]
+    for model, model_rows in table.groupby("model", sort=False):
         color = colors[str(model)]
-        trained, random = (
-            of_model[of_model["init"] == init].sort_values("depth")
+        trained_rows, twin_rows = (
+            model_rows[model_rows["init"] == init].sort_values("depth")
             for init in ("trained", "random")
         )
-        if len(random):
-            by_depth = random.groupby("depth")[value]
-            mean = by_depth.mean() * scale
-            limits = np.array(
-                [twin_limits(part.to_numpy(dtype=float) * scale) for _, part in by_depth]
+        if len(twin_rows):
+            values_by_depth = twin_rows.groupby("depth")[value]
+            mean = values_by_depth.mean() * scale
+            twin_bands = np.array(
+                [twin_limits(part.to_numpy(dtype=float) * scale) for _, part in values_by_depth]
             )
-            top = scale if value == "accuracy" else np.inf
+            max_value = scale if value == "accuracy" else np.inf
             ax.fill_between(
                 mean.index,
-                limits[:, 0].clip(0),
-                limits[:, 1].clip(max=top),
+                twin_bands[:, 0].clip(0),
+                twin_bands[:, 1].clip(max=max_value),
                 color=color,
                 alpha=0.12,
                 linewidth=0,
             )
             ax.plot(mean.index, mean, color=color, linestyle="--", linewidth=1.2)
-        if len(trained):
+        if len(trained_rows):
             low, high = (
-                trained[name] * scale if name in trained else trained[value] * np.nan
+                trained_rows[name] * scale if name in trained_rows else trained_rows[value] * np.nan
                 for name in ("low", "high")
             )
-            ax.fill_between(trained["depth"], low, high, color=color, alpha=0.2, linewidth=0)
+            ax.fill_between(trained_rows["depth"], low, high, color=color, alpha=0.2, linewidth=0)
             ax.plot(
-                trained["depth"],
-                trained[value] * scale,
+                trained_rows["depth"],
+                trained_rows[value] * scale,
                 color=color,
                 linewidth=1.5,
                 marker="o",
                 markersize=3,
             )
-            if "control" in trained and trained["control"].notna().any():
+            if "control" in trained_rows and trained_rows["control"].notna().any():
                 ax.plot(
-                    trained["depth"],
-                    trained["control"] * scale,
+                    trained_rows["depth"],
+                    trained_rows["control"] * scale,
                     color=color,
                     linewidth=0.9,
                     linestyle=(0, (1, 2)),
                 )
-    chance = next((name for name in ("majority", "frequencies") if name in table), None)
+    chance_column = next((name for name in ("majority", "frequencies") if name in table), None)
     ax.axhline(
-        1.0 if chance is None else float(table[chance].mean()) * scale, color="0.5", linewidth=0.9
+        1.0 if chance_column is None else float(table[chance_column].mean()) * scale,
+        color="0.5",
+        linewidth=0.9,
     )
-    panels.style_curve_axis(ax)
+    style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
 
 def select_probes(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> pd.DataFrame:
-    """Rows that hold a number, with their depth."""
+    """Select the rows that hold a number; add their depth."""
     if value not in PROBE_LABELS:
         raise InputError(f"value should be one of {tuple(PROBE_LABELS)}, found {value!r}")
-    missing = [name for name in (*_COLUMNS, value) if name not in table]
-    if missing:
+    missing_columns = [name for name in (*_COLUMNS, value) if name not in table]
+    if missing_columns:
         raise InputError(
             f"expected a table of probes with the columns {', '.join((*_COLUMNS, value))}; no "
-            f"{', '.join(missing)}"
+            f"{', '.join(missing_columns)}"
         )
     rows = table[table[value].notna()]
     rows = rows if stacks is None else rows[rows["stack"].isin(list(stacks))]
@@ -215,18 +224,23 @@ def select_probes(table: pd.DataFrame, value: str, stacks: Sequence[str] | None)
     return rows.assign(depth=relative_depth(rows))
 
 
-def _several(table: pd.DataFrame, name: str) -> bool:
+def _has_several_values(table: pd.DataFrame, name: str) -> bool:
     return name in table and table[name].nunique() > 1
 
 
 def check_panels(table: pd.DataFrame, rows: str | None) -> None:
-    mixed = [
-        name for name in ("position", "label", "part") if name != rows and _several(table, name)
+    """Raise if a panel would hold several positions, labels or parts."""
+    mixed_columns = [
+        name
+        for name in ("position", "label", "part")
+        if name != rows and _has_several_values(table, name)
     ]
-    if mixed:
-        told = "; ".join(f"{name}: {', '.join(map(str, table[name].unique()))}" for name in mixed)
+    if mixed_columns:
+        listed_values = "; ".join(
+            f"{name}: {', '.join(map(str, table[name].unique()))}" for name in mixed_columns
+        )
         raise InputError(
-            f"a panel holds probes of one kind, found {told}: choose rows of the table first"
+            f"a panel holds probes of one kind, found {listed_values}: choose rows of the table first"
         )
 
 
@@ -238,11 +252,12 @@ def _draw_published(ax: Axes, curves: pd.DataFrame, colors: dict[str, str]) -> N
 
 
 def probe_colors(table: pd.DataFrame, curves: pd.DataFrame | None) -> dict[str, str]:
-    names = list(table["model"].unique()) + (
+    model_names = list(table["model"].unique()) + (
         [] if curves is None else list(curves["model"].unique())
     )
     return {
-        str(name): LINE_COLORS[i % len(LINE_COLORS)] for i, name in enumerate(dict.fromkeys(names))
+        str(name): LINE_COLORS[i % len(LINE_COLORS)]
+        for i, name in enumerate(dict.fromkeys(model_names))
     }
 
 
@@ -250,12 +265,10 @@ def probe_handles(
     table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str, str]
 ) -> list[Line2D]:
     handles = [
-        Line2D(
-            [],
-            [],
+        legend_line(
             color=colors[str(model)],
             linestyle=INIT_DASHES.get(str(init), "-"),
-            label=f"{panels.model_name(model)}, {init}",
+            label=f"{model_name(model)}, {init}",
         )
         for model, init in table[["model", "init"]]
         .drop_duplicates()
@@ -263,9 +276,7 @@ def probe_handles(
     ]
     if "control" in table and table["control"].notna().any():
         handles.append(
-            Line2D(
-                [],
-                [],
+            legend_line(
                 color="0.3",
                 linewidth=0.9,
                 linestyle=(0, (1, 2)),
@@ -274,17 +285,15 @@ def probe_handles(
         )
     if "majority" in table or "compression" in table:
         name = "majority label" if "majority" in table else "label frequencies alone"
-        handles.append(Line2D([], [], color="0.5", linewidth=0.9, label=name))
+        handles.append(legend_line(color="0.5", linewidth=0.9, label=name))
     if curves is not None:
-        shown = curves[curves["stack"].isin(table["stack"].unique())]
+        drawn_curves = curves[curves["stack"].isin(table["stack"].unique())]
         handles += [
-            Line2D(
-                [],
-                [],
+            legend_line(
                 color=colors[str(model)],
                 linestyle=":",
-                label=str(model).replace(PUBLISHED, " (published)"),
+                label=str(model).replace(PUBLISHED_SUFFIX, " (published)"),
             )
-            for model in shown["model"].unique()
+            for model in drawn_curves["model"].unique()
         ]
     return handles

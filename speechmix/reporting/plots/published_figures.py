@@ -1,4 +1,4 @@
-"""Published figures of the speech paper as tables, to be drawn beside one's own results.
+"""Read published figures of the speech paper as tables, to draw them beside a user's results.
 
 The numbers are data files (`published/*.json`) with their source and how surely they are known:
 they were *read off* figures and not recomputed. Out: tables with the columns of a run's own, layers
@@ -15,27 +15,27 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-PUBLISHED_CLIP, PUBLISHED = (
+PUBLISHED_CLIP, PUBLISHED_SUFFIX = (
     "published mean",
     ", published",
 )  # the clip, and the end of a model's name
-ALL_ROWS = "target"  # of a map: what the published figures are means over
+AS_PUBLISHED_ROWS = "target"  # of a map: what the published figures are means over
 PublishedData: TypeAlias = "dict[str, Any]"  # each figure has its own form
-_FOLDER = Path(__file__).parent / "published"
-_FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
+_DATA_DIR = Path(__file__).parent / "published"
+_FIGURE_FILES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 
 @cache
 def read_published_data(name: str) -> PublishedData:
-    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
-    "speech_figure_4" (probing), ..."""
-    data: PublishedData = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    """Read a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4"
+    (probing), ..."""
+    data: PublishedData = json.loads((_DATA_DIR / f"{name}.json").read_text(encoding="utf-8"))
     return data
 
 
 def published_contributions() -> pd.DataFrame:
-    """Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained and
-    random.
+    """Return Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained
+    and random.
 
     Returns
     -------
@@ -51,31 +51,31 @@ def published_contributions() -> pd.DataFrame:
     (9, 0.24)
     """
     rows = []
-    for name in _FIGURES[:2]:
+    for name in _FIGURE_FILES[:2]:
         content = read_published_data(name)
         for init in ("trained", "random"):
             for stack, measures in content[init].items():
                 for measure, values in measures.items():
-                    depth = len(content["trained"][stack][measure])
-                    values = values if isinstance(values, list) else [values] * depth
+                    layer_count = len(content["trained"][stack][measure])
+                    values = values if isinstance(values, list) else [values] * layer_count
                     rows += [
                         (
-                            _named(content["model"]),
+                            _published_model_name(content["model"]),
                             init,
                             stack,
                             layer,
-                            layer / (depth - 1),
+                            layer / (layer_count - 1),
                             measure,
                             value / 100,
                         )
                         for layer, value in enumerate(values)
                     ]
     columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
-    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=ALL_ROWS)
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=AS_PUBLISHED_ROWS)
 
 
-def published_beside(table: pd.DataFrame) -> pd.DataFrame:
-    """Published contributions of the stacks and measures that a table has."""
+def matching_published_contributions(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the published contributions of the stacks and measures that a table has."""
     curves = published_contributions()
     return curves[
         curves["stack"].isin(table["stack"].unique())
@@ -84,7 +84,7 @@ def published_beside(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published_probing() -> pd.DataFrame:
-    """Figure 4: accuracy (0 to 1) of a probe for number, layer by layer.
+    """Return Figure 4: accuracy (0 to 1) of a probe for grammatical number, by layer.
 
     Returns
     -------
@@ -104,7 +104,14 @@ def published_probing() -> pd.DataFrame:
                         (np.nan if value is None else value, np.nan, np.nan) for value in values
                     ]
                 rows += [
-                    (_named(model), init, stack, layer, layer / (len(points) - 1), *point)
+                    (
+                        _published_model_name(model),
+                        init,
+                        stack,
+                        layer,
+                        layer / (len(points) - 1),
+                        *point,
+                    )
                     for layer, point in enumerate(points)
                 ]
     columns = ["model", "init", "stack", "layer", "depth", "accuracy", "low", "high"]
@@ -116,7 +123,7 @@ def published_probing() -> pd.DataFrame:
 
 
 def published_evidence(table: pd.DataFrame) -> str:
-    """How surely the published numbers among the rows of a table are known, in a line.
+    """Say in a line how exactly the published numbers of a table are known.
 
     Examples
     --------
@@ -124,20 +131,22 @@ def published_evidence(table: pd.DataFrame) -> str:
     'Whisper-medium: whole % read off a picture, ±1'
     """
     models = set(table["model"].unique())
-    read = {
-        _named(read_published_data(name)["model"]): read_published_data(name)["reading"]
-        for name in _FIGURES[:2]
+    reading_by_model = {
+        _published_model_name(read_published_data(name)["model"]): read_published_data(name)[
+            "reading"
+        ]
+        for name in _FIGURE_FILES[:2]
     }
     return "; ".join(
-        f"{model.removesuffix(PUBLISHED)}: {reading}"
-        for model, reading in read.items()
+        f"{model.removesuffix(PUBLISHED_SUFFIX)}: {reading}"
+        for model, reading in reading_by_model.items()
         if model in models
     )
 
 
 def published_sources() -> list[str]:
-    """One line for each published figure: what it is, where it is from, how surely it is known."""
-    contents = (read_published_data(name) for name in _FIGURES)
+    """List the source of each published figure, and how exactly it is known."""
+    contents = (read_published_data(name) for name in _FIGURE_FILES)
     return [
         f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "
         + (f"{content['rows'].capitalize()}. " if "rows" in content else "")
@@ -146,5 +155,5 @@ def published_sources() -> list[str]:
     ]
 
 
-def _named(model: str) -> str:
-    return model + PUBLISHED
+def _published_model_name(model: str) -> str:
+    return model + PUBLISHED_SUFFIX

@@ -1,4 +1,4 @@
-"""Figures of text faithfulness: blank-out correlations, layers by measures; deletion curves.
+"""Draw faithfulness on text: blank-out correlations, layers by measures; deletion curves.
 
 In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`FaithfulnessResults`).
 Out: a Figure.
@@ -14,16 +14,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...evaluation.faithfulness.leaderboard import MODEL
+from ...evaluation.faithfulness.leaderboard import MODEL_KEYS
 from ...evaluation.faithfulness.result_text import (
     baseline_values,
-    describe_rows,
-    layers_by_measures,
+    describe_text_count,
+    layer_measure_grid,
 )
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
+from . import map_cells
+from .figure_style import (
+    LABEL_SIZE,
+    LAYER_LABEL,
+    LINE_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+)
 from .map_cells import DIFFERENCE_COLORS
-from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...evaluation.faithfulness.results import FaithfulnessResults
@@ -32,7 +43,7 @@ _CELL_WIDTH, _CELL_HEIGHT = 0.36, 0.19  # inches
 _BASELINES = ("random", "oracle")
 
 
-def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) -> Figure:
+def blank_out_figure(results: FaithfulnessResults, *, perturbation: str | None = None) -> Figure:
     """Draw the rank correlations: layers downwards, measures to the right, a panel for each model;
     zero is white.
 
@@ -40,7 +51,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     ----------
     results : FaithfulnessResults
         Of `speechmix.blank_out`.
-    judge : str, optional
+    perturbation : str, optional
         "blank (mask)"; by default the first of each model, the mean over fills.
 
     Returns
@@ -52,21 +63,24 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     Raises
     ------
     InputError
-        If nothing was judged, or there is no such judge.
+        If nothing was evaluated, or there is no such perturbation.
     """
     tables = [
-        table for _, table in results.judge_table(judge).groupby(MODEL, sort=False, dropna=False)
+        table
+        for _, table in results.perturbation_table(perturbation).groupby(
+            MODEL_KEYS, sort=False, dropna=False
+        )
     ]
-    grids = [layers_by_measures(table) for table in tables]
+    grids = [layer_measure_grid(table) for table in tables]
     widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
-    inches = _CELL_HEIGHT * max(len(grid) for grid in grids)
-    names = 0.06 * max(len(name) for grid in grids for name in grid.columns)
-    figure = panels.new_figure(sum(widths) + 0.6 * len(grids) + 1.0, inches + names + 1.2)
+    cells_height = _CELL_HEIGHT * max(len(grid) for grid in grids)
+    name_height = 0.06 * max(len(name) for grid in grids for name in grid.columns)
+    figure = new_figure(sum(widths) + 0.6 * len(grids) + 1.0, cells_height + name_height + 1.2)
     axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
     values = [np.ma.masked_invalid(grid.to_numpy(dtype=float)) for grid in grids]
     for ax, grid, array, table in zip(axes, grids, values, tables, strict=True):
         cells = map_cells.draw_cells(ax, array, limits=(-1.0, 1.0), cmap=DIFFERENCE_COLORS)
-        map_cells.write_numbers(ax, cells, array, places=2)
+        map_cells.write_numbers(ax, cells, array, decimals=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
         columns = [measure_label(name) for name in grid.columns]
@@ -75,16 +89,16 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
         )
         rows = [name.removeprefix("layer ") for name in grid.index]
         ax.set_yticks(np.arange(len(rows)) + 0.5, rows, size=TICK_SIZE)
-        ax.set_title(_title(table), size=TITLE_SIZE, loc="left", parse_math=False)
+        ax.set_title(_panel_title(table), size=TITLE_SIZE, loc="left", parse_math=False)
         ax.spines[:].set_visible(False)
     axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
     map_cells.add_color_bar(
-        figure, cells, list(axes), values=values, label="Spearman", inches=inches
+        figure, cells, list(axes), values=values, label="Spearman", inches=cells_height
     )
-    told = results.provenance
+    provenance = results.provenance
     figure.supxlabel(
         "Spearman of the target's row with the drop of its "
-        f"{str(told['value']).replace('_', ' ')}, each {told['units']} "
+        f"{str(provenance['value']).replace('_', ' ')}, each {provenance['units']} "
         "blanked;\nmean over sentences.",
         size=TICK_SIZE,
         x=0.01,
@@ -94,15 +108,15 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     return figure
 
 
-def _title(table: pd.DataFrame) -> str:
-    first = table.iloc[0]
-    twin = "" if first["init"] == "trained" else ", random"
+def _panel_title(table: pd.DataFrame) -> str:
+    first_row = table.iloc[0]
+    twin_text = "" if first_row["init"] == "trained" else ", random"
     values = baseline_values(table)
     baselines = ", ".join(
         f"{name} {values[name]:.2f}" for name in ("random", "length", "position") if name in values
     )
-    name = panels.model_name(first["model"])
-    return f"{name}{twin}\n{describe_rows(table)}\n{baselines}"
+    name = model_name(first_row["model"])
+    return f"{name}{twin_text}\n{describe_text_count(table)}\n{baselines}"
 
 
 def deletion_figure(curves: FaithfulnessResults) -> Figure:
@@ -123,7 +137,7 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
     Raises
     ------
     InputError
-        If nothing was judged.
+        If nothing was evaluated.
     """
     means = curves.mean_curves()
     measures = [
@@ -131,39 +145,42 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
         for name in means["measure"].unique()
         if name not in ("length", "position", *_BASELINES)
     ]
-    figure = panels.new_figure(6.4, 2.9)
+    figure = new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=measure_label(name))
-        for place, name in enumerate(measures)
+        legend_line(color=LINE_COLORS[measure_index % len(LINE_COLORS)], label=measure_label(name))
+        for measure_index, name in enumerate(measures)
     ]
     handles += [
-        Line2D([], [], color="0.55", linestyle=":", label="random"),
-        Line2D([], [], color="0.55", linestyle="--", label="oracle"),
+        legend_line(color="0.55", linestyle=":", label="random"),
+        legend_line(color="0.55", linestyle="--", label="oracle"),
     ]
-    for ax, column, what in zip(axes, ("removed", "kept"), ("removed", "kept alone"), strict=True):
-        for name, handle in zip([*measures, *_BASELINES], handles, strict=True):
-            _draw_curve(ax, means[means["measure"] == name], column, handle)
+    for ax, column, condition_text in zip(
+        axes, ("removed", "kept"), ("removed", "kept alone"), strict=True
+    ):
+        for name, curve_line in zip([*measures, *_BASELINES], handles, strict=True):
+            _draw_curve(ax, means[means["measure"] == name], column, curve_line)
         ax.set_xlabel(
-            f"{curves.provenance['units']}s {what}, most important first (%)", size=LABEL_SIZE
+            f"{curves.provenance['units']}s {condition_text}, most important first (%)",
+            size=LABEL_SIZE,
         )
-        panels.style_curve_axis(ax)
+        style_curve_axis(ax)
         ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
     axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
-    title = f"{panels.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
+    title = f"{model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
     axes[0].set_title(title, size=TITLE_SIZE, loc="left", parse_math=False)
-    panels.add_legend(figure, handles, columns=4, loc="outside lower center")
+    add_legend(figure, handles, columns=4, loc="outside lower center")
     return figure
 
 
-def _draw_curve(ax: Axes, part: pd.DataFrame, column: str, style: Line2D) -> None:
-    mark = "o" if part["share"].nunique() < 10 else ""
+def _draw_curve(ax: Axes, curve: pd.DataFrame, column: str, style: Line2D) -> None:
+    marker = "o" if curve["share"].nunique() < 10 else ""
     ax.plot(
-        part["share"],
-        part[column],
+        curve["share"],
+        curve[column],
         color=style.get_color(),
         linestyle=style.get_linestyle(),
         linewidth=1.2,
-        marker=mark,
+        marker=marker,
         markersize=2.5,
     )

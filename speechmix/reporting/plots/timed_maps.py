@@ -1,4 +1,4 @@
-"""A map under the sound it came from, column by column at its time; and the difference of two maps.
+"""Draw a map at the times of its sources, under the spectrogram; and the difference of two maps.
 
 In: a `Clip` and one of its maps (words or frames as sources). Out: drawing on an Axes whose x is
 time in seconds, or a figure with the spectrogram on top. Frame i is drawn over the stretch it
@@ -19,12 +19,20 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import map_cells, unit_labels
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    map_subtitle,
+    new_figure,
+)
 from .map_figures import heat_map, label_axis
-from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
 from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
 
-_MOST_LABELLED = 40
+_MAX_LABELLED_ROWS = 40
 
 
 def timed_map(
@@ -68,8 +76,8 @@ def timed_map(
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
     values = map_cells.displayed_shares(words)[words.layers.index(layer)]
-    ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
-    edges, columns = _columns(times)
+    ax = new_figure(7.0, 2.6).add_subplot() if ax is None else ax
+    edges, columns = _time_grid(times)
     cells = ax.pcolormesh(
         edges,
         np.arange(len(words.targets) + 1),
@@ -79,18 +87,18 @@ def timed_map(
         vmax=map_cells.color_limits([values])[1],
         rasterized=True,
     )
-    for gap in np.flatnonzero(
+    for gap_index in np.flatnonzero(
         columns < 0
     ):  # no source sounds here, which is not the same as a missing value
-        ax.axvspan(edges[gap], edges[gap + 1], color="white", linewidth=0)
+        ax.axvspan(edges[gap_index], edges[gap_index + 1], color="white", linewidth=0)
     ax.set_ylim(len(words.targets), 0)
     height = ax.get_window_extent().height / ax.figure.dpi
-    unit = unit_labels.label_units(ax, "y", words.targets, inches=max(height, 0.5), most=16)
-    column_name, row_name = unit_labels.side_names(words)
+    unit = unit_labels.label_units(ax, "y", words.targets, inches=max(height, 0.5), max_letters=16)
+    column_name, row_name = unit_labels.axis_names(words)
     ax.set_ylabel(label_axis(row_name, unit), size=LABEL_SIZE)
     ax.set_xlabel(label_axis(column_name, "time (s)"), size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    ax.set_title(f"{panels.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
+    ax.set_title(f"{map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
         map_cells.add_color_bar(
             ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
@@ -115,23 +123,25 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     InputError
         If the audio cannot be read, or see `timed_map`.
     """
-    rows = len(mixing_map.targets)
-    below = min(max(panels.LINE_PITCH * rows, 1.2), 4.0) if rows <= _MOST_LABELLED else 4.0
-    figure = panels.new_figure(8.0, 2.2 + below + 0.7)
-    sound, shares = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, below])
-    draw_spectrogram(figure, sound, clip.audio(), clip.duration)
-    draw_boundaries(clip, (sound,))
-    above = sound.twiny()
-    above.set_xlim(0, clip.duration)
-    label_words(above, clip, 6.5)
-    sound.set_xlabel("")
-    timed_map(mixing_map, layer=layer, ax=shares)
+    target_count = len(mixing_map.targets)
+    map_height = (
+        min(max(LINE_PITCH * target_count, 1.2), 4.0) if target_count <= _MAX_LABELLED_ROWS else 4.0
+    )
+    figure = new_figure(8.0, 2.2 + map_height + 0.7)
+    sound_axes, map_axes = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, map_height])
+    draw_spectrogram(figure, sound_axes, clip.audio(), clip.duration)
+    draw_boundaries(clip, (sound_axes,))
+    label_axes = sound_axes.twiny()
+    label_axes.set_xlim(0, clip.duration)
+    label_words(label_axes, clip, 6.5)
+    sound_axes.set_xlabel("")
+    timed_map(mixing_map, layer=layer, ax=map_axes)
     for index, (_, color) in word_roles(clip).items():
         word = clip_word(clip, index)
-        shares.vlines(
-            list(itertools.chain(*word.intervals)), *shares.get_ylim(), color=color, linewidth=0.8
+        map_axes.vlines(
+            list(itertools.chain(*word.intervals)), *map_axes.get_ylim(), color=color, linewidth=0.8
         )
-    shares.set_xlim(0, clip.duration)
+    map_axes.set_xlim(0, clip.duration)
     return figure
 
 
@@ -160,26 +170,28 @@ def difference_map(
         If the maps cannot be compared cell by cell.
     """
     one, other = (
-        side.without("silence", "padding").mean_heads().normalized() for side in (one, other)
+        compared_map.without("silence", "padding").mean_heads().normalized()
+        for compared_map in (one, other)
     )
-    common = [number for number in one.layers if number in other.layers]
-    same = (one.measure, one.stack) == (other.measure, other.stack)
-    if not same or one.scores.shape[1:] != other.scores.shape[1:] or not common:
+    common_layers = [layer_number for layer_number in one.layers if layer_number in other.layers]
+    is_comparable = (one.measure, one.stack) == (other.measure, other.stack)
+    if not is_comparable or one.scores.shape[1:] != other.scores.shape[1:] or not common_layers:
         raise InputError(
             "a difference needs maps of one measure and stack, with the same numbers of units and "
             "a common layer; found "
             f"{one!r} and {other!r}"
         )
-    layer = common[-1] if layer is None else layer
-    gap = replace(
+    layer = common_layers[-1] if layer is None else layer
+    difference = replace(
         one,
         scores=100.0 * (one.layer(layer) - other.layer(layer))[None],
         layers=(layer,),
-        targets=_naming_both(one.targets, other.targets),
-        sources=_naming_both(one.sources, other.sources),
+        mixing_strength=None,  # a difference has none
+        targets=_merge_labels(one.targets, other.targets),
+        sources=_merge_labels(one.sources, other.sources),
     )
     return heat_map(
-        gap,
+        difference,
         layer=layer,
         ax=ax,
         normalize=False,
@@ -188,17 +200,17 @@ def difference_map(
     )
 
 
-def _naming_both(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
-    """Spans that name both labels where they differ."""
+def _merge_labels(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
+    """Name both labels of spans where they differ."""
     return tuple(
         span if span.label == other.label else replace(span, label=f"{span.label}/{other.label}")
         for span, other in zip(spans, others, strict=True)
     )
 
 
-def _columns(times: Sequence[tuple[tuple[float, float], int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from (onset,
-    offset) and source."""
+def _time_grid(times: Sequence[tuple[tuple[float, float], int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return edges in seconds, and for each stretch between them its source (-1 in a gap), from
+    (onset, offset) and source."""
     edges: list[float] = []
     columns: list[int] = []
     for (onset, offset), column in times:

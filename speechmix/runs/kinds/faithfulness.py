@@ -11,16 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import SpeechmixError
 from ...evaluation.faithfulness.evaluate import combine_items, evaluate_item, model_provenance
-from ...evaluation.faithfulness.item_evaluation import ItemResult
+from ...evaluation.faithfulness.item_rows import ItemResult
 from ...evaluation.faithfulness.options import (
     DEFAULT_MEASURES,
     EvaluationOptions,
     evaluation_options,
     resolve_measures,
 )
-from ...evaluation.faithfulness.perturbations import custom_perturbations, name_and_fills
+from ...evaluation.faithfulness.perturbations import (
+    custom_perturbation_identities,
+    split_fills_from_name,
+)
 from ...evaluation.faithfulness.results import FaithfulnessResults
-from ...evaluation.statistics.groups import item_table
+from ...evaluation.statistics.groups import build_item_table
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.measures.registry import custom_identities
@@ -34,7 +37,7 @@ from .result_kind import (
     version_entry,
 )
 
-VERSION = 2  # of the evaluation; 2: layers are composed by their mixing strength
+VERSION = 3  # 2: layers are composed by their mixing strength; 3: names of columns
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
@@ -49,18 +52,18 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         **item.ingredients,
         "pair": item.pair and item.pair.fingerprint_fields,
         "measures": measures,
-        "fewest": options.fewest,
+        "min_words": options.min_words,
         "protocol": item.options.get("protocol"),
         **options.cache_entry(),
         **version_entry(1, measures),
-        **_custom_identities(measures, options.judges or ()),
+        **_custom_identities(measures, options.perturbations or ()),
     }
 
 
 def _compute(item: ResultItem) -> Result:
     measures, options = _measures(item), _options(item.options)
     found = evaluate_item(item.model, item.clip, item.pair, measures, options)
-    facts = {"measures": list(measures), "fewest": options.fewest}
+    facts = {"measures": list(measures), "min_words": options.min_words}
     facts["protocol"] = item.options.get("protocol")
     return Result({"facts": {**model_provenance(item.model), **facts}, **vars(found)})
 
@@ -99,7 +102,7 @@ def stored_faithfulness(
         if evaluated:
             facts = contents[evaluated[0].name]["facts"]
             items = [_item_result(contents[clip.name]) for clip in evaluated]
-            evaluations.append(combine_items(items, item_table(evaluated), facts))
+            evaluations.append(combine_items(items, build_item_table(evaluated), facts))
     return evaluations
 
 
@@ -125,6 +128,6 @@ def _item_result(content: JsonObject) -> ItemResult:
 def _custom_identities(measures: Sequence[str], references: Sequence[str]) -> JsonObject:
     """Identities of custom measures and perturbations, so that results of edited functions are
     computed again."""
-    names = [name_and_fills(name)[0] for name in measures]
-    custom = {**custom_identities(names), **custom_perturbations(references)}
+    names = [split_fills_from_name(name)[0] for name in measures]
+    custom = {**custom_identities(names), **custom_perturbation_identities(references)}
     return {"custom": custom} if custom else {}

@@ -19,11 +19,11 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from ...errors import InputError, SpeechmixError
-from ...evaluation.probing.fits import Settings
-from ...evaluation.probing.positions import Position, States, states_at
-from ...evaluation.probing.probe import probes_of
+from ...evaluation.probing.fits import ProbeSettings
+from ...evaluation.probing.positions import ItemStates, Position, read_item_states
+from ...evaluation.probing.probe import fit_models
 from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
-from ...evaluation.probing.task import Task
+from ...evaluation.probing.task import ProbeTask
 from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
@@ -38,7 +38,7 @@ LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that
 PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
 STATES = "states"
 _REVISION = 2  # of the tables: raised when the same states give other columns or numbers
-_SETTINGS = Settings(controls=2)
+_SETTINGS = ProbeSettings(controls=2)
 _TWIN_CONTROLS = 0  # which clips' words can be learned by heart is a question for the trained model
 
 
@@ -54,12 +54,12 @@ def _positions(item: ResultItem) -> Sequence[Position]:
 
 
 def _reading(item: ResultItem) -> JsonObject:
-    """Further options of `states_at`, where they are given."""
+    """Further options of `read_item_states`, where they are given."""
     return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
 
 
 def _compute(item: ResultItem) -> Result:
-    states = states_at(item.model, item.clip, _positions(item), **_reading(item))
+    states = read_item_states(item.model, item.clip, _positions(item), **_reading(item))
     missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
     return Result(missing, _as_bytes(states))
 
@@ -75,18 +75,18 @@ def _finish(finished: FinishedResults) -> None:
 STATES_KIND = ResultKind(STATES, _compute, cache_key=_cache_key, finish=_finish)
 
 
-def _as_bytes(states: States) -> bytes:
+def _as_bytes(states: ItemStates) -> bytes:
     from safetensors.numpy import save
 
     return save(
         {
             f"{stack} {position}": np.ascontiguousarray(at)
-            for (stack, position), at in states.at.items()
+            for (stack, position), at in states.states.items()
         }
     )
 
 
-def stored_states(parts: Sequence[Part]) -> dict[str, States]:
+def stored_states(parts: Sequence[Part]) -> dict[str, ItemStates]:
     """States that lie in parts of one model, by clip; a damaged part is an `InputError`."""
     from safetensors.numpy import load
 
@@ -104,11 +104,13 @@ def stored_states(parts: Sequence[Part]) -> dict[str, States]:
             missing = {
                 (stack, position): reason for stack, position, reason in json.loads(row["content"])
             }
-            by_clip[row["clip"]] = States(at, missing)
+            by_clip[row["clip"]] = ItemStates(at, missing)
     return by_clip
 
 
-def write_probes(finished: FinishedResults, models: Mapping[Owner, Mapping[str, States]]) -> None:
+def write_probes(
+    finished: FinishedResults, models: Mapping[Owner, Mapping[str, ItemStates]]
+) -> None:
     """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
 
     Parameters
@@ -123,12 +125,12 @@ def write_probes(finished: FinishedResults, models: Mapping[Owner, Mapping[str, 
     clips = [clip for clip in finished.clips if clip.meta.get(CONTROL) != "yes"]
     try:
         by = SIDE if any(clip.meta.get(SIDE) for clip in clips) else None
-        task = Task.of(clips, LABEL, by=by)
+        task = ProbeTask.from_items(clips, LABEL, by=by)
     except InputError as error:
         report(f"nothing is probed: {error}")
         return
     unread = "its states were not read in this run"
-    states: dict[Owner, list[States | str]] = {
+    states: dict[Owner, list[ItemStates | str]] = {
         model: [
             by_clip.get(item.name, unread) if isinstance(item, Clip) else unread
             for item in task.items
@@ -142,7 +144,7 @@ def write_probes(finished: FinishedResults, models: Mapping[Owner, Mapping[str, 
         return
     for path in tables:
         _drop_label(path)
-    probes = probes_of(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
+    probes = fit_models(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
     if len(probes.table):
@@ -151,14 +153,14 @@ def write_probes(finished: FinishedResults, models: Mapping[Owner, Mapping[str, 
 
 
 def _question_of_probes(
-    folder: RunFolder, task: Task, states: Mapping[Owner, Sequence[States | str]]
+    folder: RunFolder, task: ProbeTask, states: Mapping[Owner, Sequence[ItemStates | str]]
 ) -> str:
     """Hash of all that the tables are made of."""
     numbers = {
         str(tuple(vars(model).values())): [
             of_item
             if isinstance(of_item, str)
-            else [(str(key), at.tobytes().hex()) for key, at in of_item.at.items()]
+            else [(str(key), at.tobytes().hex()) for key, at in of_item.states.items()]
             for of_item in of_model
         ]
         for model, of_model in states.items()

@@ -1,15 +1,15 @@
 """The published ablation of speech as a kind of result: what the target loses without a word's sound and tokens.
 
 In: a model with its head, a clip with text, words, cue and target. Out: rows of `ablate_speech`, a
-table over all clips, and its means with a figure (`evaluation.ablated_speech`).
+table over all clips, and its means with a figure (`evaluation.speech_ablation_summary`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...evaluation.ablated_speech import PARTS, ablated_speech
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.speech_ablation_summary import PART_COLUMNS, summarize_speech_ablation
+from ...evaluation.statistics.groups import assign_groups
 from ...files.parquet_files import read_parquet
 from ...files.text_files import write_csv
 from ...inputs.clips.clip import Clip
@@ -32,8 +32,8 @@ def _cache_key(item: ResultItem) -> dict[str, object]:
 def clip_groups(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, object]], str]:
     """By clip what it is grouped and parted by, and what ties clips together, in words."""
     table = clip_table(clips)
-    groups, ties = groups_of(table)
-    defaults = {"side": "all", **dict.fromkeys(PARTS, ""), "control": "no"}
+    groups, ties = assign_groups(table)
+    defaults = {"side": "all", **dict.fromkeys(PART_COLUMNS, ""), "control": "no"}
     facts = table.reindex(columns=list(defaults)).fillna(defaults).astype(str).assign(group=groups)
     rows = zip(table["clip"], facts.to_dict("records"), strict=True)
     return {clip: {str(name): cell for name, cell in row.items()} for clip, row in rows}, ties
@@ -46,11 +46,11 @@ def _clip_columns(clips: Sequence[Clip]) -> Mapping[str, Mapping[str, object]]:
 def _finish(finished: FinishedResults) -> None:
     """Write the means over clips, and the figure of them."""
     from ...reporting.plots.ablated_speech import speech_ablation_figure
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
 
     folder = finished.folder
     path = folder.table(SPEECH_ABLATION)
-    means = ablated_speech(read_parquet(path)) if path.is_file() else None
+    means = summarize_speech_ablation(read_parquet(path)) if path.is_file() else None
     if means is None or means.empty:  # every clip is a control
         (folder.path / MEANS).unlink(missing_ok=True)
         return

@@ -83,7 +83,7 @@ class CopiedScores:
         """Rows of a clip; None if the files have none."""
         parts = [
             self._groups.rows_of(path, group, clip)
-            for path, groups_of in self._places
-            for group in groups_of.get(clip, ())
+            for path, assign_groups in self._places
+            for group in assign_groups.get(clip, ())
         ]
         return pa.concat_tables(parts) if parts else None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ...adapters import Model
-from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, strength_of_target
+from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, target_strength
 from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.twin_comparison import BASELINES
 from ...files.json_files import Json, JsonObject
@@ -69,7 +69,7 @@ def share_rows(
             deepest = max(len(model.stacks[stack]) - 1, 1)
             for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
                 shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
-                strengths = strength_of_target(mixing_map, target=clip.target, rows=which)
+                strengths = target_strength(mixing_map, target=clip.target, rows=which)
                 controls = _given_by_word_after_target(mixing_map, clip, which)
                 rows += [
                     {

@@ -162,7 +162,7 @@ def _refuse_others(folder: Path, question: JsonObject) -> None:
 
 
 def _choice_of(model: Model, sentence: Sentence) -> _Choice:
-    decision = Decision.of(model, sentence)
+    decision = Decision.prepare(model, sentence)
     read = decision.objective.details
     if not decision.has_foil:
         raise InputError(

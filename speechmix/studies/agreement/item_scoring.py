@@ -17,7 +17,12 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
-from ...evaluation.cue_alignment import METRICS, RANK_CORRELATION, SHARES, cue_alignment
+from ...evaluation.cue_alignment import (
+    ALIGNMENT_METRICS,
+    RANK_CORRELATION,
+    SHARE_METRICS,
+    cue_alignment,
+)
 from ...evaluation.distance_effect import distance_effect
 from ...files.json_files import JsonObject
 from ...mixing.passes.mix import mix_one
@@ -27,7 +32,7 @@ from .task_accuracy import choice_margin
 
 _VALUES = [
     name
-    for metrics in (METRICS, SHARES)
+    for metrics in (ALIGNMENT_METRICS, SHARE_METRICS)
     for name in (*metrics, *(f"chance_{metric}" for metric in metrics))
 ]
 _VALUES += [RANK_CORRELATION]

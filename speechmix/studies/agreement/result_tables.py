@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...evaluation.cue_alignment import SHARES, mean_alignment
+from ...evaluation.cue_alignment import SHARE_METRICS, mean_alignment
 from ...files.text_files import write_csv
 from ...reporting.plots.alignment_table import alignment_figure, alignment_text
-from ...reporting.plots.panels import write_figure
+from ...reporting.plots.figure_style import write_figure
 from .task_accuracy import item_accuracy
 
 _PARTS = ["paradigm", "number"]
@@ -69,7 +69,7 @@ def write_agreement(
     )
     texts = [_accuracy_text(parts)]
     for metric in means["metric"].unique():
-        if metric not in SHARES:
+        if metric not in SHARE_METRICS:
             figure = alignment_figure(means, metric=metric, published=published, note=note)
             for ending in ("png", "svg"):
                 write_figure(figure, folder / f"{metric}.{ending}", dpi=150)

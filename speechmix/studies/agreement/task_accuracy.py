@@ -56,7 +56,7 @@ def choice_margin(model: Model, item: Item) -> dict[str, float | bool]:
     >>> choice_margin(model, speechmix.Sentence("the keys are here", target="are", foil="is"))            # doctest: +SKIP
     {'margin': 4.1, 'right': True}
     """
-    decision = Decision.of(model, item)
+    decision = Decision.prepare(model, item)
     if not decision.has_foil:
         raise InputError(
             f"{decision.name!r} has no foil: expected target= and foil=, the two words to choose "

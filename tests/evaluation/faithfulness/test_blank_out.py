@@ -121,7 +121,7 @@ def test_words_and_one_fill_are_the_trial_s_protocol():
     found = speechmix.blank_out(
         model, SENTENCES, measures=MEASURES, fills="mask", units="word", layers="rollout"
     )
-    options = {"measures": MEASURES, "protocol": "blank-out", "judges": "blank (mask)"}
+    options = {"measures": MEASURES, "protocol": "blank-out", "perturbations": "blank (mask)"}
     trial = speechmix.faithfulness(model, SENTENCES, **options).table.set_index("measure")["value"]
     ours = found.table.set_index("measure")["value"]
     for name in ("value_zeroing", "attention", "position", "random"):
@@ -203,12 +203,12 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     )
     assert found.left_out.iloc[-1]["what"] in ("globenc", "blank (mask, unk, remove)")
     bert = found.table[found.table["model"] == "BertForMaskedLM"]
-    mean, *fills = judges = [
+    mean, *fills = perturbations = [
         f"blank ({name})" for name in ("mask, unk, remove", "mask", "unk", "remove")
     ]
-    assert list(dict.fromkeys(bert["judge"])) == judges
+    assert list(dict.fromkeys(bert["perturbation"])) == perturbations
     drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(
-        index="word", columns="judge", values="drop"
+        index="word", columns="perturbation", values="drop"
     )
     np.testing.assert_allclose(drops[fills].mean(axis=1), drops[mean])
     text = found.text()

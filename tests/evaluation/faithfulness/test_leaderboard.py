@@ -11,9 +11,9 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import leaderboard as boards
-from speechmix.evaluation.faithfulness.layer_choice import with_best_layer
-from speechmix.evaluation.faithfulness.leaderboard_sentences import sentence
-from speechmix.evaluation.faithfulness.words import LAYER
+from speechmix.evaluation.faithfulness.layer_choice import choose_best_layer
+from speechmix.evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
+from speechmix.evaluation.faithfulness.words import LAYER_ROW
 from speechmix.evaluation.statistics.sign_flips import corrected_p
 
 
@@ -28,7 +28,7 @@ def values_of(
         parts.append(part.assign(measure=measure, aggregation=aggregation))
     shared = {
         "stack": "encoder",
-        "judge": "silence",
+        "perturbation": "mute",
         "metric": metric,
         "words": 3,
         "layer": None,
@@ -47,7 +47,7 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     rows = baselines(generator, 20) | {("good", "mean"): generator.uniform(0.8, 1, 20)}
     rows |= {("bad", "mean"): generator.uniform(-1, 0, 20), ("oracle", ""): np.ones(20)}
     values = values_of(rows)
-    board = boards.leaderboard(values, judge="silence", metric="spearman")
+    board = boards.leaderboard(values, perturbation="mute", metric="spearman")
     assert board["measure"].tolist()[:2] == ["oracle", "good"]
     good = board[board["measure"] == "good"].iloc[0]
     assert good["value"] == pytest.approx(rows["good", "mean"].mean())
@@ -55,18 +55,19 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     assert good["better"]
     assert good["p"] == max(good[["p_random", "p_length", "p_position"]])
     assert not board[board["measure"] == "bad"].iloc[0]["better"]
-    said = sentence(board, judge="silence", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
-        "By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9"
+        "With mute as reference (spearman, 20 clips in 20 groups), the best row is good (encoder, "
+        "mean) with 0.9"
     )
-    assert "corrected for all 2 ways" in said
+    assert "corrected for all 2 rows" in said
 
 
 def test_small_numbers_win_where_they_are_good():
     generator = np.random.default_rng(1)
     rows = baselines(generator, 20) | {("good", "mean"): generator.uniform(-1.2, -1, 20)}
     board = boards.leaderboard(
-        values_of(rows, "sufficiency"), judge="silence", metric="sufficiency"
+        values_of(rows, "sufficiency"), perturbation="mute", metric="sufficiency"
     )
     assert board["measure"].iloc[0] == "good"
     assert board["better"].iloc[0]
@@ -80,13 +81,13 @@ def test_none_is_better_than_length_is_said():
         ("length", ""): length,
         ("slave", "mean"): length + generator.normal(0, 0.02, 20),
     }
-    board = boards.leaderboard(values_of(rows), judge="silence", metric="spearman")
-    said = sentence(board, judge="silence", metric="spearman")
-    assert "none of 1 ways to rank words is surely better than the order by length." in said
+    board = boards.leaderboard(values_of(rows), perturbation="mute", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
+    assert "none of 1 rows is significantly better than the order by length." in said
 
 
 def board_of(values: pd.DataFrame) -> pd.DataFrame:
-    return boards.leaderboard(values, judge="silence", metric=values["metric"].iloc[0])
+    return boards.leaderboard(values, perturbation="mute", metric=values["metric"].iloc[0])
 
 
 def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_needed():
@@ -96,9 +97,10 @@ def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_
     good = board.set_index("measure").loc["good"]
     assert (good["groups"], good["note"], good["better"]) == (4, "too few groups", False)
     assert np.isnan(good[["low", "high", "p"]].astype(float)).all()
-    said = sentence(board, judge="silence", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
-        "By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups"
+        "With mute as reference (spearman, 8 clips in 4 groups), no measure can be compared: that "
+        "needs 8 groups"
     )
 
 
@@ -121,8 +123,8 @@ def test_a_row_that_only_two_groups_have_silences_nobody():
         last = board.iloc[-1]
         assert (last["measure"], last["note"], last["groups"]) == ("rare", "too few groups", 2)
         pd.testing.assert_frame_equal(board.iloc[:-1], without)
-        assert "fewer than 8 groups have a number: rare (encoder, mean)." in sentence(
-            board, judge="silence", metric="spearman"
+        assert "fewer than 8 groups have a number: rare (encoder, mean)." in describe_leaderboard(
+            board, perturbation="mute", metric="spearman"
         )
     assert named == 15
 
@@ -142,18 +144,20 @@ def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
     values = values_of(rows, per_group=2)
     layers = [
         values_of(
-            {("m", LAYER): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2
+            {("m", LAYER_ROW): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2
         ).assign(layer=layer)
         for layer in range(3)
     ]
     values = pd.concat([values, *layers], ignore_index=True)
-    board = board_of(with_best_layer(values))
+    board = board_of(choose_best_layer(values))
     shuffled = values.sample(frac=1, random_state=0)
-    pd.testing.assert_frame_equal(board_of(with_best_layer(shuffled)), board)
+    pd.testing.assert_frame_equal(board_of(choose_best_layer(shuffled)), board)
     doubled = values[values["group"].isin(["g03", "g08"])]
     doubled = doubled.assign(item=doubled["item"] + " (2)")
     more = board_of(
-        with_best_layer(pd.concat([values, doubled, doubled.assign(item=doubled["item"] + " (3)")]))
+        choose_best_layer(
+            pd.concat([values, doubled, doubled.assign(item=doubled["item"] + " (3)")])
+        )
     )
     pd.testing.assert_frame_equal(more.drop(columns="clips"), board.drop(columns="clips"))
     renamed = values.assign(
@@ -162,7 +166,7 @@ def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
     expected = board.assign(
         measure=board["measure"].replace({"perfect": "a", "good": "zz", "guess 2": "b"})
     )
-    pd.testing.assert_frame_equal(board_of(with_best_layer(renamed)), expected)
+    pd.testing.assert_frame_equal(board_of(choose_best_layer(renamed)), expected)
 
 
 @pytest.mark.parametrize("count", [10, 30])
@@ -246,10 +250,10 @@ def test_the_best_layer_is_chosen_on_the_other_half():
         1: [0.0, 0.9, 0.0, 0.9],
     }  # layer 0 is best for even groups, 1 for odd ones
     parts = [
-        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        values_of({("m", LAYER_ROW): np.array(of_layer)}).assign(layer=layer)
         for layer, of_layer in numbers.items()
     ]
-    best = with_best_layer(
+    best = choose_best_layer(
         pd.concat([*parts, values_of({("m", "mean"): np.ones(4)})], ignore_index=True)
     )
     assert set(best["aggregation"]) == {"mean", "best layer"}
@@ -261,7 +265,7 @@ def test_the_best_layer_is_chosen_on_the_other_half():
 def test_a_group_with_many_clips_counts_once_in_the_choice_of_a_layer():
     numbers = {0: [1.0, 0.0, 0.0, 0.0], 1: [0.0, 0.5, 0.5, 0.5]}
     parts = [
-        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        values_of({("m", LAYER_ROW): np.array(of_layer)}).assign(layer=layer)
         for layer, of_layer in numbers.items()
     ]
     values = pd.concat(parts, ignore_index=True)
@@ -269,15 +273,17 @@ def test_a_group_with_many_clips_counts_once_in_the_choice_of_a_layer():
         [values, *(values[values["group"] == "g00"].assign(item=f"i0 ({n})") for n in range(9))]
     )
     layers = [
-        with_best_layer(table).groupby("group")["layer"].first().to_dict()
+        choose_best_layer(table).groupby("group")["layer"].first().to_dict()
         for table in (values, many)
     ]
     assert layers[0] == layers[1]
-    assert with_best_layer(values[values["group"] == "g00"]).empty  # no other half
+    assert choose_best_layer(values[values["group"] == "g00"]).empty  # no other half
 
 
 def test_an_unknown_judge_is_refused_with_those_there_are():
     with pytest.raises(
-        InputError, match=r"nothing by 'jury' and 'spearman'; there is \('silence', 'spearman'\)"
+        InputError, match=r"nothing by 'jury' and 'spearman'; there is \('mute', 'spearman'\)"
     ):
-        boards.leaderboard(values_of({("m", "mean"): np.ones(4)}), judge="jury", metric="spearman")
+        boards.leaderboard(
+            values_of({("m", "mean"): np.ones(4)}), perturbation="jury", metric="spearman"
+        )

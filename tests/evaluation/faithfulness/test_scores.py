@@ -1,4 +1,4 @@
-"""Agreement of scores with a judge: by hand, by brute force, and at the ends of the scale."""
+"""Agreement of scores with a perturbation: by hand, by brute force, and at the ends of the scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speechmix.evaluation.faithfulness.scores import (
     deletion,
     insertion,
     kendall,
-    of_ranks,
+    rank_metrics,
     rank_words,
     spearman,
     sufficiency,
@@ -23,7 +23,7 @@ DROPS = np.array([0.5, 3.0, -1.0, 1.0])
 
 
 def test_the_judge_itself_gets_one_and_its_reverse_minus_one():
-    same, reverse, by_rank = of_ranks([DROPS, -DROPS, np.array([2.0, 9.0, 1.0, 3.0])], DROPS)
+    same, reverse, by_rank = rank_metrics([DROPS, -DROPS, np.array([2.0, 9.0, 1.0, 3.0])], DROPS)
     assert same == pytest.approx({"top_1": 1, "spearman": 1, "kendall": 1})
     assert reverse == pytest.approx({"top_1": 0, "spearman": -1, "kendall": -1})
     assert by_rank == pytest.approx(same)
@@ -47,14 +47,14 @@ def test_correlations_are_those_of_their_definitions():
 
 def test_a_measure_without_an_order_gets_nothing_and_a_judge_without_one_judges_nothing():
     constant = np.ones(4)
-    assert of_ranks([constant], DROPS) == [{"top_1": 0.25, "spearman": 0.0, "kendall": 0.0}]
-    assert all(np.isnan(value) for value in of_ranks([DROPS], constant)[0].values())
+    assert rank_metrics([constant], DROPS) == [{"top_1": 0.25, "spearman": 0.0, "kendall": 0.0}]
+    assert all(np.isnan(value) for value in rank_metrics([DROPS], constant)[0].values())
     assert np.isnan(top_1(DROPS, np.array([1.0, np.nan, 0.0, 2.0])))
 
 
 def test_random_orders_get_chance():
     generator = np.random.default_rng(0)
-    numbers = of_ranks([generator.random(4) for _ in range(2000)], DROPS)
+    numbers = rank_metrics([generator.random(4) for _ in range(2000)], DROPS)
     means = {name: np.mean([number[name] for number in numbers]) for name in numbers[0]}
     assert means == pytest.approx({"top_1": 0.25, "spearman": 0.0, "kendall": 0.0}, abs=0.05)
 

@@ -15,7 +15,7 @@ from tests.conftest import trained
 from tests.models.text_models import bert
 
 CLIPS = [clip for clip in bundled.clips() if len(clip.words) >= 4][:3]
-ASKED = {"judges": "states (zeros)", "metrics": ["spearman", "top_1"]}
+ASKED = {"perturbations": "states (zeros)", "metrics": ["spearman", "top_1"]}
 
 
 def test_a_measure_s_number_by_hand():
@@ -43,11 +43,11 @@ def test_a_model_without_a_head_is_judged_by_its_states():
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
     headless = speechmix.load(trained("tiny-french-ctc").module.base_model, processor=extractor)
     trial = speechmix.faithfulness(headless, CLIPS, measures="attention", aggregations=["last"])
-    assert trial.judges == ["states"]  # the mean over all fills
+    assert trial.perturbations == ["states"]  # the mean over all fills
     with_head = speechmix.faithfulness(
         trained("tiny-french-ctc"),
         CLIPS,
-        judges="states",
+        perturbations="states",
         measures="attention",
         aggregations=["last"],
     )
@@ -60,23 +60,26 @@ def test_beside_a_judge_of_decisions():
     trial = speechmix.faithfulness(
         trained("tiny-french-ctc"),
         CLIPS,
-        judges=["states (zeros)", "silence (zeros)"],
+        perturbations=["states (zeros)", "mute (zeros)"],
         measures=["attention", "gradient_input", "lrp", "occlusion"],
         metrics=["spearman"],
     )
-    assert trial.judges == ["states (zeros)", "silence (zeros)"]
+    assert trial.perturbations == ["states (zeros)", "mute (zeros)"]
     to_output = ("gradient_input", "lrp", "occlusion")
     assert set(trial.left_out["reason"]) == {
         f"{name} explains an output, and no states" for name in to_output
     }
-    by_silence = trial.values.query("judge == 'silence (zeros)'")
+    by_silence = trial.values.query("perturbation == 'mute (zeros)'")
     assert "gradient_input" in set(by_silence["measure"])
 
 
 def test_text_and_what_cannot_be_judged():
     text = "the cats are very here"
     trial = speechmix.faithfulness(
-        bert(), [speechmix.Sentence(text)], measures="alti", **{**ASKED, "judges": "states (mask)"}
+        bert(),
+        [speechmix.Sentence(text)],
+        measures="alti",
+        **{**ASKED, "perturbations": "states (mask)"},
     )
     assert {"alti", "oracle", "length", "position", "random"} == set(trial.values["measure"])
     short = speechmix.faithfulness(
@@ -85,6 +88,9 @@ def test_text_and_what_cannot_be_judged():
     assert short.values.empty
     assert "fill should be one of" in short.left_out["reason"].iloc[0]
     few = speechmix.faithfulness(
-        bert(), [speechmix.Sentence("the cats play")], measures="alti", judges="states (mask)"
+        bert(),
+        [speechmix.Sentence("the cats play")],
+        measures="alti",
+        perturbations="states (mask)",
     )
     assert few.left_out["reason"].tolist() == ["no word has 3 others beside it"]

@@ -13,9 +13,9 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.leaderboard import is_measure
+from speechmix.evaluation.faithfulness.leaderboard import is_measure_row
 from speechmix.evaluation.faithfulness.options import resolve_measures
-from speechmix.evaluation.faithfulness.to_output import output_scores, same_removal
+from speechmix.evaluation.faithfulness.to_output import has_same_removal, output_scores
 from speechmix.evaluation.faithfulness.words import source_words
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
@@ -59,7 +59,7 @@ def test_rows_are_what_explain_claims_of_the_target_against_its_foil(measure):
     row, choice = next(
         (row, choice) for row, choice in enumerate(why.choices) if choice.against == "foil"
     )
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     asked = decision.objective.details
     assert (choice.contrast.position, choice.contrast.id) == (asked["position"], asked["token"])
     found = by_stack(decision, measure)
@@ -98,12 +98,12 @@ def margins_by_hand():
             silenced = speechmix.Clip.from_array(
                 audio, 16_000, text=clip.text, words=clip.words, target=clip.target, foil=clip.foil
             )
-            found[frozenset(taken)] = Decision.of(model, silenced).margin
+            found[frozenset(taken)] = Decision.prepare(model, silenced).margin
     return found
 
 
 def test_occlusion_is_what_each_word_takes_away_by_hand(margins_by_hand):
-    decision = Decision.of(trained(CTC), clips()[0])
+    decision = Decision.prepare(trained(CTC), clips()[0])
     (vector,) = output_scores(decision, "occlusion")
     assert (vector.stack, vector.measure) == ("encoder", "occlusion (zeros)")
     words = [word.index for word in source_words(decision, "encoder")]
@@ -112,7 +112,7 @@ def test_occlusion_is_what_each_word_takes_away_by_hand(margins_by_hand):
 
 
 def test_shapley_is_the_mean_over_all_orders_by_hand(margins_by_hand):
-    decision = Decision.of(trained(CTC), clips()[0])
+    decision = Decision.prepare(trained(CTC), clips()[0])
     (vector,) = output_scores(decision, "shapley (zeros)")
     players = range(len(clips()[0].words))
     values = np.zeros(len(players))
@@ -129,36 +129,45 @@ def test_shapley_is_the_mean_over_all_orders_by_hand(margins_by_hand):
 
 def test_what_takes_words_away_as_the_judge_does_is_the_oracle_and_on_no_trial():
     asked = {
-        "judges": ["silence (zeros)", "silence (noise)"],
+        "perturbations": ["mute (zeros)", "mute (noise)"],
         "metrics": ["spearman"],
         "aggregations": [TO_THE_OUTPUT],
     }
     trial = speechmix.faithfulness(
         trained(CTC), clips(), measures=["occlusion", "gradient_input"], **asked
     )
-    own, other = (trial.leaderboard(judge=judge).set_index("measure") for judge in trial.judges)
+    own, other = (
+        trial.leaderboard(perturbation=perturbation).set_index("measure")
+        for perturbation in trial.perturbations
+    )
     assert own.loc["occlusion (zeros)", "value"] == own.loc["oracle", "value"] == 1
     assert np.isnan(own.loc["occlusion (zeros)", "p"])
     assert not own.loc["occlusion (zeros)", "better"]
     assert own.loc["occlusion (zeros)", "note"] == ""
     assert other.loc["occlusion (zeros)", "note"] == "too few groups"
     assert other.loc["occlusion (zeros)", "value"] < 1
-    assert is_measure(own.reset_index(), "silence (zeros)").sum() == 1
-    assert "removes words as they do: occlusion (zeros)." in trial.sentence(judge="silence (zeros)")
-    assert "removes words as they do" not in trial.sentence(judge="silence (noise)")
+    assert is_measure_row(own.reset_index(), "mute (zeros)").sum() == 1
+    assert "removes words as they do: occlusion (zeros)." in trial.sentence(
+        perturbation="mute (zeros)"
+    )
+    assert "removes words as they do" not in trial.sentence(perturbation="mute (noise)")
 
 
 def test_whose_removal_is_the_judges():
-    assert same_removal("shapley (zeros)", "silence")
-    assert same_removal("occlusion (unk)", "blank (mask, unk)")
-    assert not same_removal("occlusion (mask)", "blank (unk)")
-    assert not same_removal("occlusion (mask)", "silence")
-    assert not same_removal("occlusion (zeros)", "patch")
-    assert not same_removal("lrp", "silence")
+    assert has_same_removal("shapley (zeros)", "mute")
+    assert has_same_removal("occlusion (unk)", "blank (mask, unk)")
+    assert not has_same_removal("occlusion (mask)", "blank (unk)")
+    assert not has_same_removal("occlusion (mask)", "mute")
+    assert not has_same_removal("occlusion (zeros)", "patch")
+    assert not has_same_removal("lrp", "mute")
 
 
 def test_what_is_not_defined_is_a_note_and_the_trial_goes_on():
-    asked = {"judges": ["silence (zeros)"], "metrics": ["top_1"], "aggregations": [TO_THE_OUTPUT]}
+    asked = {
+        "perturbations": ["mute (zeros)"],
+        "metrics": ["top_1"],
+        "aggregations": [TO_THE_OUTPUT],
+    }
     trial = speechmix.faithfulness(
         trained(WHISPER), clips()[:2], measures=["decompx", "lrp"], **asked
     )
@@ -183,14 +192,14 @@ def test_a_misspelt_name_is_refused(name):
 
 def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():
     model, clip = trained(WHISPER), clip_with_words_written_before()
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     trial = speechmix.faithfulness(
         model,
         [clip],
         measures="value_zeroing",
-        judges="blank (unk)",
+        perturbations="blank (unk)",
         metrics=["spearman"],
-        fewest=2,
+        min_words=2,
         aggregations=["composed", "rollout"],
     )
     values = trial.values.set_index(["measure", "stack", "aggregation"])["value"]
@@ -203,7 +212,9 @@ def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():
         sum(fed[position] for position in word.positions)
         for word in source_words(decision, "decoder")
     ]
-    drops = trial.drops[trial.drops["judge"] == "blank (unk)"]["drop"].to_numpy()[: len(words)]
+    drops = trial.drops[trial.drops["perturbation"] == "blank (unk)"]["drop"].to_numpy()[
+        : len(words)
+    ]
     expected = np.sign(words[0] - words[1]) * np.sign(drops[0] - drops[1])  # Spearman of two
     assert values["value_zeroing", "decoder", "composed"] == pytest.approx(expected)
 
@@ -276,7 +287,7 @@ def test_where_one_word_alone_counts_all_name_it_and_random_orders_do_not():
         planted(),
         sentences(),
         measures=measures,
-        judges="blank (unk)",
+        perturbations="blank (unk)",
         metrics=["top_1"],
         aggregations=[TO_THE_OUTPUT],
     )

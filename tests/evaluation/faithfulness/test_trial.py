@@ -15,8 +15,8 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.evaluate import other_of_pair
-from speechmix.evaluation.faithfulness.judges import verdicts
+from speechmix.evaluation.faithfulness.evaluate import pair_item_indices
+from speechmix.evaluation.faithfulness.package_perturbations import removal_effects
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import scale_words
@@ -46,32 +46,36 @@ def trial_of(name: str):
 def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
     model = trained("tiny-french-ctc")
     short = [clip for clip in bundled.clips() if len(clip.words) < 4][:2]
-    nothing = speechmix.faithfulness(model, short, measures="attention", judges="silence (zeros)")
-    assert "none of 2 items could be judged: fewer than 3 words besides the target" in repr(nothing)
+    nothing = speechmix.faithfulness(
+        model, short, measures="attention", perturbations="mute (zeros)"
+    )
+    assert "none of 2 items could be evaluated: fewer than 3 words besides the target" in repr(
+        nothing
+    )
     assert "needs 8 groups of items, there is 1" in repr(nothing)
     with pytest.raises(InputError, match="needs 8 groups of items, there is 1"):
         nothing.sentence()
     options = {"metrics": ["spearman"], "aggregations": ["last"]}
     judged = speechmix.faithfulness(
-        model, clips()[:2], measures="attention", judges="silence (zeros)", **options
+        model, clips()[:2], measures="attention", perturbations="mute (zeros)", **options
     )
     assert (
-        "2 items in 1 group judged by silence (zeros); a comparison of measures needs 8 groups"
+        "2 items in 1 group compared with mute (zeros); a comparison of measures needs 8 groups"
         in repr(judged)
     )
     assert (
-        "2 clips in 1 group) no measure can be compared: that needs 8 groups" in judged.sentence()
+        "2 clips in 1 group), no measure can be compared: that needs 8 groups" in judged.sentence()
     )
 
 
 @pytest.mark.long
 def test_the_judge_as_its_own_oracle_gets_one():
     table = trial_of("tiny-french-whisper").table
-    of_ranks = table[
+    rank_metrics = table[
         (table["measure"] == "oracle") & table["metric"].isin(["top_1", "spearman", "kendall"])
     ]
-    assert set(of_ranks["judge"]) == {"silence", "patch", "knock-out"}
-    assert np.allclose(of_ranks["value"], 1)
+    assert set(rank_metrics["perturbation"]) == {"mute", "patch", "knock-out"}
+    assert np.allclose(rank_metrics["value"], 1)
 
 
 @pytest.mark.long
@@ -91,40 +95,40 @@ def test_every_way_to_aggregate_is_a_row_beside_its_baselines():
         row for row in rows if row[1] == "gradient_input" and row[2] in ("rollout", "composed")
     }
     assert not {row for row in rows if row[0] == "decoder"}  # silence says nothing of tokens
-    assert trial.judges[-1] == "knock-out"
+    assert trial.perturbations[-1] == "knock-out"
     assert "4 clips in 2 groups" in trial.sentence()
     assert np.allclose(trial.table[trial.table["metric"] == "top_1"]["chance"], 1 / 3)
     precision = trial.table[trial.table["metric"] == "average_precision"]
-    assert set(precision["judge"]) == {"cue"}
+    assert set(precision["perturbation"]) == {"cue"}
     assert np.allclose(precision["chance"], (1 + 1 / 2 + 1 / 3) / 3)
 
 
 def test_drops_are_those_of_input_ablation():
     model, clip = trained("tiny-french-ctc"), clips()[0]
-    decision = Decision.of(model, clip)
-    (verdict,) = verdicts("silence", decision)
+    decision = Decision.prepare(model, clip)
+    (verdict,) = removal_effects("mute", decision)
     table = speechmix.ablate_input(model, clip, sides=["sound"]).table
     expected = table.groupby("word")["drop"].mean()
     assert clip.target not in verdict.drops
     assert verdict.drops == pytest.approx(
         {word: expected[word] for word in verdict.drops}, abs=1e-3
     )
-    (zeros,) = verdicts("silence (zeros)", decision)
-    expected = table[table["intervention"] == "silence (zeros)"].set_index("word")["drop"]
+    (zeros,) = removal_effects("mute (zeros)", decision)
+    expected = table[table["intervention"] == "mute (zeros)"].set_index("word")["drop"]
     assert zeros.drops == pytest.approx({word: expected[word] for word in zeros.drops}, abs=1e-3)
 
 
 def test_numbers_of_a_row_are_those_of_its_item():
     model, clip = trained("tiny-french-ctc"), clips()[0]
-    trial = speechmix.faithfulness(model, [clip], measures="value_zeroing", judges="silence")
-    decision = Decision.of(model, clip)
-    (verdict,) = verdicts("silence", decision)
+    trial = speechmix.faithfulness(model, [clip], measures="value_zeroing", perturbations="mute")
+    decision = Decision.prepare(model, clip)
+    (verdict,) = removal_effects("mute", decision)
     words = [word.index for word in source_words(decision, "encoder")]
     row = speechmix.mix(model, clip, measures="value_zeroing")["value_zeroing", "encoder"].scores[
         -1, clip.target, words
     ]
     values = trial.values[
-        (trial.values["item"] == clip.name) & (trial.values["judge"] == "silence")
+        (trial.values["item"] == clip.name) & (trial.values["perturbation"] == "mute")
     ]
     last = values[
         (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
@@ -139,7 +143,7 @@ def test_numbers_of_a_row_are_those_of_its_item():
 
 
 def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
-    decision = Decision.of(trained("tiny-french-whisper"), clips()[1])
+    decision = Decision.prepare(trained("tiny-french-whisper"), clips()[1])
     removals = RemovalMargins(decision, "sound", "zeros")
     together = removals.margins([(), (1,), (1, 3), (3, 1)])
     assert together[2] == together[3]
@@ -152,23 +156,23 @@ def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
 
 def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them():
     clip = clips()[0]
-    silent = speechmix.silence(clip, [0, 3])
+    silent = speechmix.mute(clip, [0, 3])
     for index, word in enumerate(clip.words):
         samples = slice(round(word.start * 16_000), round(word.end * 16_000))
         before, after = clip.audio(16_000)[samples], silent.audio(16_000)[samples]
         assert (after == 0).all() if index in (0, 3) else (after == before).all()
     with pytest.raises(InputError, match=r"word=\[0, 9\]"):
-        speechmix.silence(clip, [0, 9])
-    with pytest.raises(InputError, match="no other word"):
-        speechmix.silence(clip, range(len(clip.words)), fill="word")
+        speechmix.mute(clip, [0, 9])
+    with pytest.raises(InputError, match="needs another word"):
+        speechmix.mute(clip, range(len(clip.words)), fill="word")
 
 
 def test_soft_versions_end_where_the_hard_ones_are():
     clip = clips()[0]
     assert np.array_equal(
-        scale_words(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
+        scale_words(clip, {1: 0.0}).audio(16_000), speechmix.mute(clip, 1).audio(16_000)
     )
-    decision = Decision.of(trained("tiny-french-ctc"), clip)
+    decision = Decision.prepare(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
     removals = RemovalMargins(decision, "sound", "zeros")
     all_of_one = np.eye(len(words))[1]
@@ -185,11 +189,11 @@ def test_soft_metrics_are_rows_when_asked_for():
         "measures": "attention",
         "aggregations": ["last"],
         "metrics": metrics,
-        "judges": ["silence (zeros)"],
+        "perturbations": ["mute (zeros)"],
     }
     trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:2], **options)
     assert set(trial.table["metric"]) == set(metrics)
-    assert set(trial.judges) == {"silence (zeros)"}
+    assert set(trial.perturbations) == {"mute (zeros)"}
 
 
 SENTENCE = speechmix.Sentence("the cat is very here", cue="cat", target="is", foil="are")
@@ -202,8 +206,8 @@ def test_blank_out_is_the_published_protocol():
         [SENTENCE],
         measures="attention",
         protocol="blank-out",
-        judges=["blank (unk)"],
-        fewest=3,
+        perturbations=["blank (unk)"],
+        min_words=3,
     )
     masked = SENTENCE.replace(text="the cat <mask> very here", target="<mask>", foil=None)
     ids = model.tokenizer("the cat [MASK] very here", return_tensors="pt")["input_ids"]
@@ -235,7 +239,7 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
         model,
         [sentence],
         measures=["value_zeroing", "alti"],
-        judges=["blank"],
+        perturbations=["blank"],
         metrics=["spearman"],
     )
     assert set(trial.values.query("measure == 'value_zeroing'")["aggregation"]) >= {
@@ -243,7 +247,7 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
         "strength rollout",
     }
     assert "strength rollout" not in set(trial.values.query("measure == 'alti'")["aggregation"])
-    decision = Decision.of(model, sentence)
+    decision = Decision.prepare(model, sentence)
     mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
     rolled = mixing_map["value_zeroing", "decoder"].rollout(residual="strength")
     (found,) = word_scores(mixing_map, "value_zeroing", decision, ["strength rollout"])
@@ -256,15 +260,15 @@ def test_causal_models_compare_the_words_before():
     model = text_models.gpt2()
     sentence = SENTENCE.replace(text="the very cat here is", foil="are")
     trial = speechmix.faithfulness(
-        model, [sentence], measures="value_zeroing", judges=["blank", "knock-out"]
+        model, [sentence], measures="value_zeroing", perturbations=["blank", "knock-out"]
     )
     assert set(trial.values["stack"]) == {"decoder"}
     assert set(trial.values["words"]) == {4}
-    assert set(trial.judges) == {"blank", "knock-out"}
+    assert set(trial.perturbations) == {"blank", "knock-out"}
 
 
 def test_the_position_that_is_read_is_not_removed():
-    decision = Decision.of(text_models.bert(), SENTENCE)
+    decision = Decision.prepare(text_models.bert(), SENTENCE)
     removals = RemovalMargins(decision, "text", "remove")
     assert np.isfinite(removals.margins([(0, 1), (3, 4)])).all()
     with pytest.raises(InputError, match="which cannot be removed"):
@@ -277,13 +281,16 @@ def test_what_cannot_be_judged_is_recorded_and_not_lost():
     wordless = clips()[0].replace(words=None, cue=None, target=None, foil=None, name="wordless")
     alone = clips()[0].replace(meta={})
     trial = speechmix.faithfulness(
-        model, [short, wordless, alone, alone], measures="attention", judges=["patch", "silence"]
+        model,
+        [short, wordless, alone, alone],
+        measures="attention",
+        perturbations=["patch", "mute"],
     )
     reasons = trial.left_out.groupby("item")["reason"].agg(" | ".join)
     assert "fewer than 3 words besides the target: encoder 1" in reasons[short.name]
     assert "wordless" in reasons
     assert "no other member of its pair" in reasons[alone.name]
-    assert trial.judges == ["silence"]
+    assert trial.perturbations == ["mute"]
     assert set(trial.values["item"]) == {
         alone.name,
         f"{alone.name} (2)",
@@ -294,10 +301,10 @@ def test_a_trial_of_nothing_says_why():
     model = trained("tiny-french-ctc")
     short = next(clip for clip in bundled.clips() if len(clip.words) == 2)
     trial = speechmix.faithfulness(model, [short], measures="attention")
-    with pytest.raises(InputError, match="none of 1 item could be judged: fewer than 3 words"):
+    with pytest.raises(InputError, match="none of 1 item could be evaluated: fewer than 3 words"):
         trial.sentence()
     assert trial.table.empty
-    assert trial.judge_agreement().empty
+    assert trial.perturbation_agreement().empty
 
 
 def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
@@ -312,7 +319,7 @@ def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
             trained("tiny-french-ctc"),
             clips()[:1],
             measures=["attention", "broken"],
-            judges="silence (zeros)",
+            perturbations="mute (zeros)",
             metrics=["spearman"],
         )
     finally:
@@ -323,27 +330,31 @@ def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
 
 @pytest.mark.long
 def test_gradient_measures_explain_what_judges_read():
-    options = {"measures": "integrated_gradients", "aggregations": ["last"], "judges": "knock-out"}
+    options = {
+        "measures": "integrated_gradients",
+        "aggregations": ["last"],
+        "perturbations": "knock-out",
+    }
     trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:1], **options)
     assert "integrated_gradients" in set(trial.values["measure"])
 
 
 def test_pairs_are_of_two():
-    assert other_of_pair(clips()) == [1, 0, 3, 2]
-    assert other_of_pair([*clips(), clips()[0]])[:2] == [None, None]
+    assert pair_item_indices(clips()) == [1, 0, 3, 2]
+    assert pair_item_indices([*clips(), clips()[0]])[:2] == [None, None]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judges": ["jury"]}, "judges are silence, blank, patch, knock-out"),
-        ({"judges": ["patch (zeros)"]}, "judges are"),
+        ({"perturbations": ["jury"]}, "perturbations are mute, blank, patch, knock-out"),
+        ({"perturbations": ["patch (zeros)"]}, "perturbations are"),
         ({"metrics": ["accuracy"]}, "metrics are some of"),
         ({"aggregations": []}, "aggregations are some of"),
         ({"protocol": "blank"}, "protocol should be one of"),
         ({"measures": ["globenc"]}, "globenc is defined for post-norm"),
         ({"measures": ["nothing"]}, "unknown measure 'nothing'"),
-        ({"fewest": 1}, "fewest of at least 2"),
+        ({"min_words": 1}, "min_words should be at least 2"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):
@@ -385,11 +396,11 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
 def test_judges_are_compared_word_by_word():
     trial = trial_of("tiny-french-whisper")
     drops = trial.drops[(trial.drops["stack"] == "cross")].pivot_table(
-        index=["item", "word"], columns="judge", values="drop"
+        index=["item", "word"], columns="perturbation", values="drop"
     )
     fills = drops.filter(like="silence (")
-    assert np.allclose(fills.mean(axis=1), drops["silence"])
-    agreement = trial.judge_agreement().set_index(["stack", "judge", "other"])
-    by_hand = [spearmanr(part["silence"], part["patch"])[0] for _, part in drops.groupby("item")]
-    assert agreement.loc[("cross", "silence", "patch"), "rho"] == pytest.approx(np.mean(by_hand))
+    assert np.allclose(fills.mean(axis=1), drops["mute"])
+    agreement = trial.perturbation_agreement().set_index(["stack", "perturbation", "other"])
+    by_hand = [spearmanr(part["mute"], part["patch"])[0] for _, part in drops.groupby("item")]
+    assert agreement.loc[("cross", "mute", "patch"), "rho"] == pytest.approx(np.mean(by_hand))
     assert agreement["items"].max() == 4

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.evaluation.probing.claims import probe_claims, sentences
+from speechmix.evaluation.probing.conclusions import describe_conclusions, draw_conclusions
 from speechmix.evaluation.statistics.intervals import mean_interval
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 
 def test_what_is_read_from_a_layer_on_is_said_so():
-    claims = probe_claims(*synthetic_probes())
+    claims = draw_conclusions(*synthetic_probes())
     assert claims.set_index("layer").read.to_dict() == {
         -1: False,
         0: False,
@@ -22,7 +22,7 @@ def test_what_is_read_from_a_layer_on_is_said_so():
         4: True,
     }
     assert claims.more.tolist() == claims.read.tolist()
-    (sentence,) = sentences(claims, {"synthetic": "the model"})
+    (sentence,) = describe_conclusions(claims, {"synthetic": "the model"})
     assert sentence.startswith(
         "the model: number can be read off the target in the encoder from layer 2 on (at best 100 "
         "% right"
@@ -31,14 +31,14 @@ def test_what_is_read_from_a_layer_on_is_said_so():
 
 
 def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
-    claims = probe_claims(
+    claims = draw_conclusions(
         *synthetic_probes(
             (0.95,) * 6, (0.95,) * 6, groups=60, stack="decoder", position="deciding", part="left"
         )
     )
     assert claims.read.all()
     assert not claims.more.any()
-    (sentence,) = sentences(claims)
+    (sentence,) = describe_conclusions(claims)
     assert (
         "synthetic, left cue: number can be read off the deciding position in the decoder from its "
         "input on" in sentence
@@ -48,19 +48,22 @@ def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
 
 @pytest.mark.long
 def test_chance_is_passed_over_in_silence():
-    said = [sentences(probe_claims(*synthetic_probes((0.5,) * 6, seed=seed))) for seed in range(5)]
+    said = [
+        describe_conclusions(draw_conclusions(*synthetic_probes((0.5,) * 6, seed=seed)))
+        for seed in range(5)
+    ]
     assert sum(map(len, said)) <= 1
 
 
 def test_few_groups_and_few_twins_say_less():
-    few = probe_claims(*synthetic_probes(groups=7))
+    few = draw_conclusions(*synthetic_probes(groups=7))
     assert not few[["read", "more"]].any(axis=None)
-    assert sentences(few) == []
+    assert describe_conclusions(few) == []
     for twins in (0, 5):
-        claims = probe_claims(*synthetic_probes(twins=twins))
+        claims = draw_conclusions(*synthetic_probes(twins=twins))
         assert claims.read.any()
         assert not claims.more.any()
-        (sentence,) = sentences(claims)
+        (sentence,) = describe_conclusions(claims)
         assert sentence.endswith(
             f"with {twins} untrained twins nothing is claimed of what training added (39 are "
             "needed)."
@@ -75,18 +78,18 @@ def test_reading_is_corrected_over_all_layers_of_a_model():
     means = of_layer.groupby("group")["right"].mean()
     assert mean_interval(means)[0] > 0.5
     assert mean_interval(means, level=1 - 0.05 / 6)[0] < 0.5
-    assert not probe_claims(table, answers).read.any()
+    assert not draw_conclusions(table, answers).read.any()
 
 
 def test_without_a_trained_model_there_is_nothing_to_claim():
     table, answers = synthetic_probes()
-    untrained = probe_claims(*(one[one["init"] == "random"] for one in (table, answers)))
+    untrained = draw_conclusions(*(one[one["init"] == "random"] for one in (table, answers)))
     assert untrained.empty
-    assert sentences(untrained) == []
+    assert describe_conclusions(untrained) == []
 
 
 def test_a_twin_that_poses_as_trained_is_not_claimed():
     table, answers = synthetic_probes((0.7,) * 6, (0.7,) * 6, seed=2)
-    claims = probe_claims(table, answers)
+    claims = draw_conclusions(table, answers)
     assert not claims.more.any()
     assert np.isfinite(claims.p_twins).all()

@@ -11,7 +11,10 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.link import permuted_r, probing_agreement
+from speechmix.evaluation.probing.probing_agreement import (
+    permutation_correlation,
+    probing_agreement,
+)
 from speechmix.reporting.plots.published_figures import published_contributions, published_probing
 
 BY = ["model", "init", "stack", "measure"]
@@ -51,12 +54,12 @@ def test_the_published_curves_agree_in_gain_as_was_computed_from_them(model, pea
 def test_p_is_the_share_of_all_orders():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal(6), generator.standard_normal(6)
-    r, p = permuted_r(x, y)
+    r, p = permutation_correlation(x, y)
     assert r == pytest.approx(pearsonr(x, y)[0])
     all_r = [abs(pearsonr(order, y)[0]) for order in itertools.permutations(x)]
     assert p == pytest.approx(np.mean([value >= abs(r) - 1e-12 for value in all_r]))
     x, y = generator.standard_normal(30), generator.standard_normal(30)
-    assert permuted_r(x, y)[1] == pytest.approx(pearsonr(x, y)[1], abs=0.03)
+    assert permutation_correlation(x, y)[1] == pytest.approx(pearsonr(x, y)[1], abs=0.03)
 
 
 def curves(contribution, accuracy):

@@ -8,23 +8,23 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.fits import Settings, fitted
+from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
 from speechmix.evaluation.probing.logistic import (
-    PUBLISHED,
+    PUBLISHED_OPTIONS,
+    assign_folds,
     control_labels,
-    folds_of,
-    predicted_labels,
+    predict_labels,
 )
 from speechmix.evaluation.probing.scores import ratio_interval, share_interval
-from speechmix.evaluation.probing.task import Task
+from speechmix.evaluation.probing.task import ProbeTask
 
 GROUPS, WIDTH = 16, 64
 
 
-def task_of(labels, groups, types=None) -> Task:
+def task_of(labels, groups, types=None) -> ProbeTask:
     names = tuple(f"clip {index}" for index in range(len(labels)))
     types = groups if types is None else types
-    return Task(
+    return ProbeTask(
         "number",
         (None,) * len(labels),
         names,
@@ -41,9 +41,11 @@ def pairs() -> tuple[list[str], list[str]]:
     return ["sg", "pl"] * GROUPS, [f"word {index // 2}" for index in range(2 * GROUPS)]
 
 
-def row_of(states, task: Task, **settings):
-    rows, answers, left_out = fitted(
-        [{("encoder", "target"): of_item[None]} for of_item in states], task, Settings(**settings)
+def row_of(states, task: ProbeTask, **settings):
+    rows, answers, left_out = fit_probes(
+        [{("encoder", "target"): of_item[None]} for of_item in states],
+        task,
+        ProbeSettings(**settings),
     )
     assert len(rows) == 1
     assert not left_out
@@ -145,8 +147,8 @@ def test_predictions_are_those_of_a_plain_newton_solver():
     states = words_and_noise(generator) * generator.uniform(0.1, 30, WIDTH)
     states[:, 1] += np.where(np.array(labels) == "pl", 8.0, 0.0)
     states[:, 2] = 7.0  # does not vary
-    fold = folds_of(labels, groups, folds=4)
-    predicted, wanted = predicted_labels(states, labels, fold), np.empty(len(labels), dtype="U2")
+    fold = assign_folds(labels, groups, folds=4)
+    predicted, wanted = predict_labels(states, labels, fold), np.empty(len(labels), dtype="U2")
     for number in range(4):
         test, train = fold == number, fold != number
         mean, deviation = states[train].mean(axis=0), states[train].std(axis=0)
@@ -177,22 +179,22 @@ def test_the_published_recipe_is_liblinear_unscaled_in_stratified_folds_after_a_
         scoring=("accuracy", "f1_macro"),
     )
     names = [f"clip {index}" for index in range(32)]
-    row = row_of(states, task_of(labels.tolist(), names), **PUBLISHED, controls=0)
+    row = row_of(states, task_of(labels.tolist(), names), **PUBLISHED_OPTIONS, controls=0)
     assert row["accuracy"] == pytest.approx(scores["test_accuracy"].mean())
     assert row["macro_f1"] == pytest.approx(scores["test_f1_macro"].mean())
 
 
 def test_folds_keep_groups_and_are_even_in_labels():
     labels, groups = pairs()
-    fold = folds_of(labels, groups, folds=5)
+    fold = assign_folds(labels, groups, folds=5)
     assert all(len(set(fold[np.array(groups) == group])) == 1 for group in groups)
     assert sorted(set(fold)) == [0, 1, 2, 3, 4]
     for number in range(5):
         assert (np.array(labels)[fold == number] == "sg").mean() == 0.5
     with pytest.raises(InputError, match="pl: 1"):
-        folds_of(["sg", "sg", "pl", "pl"], ["a", "b", "c", "c"])
+        assign_folds(["sg", "sg", "pl", "pl"], ["a", "b", "c", "c"])
     with pytest.raises(InputError, match="two labels"):
-        folds_of(["sg", "sg"], ["a", "b"])
+        assign_folds(["sg", "sg"], ["a", "b"])
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "liblinear"])
@@ -217,15 +219,17 @@ def test_control_labels_belong_to_words_and_keep_proportions():
 def test_what_cannot_be_probed_is_said_and_one_type_has_no_control():
     labels, groups = pairs()
     states = [{("encoder", "target"): np.zeros((1, 3))} for _ in labels]
-    rows, _, left_out = fitted(states, task_of(["sg"] * len(labels), groups), Settings())
+    rows, _, left_out = fit_probes(states, task_of(["sg"] * len(labels), groups), ProbeSettings())
     assert not rows
     assert "two labels" in left_out[0]["reason"]
-    rows, _, _ = fitted(states, task_of(labels, groups, types=["word"] * len(labels)), Settings())
+    rows, _, _ = fit_probes(
+        states, task_of(labels, groups, types=["word"] * len(labels)), ProbeSettings()
+    )
     assert np.isnan(rows[0]["control"])
     assert rows[0]["accuracy"] == 0.5
     for wrong in ({"method": "tree"}, {"solver": "adam"}, {"folds": 1}, {"mode": "fast"}):
         with pytest.raises(InputError, match=next(iter(wrong))):
-            Settings(**wrong)
+            ProbeSettings(**wrong)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])

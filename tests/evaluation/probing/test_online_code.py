@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.label_codes import STRENGTHS, SWITCH
-from speechmix.evaluation.probing.networks import Constant, Training
-from speechmix.evaluation.probing.online_code import FRACTIONS, blocks, online_code
+from speechmix.evaluation.probing.label_codes import PENALTY_STRENGTHS, SWITCH_PROBABILITY
+from speechmix.evaluation.probing.networks import ConstantProbe, Training
+from speechmix.evaluation.probing.online_code import BLOCK_FRACTIONS, online_code, split_blocks
 
 PUBLISHED_ITEMS = 2138
 
@@ -56,12 +56,12 @@ def test_a_constant_probe_compresses_nothing_in_bits_and_1_44_as_published():
     labels, states = labels_of(PUBLISHED_ITEMS), np.zeros((PUBLISHED_ITEMS, 2))
     correct = online_code(states, labels, predictors=even)
     reference = online_code(
-        states, labels, mode="reference", network=lambda width, count: Constant(count)
+        states, labels, mode="reference", network=lambda width, count: ConstantProbe(count)
     )
     assert correct.length == pytest.approx(PUBLISHED_ITEMS)
     assert correct.compression == pytest.approx(1, abs=1e-6)
     assert reference.compression == pytest.approx(1.44, abs=0.005)
-    assert np.isnan(reference.of_items).sum() == 2  # lost by floors, and counted all the same
+    assert np.isnan(reference.item_costs).sum() == 2  # lost by floors, and counted all the same
     assert reference.length == pytest.approx(17 + 2119 * np.log(2), rel=1e-6)
 
 
@@ -82,7 +82,7 @@ def test_the_code_is_the_sum_of_its_definition():
     labels, generator = labels_of(200), np.random.default_rng(1)
     states = generator.standard_normal((200, 2))
     code = online_code(states, labels, seed=3, predictors=softmax_of_states)
-    order, ends = blocks(200, seed=3)
+    order, ends = split_blocks(200, seed=3)
     assert ends == [2, 4, 7, 13, 25, 50, 100, 200]
     total = ends[0] * 1.0
     for start, stop in itertools.pairwise(ends):
@@ -94,7 +94,7 @@ def test_the_code_is_the_sum_of_its_definition():
             total -= np.log2(shares[["pl", "sg"].index(labels[item])])
     assert code.length == pytest.approx(total, rel=1e-4)
     assert code.compression == pytest.approx(200 / total, rel=1e-4)
-    assert code.of_items.sum() == pytest.approx(code.length)
+    assert code.item_costs.sum() == pytest.approx(code.length)
 
 
 def test_what_can_be_read_is_cheap_and_what_cannot_is_not():
@@ -127,7 +127,7 @@ def drawn(kind: str, count: int, width: int, seed: int) -> tuple[np.ndarray, np.
 
 def bits_of_one_regression(states, classes, strength: float) -> float:
     """The code of a single scikit-learn regression on the same blocks, written for this test."""
-    order, ends = blocks(len(classes))
+    order, ends = split_blocks(len(classes))
     total = float(ends[0])
     for start, stop in itertools.pairwise(ends):
         sent, scored = order[:start], order[start:stop]
@@ -154,10 +154,10 @@ def test_the_code_is_as_short_as_that_of_logistic_regression_on_the_same_blocks(
     states, classes = drawn(kind, count, width, seed=count + width)
     length = online_code(states, classes.astype(str)).length
     best = min(bits_of_one_regression(states, classes, strength) for strength in (0.01, 1.0, 100.0))
-    blocks_predicted = len(blocks(count)[1]) - 1
-    predictors = 2 + len(STRENGTHS)
+    blocks_predicted = len(split_blocks(count)[1]) - 1
+    predictors = 2 + len(PENALTY_STRENGTHS)
     overhead = np.log2(predictors) - (blocks_predicted - 1) * np.log2(
-        1 - SWITCH + SWITCH / predictors
+        1 - SWITCH_PROBABILITY + SWITCH_PROBABILITY / predictors
     )
     assert overhead < 4
     assert (
@@ -186,7 +186,7 @@ def test_a_third_label_that_was_not_sent_yet_costs_bits_and_not_infinitely_many(
     states = np.random.default_rng(0).standard_normal((61, 5))
     for seed in range(5):
         code = online_code(states, labels, seed=seed)
-        assert np.isfinite(code.of_items).all()
+        assert np.isfinite(code.item_costs).all()
         assert code.compression > 0.9
 
 
@@ -204,11 +204,12 @@ def test_the_published_schedule_makes_fifteen_epochs_one():
 
 def test_blocks_end_with_a_group_and_hold_their_shares():
     groups = [f"word {index % 50}" for index in range(400)]
-    order, ends = blocks(400, groups, seed=1)
+    order, ends = split_blocks(400, groups, seed=1)
     assert sorted(order.tolist()) == list(range(400))
     assert ends[-1] == 400
     assert all(
-        end >= share * 400 for end, share in zip(reversed(ends), reversed(FRACTIONS), strict=False)
+        end >= share * 400
+        for end, share in zip(reversed(ends), reversed(BLOCK_FRACTIONS), strict=False)
     )
     for end in ends[:-1]:
         assert not {groups[item] for item in order[:end]} & {groups[item] for item in order[end:]}

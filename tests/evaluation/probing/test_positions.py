@@ -9,7 +9,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.positions import positions_asked, states_at
+from speechmix.evaluation.probing.positions import read_item_states, resolve_positions
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import word_spans
 from tests.conftest import trained
@@ -39,7 +39,7 @@ def whisper_states(model, clip, ids):
 def test_whisper_frames_rows_and_the_deciding_position():
     model, clip = trained("tiny-french-whisper"), clip_named("left_00_pl")  # nos maisons
     positions = ("target", "cue", "deciding", 1)
-    states = states_at(model, clip, positions)
+    states = read_item_states(model, clip, positions)
     text = " " + clip.text
     prefix = model.tokenizer.convert_tokens_to_ids(
         ["<|startoftranscript|>", "<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
@@ -49,26 +49,28 @@ def test_whisper_frames_rows_and_the_deciding_position():
     encoder, decoder = whisper_states(model, clip, [*prefix, *letters])
     spans = {span.word: span for span in word_spans(clip.words, model.grid(0))}
     frames = slice(spans[1].start, spans[1].stop)
-    assert np.allclose(states.at["encoder", "target"], encoder[:, frames].mean(axis=1), atol=1e-5)
-    assert np.allclose(states.at["encoder", 1], states.at["encoder", "target"])
+    assert np.allclose(
+        states.states["encoder", "target"], encoder[:, frames].mean(axis=1), atol=1e-5
+    )
+    assert np.allclose(states.states["encoder", 1], states.at["encoder", "target"])
     held = [len(prefix) + text.index("maisons") + place for place in range(len("maisons"))]
-    assert np.allclose(states.at["decoder", 1], decoder[:, held].mean(axis=1), atol=1e-5)
+    assert np.allclose(states.states["decoder", 1], decoder[:, held].mean(axis=1), atol=1e-5)
     predicting = [place - 1 for place in held]
     assert np.allclose(
-        states.at["decoder", "target"], decoder[:, predicting].mean(axis=1), atol=1e-5
+        states.states["decoder", "target"], decoder[:, predicting].mean(axis=1), atol=1e-5
     )
     assert np.allclose(
-        states.at["decoder", "deciding"], decoder[:, held[-1] - 1], atol=1e-5
+        states.states["decoder", "deciding"], decoder[:, held[-1] - 1], atol=1e-5
     )  # n, before s or nothing
     cue = [len(prefix) + text.index("nos") + place for place in range(3)]
-    assert np.allclose(states.at["decoder", "cue"], decoder[:, cue].mean(axis=1), atol=1e-5)
+    assert np.allclose(states.states["decoder", "cue"], decoder[:, cue].mean(axis=1), atol=1e-5)
     assert states.missing == {("encoder", "deciding"): "an encoder has no deciding position"}
 
 
 def test_the_deciding_state_of_a_pair_holds_the_same_letters():
     model = trained("tiny-french-whisper")
     inputs = [
-        states_at(model, clip_named(f"left_00_{number}"), ["deciding", "target"]).at
+        read_item_states(model, clip_named(f"left_00_{number}"), ["deciding", "target"]).states
         for number in ("sg", "pl")
     ]
     singular, plural = (at["decoder", "deciding"][0] for at in inputs)
@@ -86,7 +88,7 @@ def test_words_between_and_one_stack_alone():
     clip = next(clip for clip in bundled.clips() if abs(clip.cue - clip.target) > 1)
     first, last = sorted((clip.cue, clip.target))
     words = list(range(first + 1, last))
-    at = states_at(model, clip, ["between", *words], stacks=["encoder"]).at
+    at = read_item_states(model, clip, ["between", *words], stacks=["encoder"]).states
     spans = {
         span.word: len(span) for span in word_spans(clip.words, model.grid(len(clip.audio(16_000))))
     }
@@ -96,10 +98,10 @@ def test_words_between_and_one_stack_alone():
     neighbours = clip_named("left_00_pl")
     assert (
         "no word lies between"
-        in states_at(model, neighbours, ["between"]).missing["encoder", "between"]
+        in read_item_states(model, neighbours, ["between"]).missing["encoder", "between"]
     )
     with pytest.raises(InputError, match="decoder"):
-        states_at(model, clip, ["target"], stacks=["decoder"])
+        read_item_states(model, clip, ["target"], stacks=["decoder"])
 
 
 def test_a_masked_model_is_fed_its_mask_for_the_target():
@@ -107,7 +109,7 @@ def test_a_masked_model_is_fed_its_mask_for_the_target():
     sentence = speechmix.Sentence("the cat is very here", target="is", foil="are", cue="cat")
     written = speechmix.Sentence("the cat <mask> very here", target="<mask>", cue="cat")
     masked, same, seen = (
-        states_at(model, item, ["target", "cue"], mask=mask).at
+        read_item_states(model, item, ["target", "cue"], mask=mask).states
         for item, mask in ((sentence, True), (written, True), (sentence, False))
     )
     assert np.allclose(masked["encoder", "target"], same["encoder", "target"])
@@ -118,7 +120,7 @@ def test_a_masked_model_is_fed_its_mask_for_the_target():
 def test_a_causal_model_is_read_where_it_predicts_the_target():
     model = text_models.gpt2()
     sentence = speechmix.Sentence("the cats are here", target="are", foil="is", cue="cats")
-    at = states_at(model, sentence, ["target", "deciding", "cue"]).at
+    at = read_item_states(model, sentence, ["target", "deciding", "cue"]).states
     ids = model.tokenizer(sentence.text, return_tensors="pt")
     with torch.no_grad():
         states = torch.cat(model.base(**ids, output_hidden_states=True).hidden_states).numpy()
@@ -133,18 +135,18 @@ def test_a_causal_model_is_read_where_it_predicts_the_target():
 def test_a_cue_of_several_words_and_what_lies_between_it_and_the_target():
     model = text_models.bert()
     sentence = speechmix.Sentence("the cats very here are", cue="the cats", target="are")
-    at = states_at(model, sentence, ["cue", "between", 0, 1, 2, 3]).at
+    at = read_item_states(model, sentence, ["cue", "between", 0, 1, 2, 3]).states
     for position, words in (("cue", (0, 1)), ("between", (2, 3))):  # a token a word
         expected = np.mean([at["encoder", word] for word in words], axis=0)
         assert np.allclose(at["encoder", position], expected, atol=1e-6)
     round_about = speechmix.Sentence("the cats are very here", cue=["the", "here"], target="are")
-    assert ("encoder", "between") in states_at(model, round_about, ["between"]).missing
+    assert ("encoder", "between") in read_item_states(model, round_about, ["between"]).missing
 
 
 def test_an_item_without_words_or_cue_has_no_such_positions():
     model, clip = trained("tiny-french-ctc"), clip_named("left_00_pl")
     bare = clip.replace(cue=None, target=None, foil=None)
-    missing = states_at(model, bare, ["target", "cue", "between", 7]).missing
+    missing = read_item_states(model, bare, ["target", "cue", "between", 7]).missing
     assert [missing["encoder", position] for position in ("target", "cue")] == [
         "the target is not given",
         "the cue is not given",
@@ -156,6 +158,6 @@ def test_an_item_without_words_or_cue_has_no_such_positions():
 @pytest.mark.parametrize("wrong", ["subject", -1, True, [], ["target", 1.5]])
 def test_positions_that_there_are_not(wrong):
     with pytest.raises(InputError, match="position should be"):
-        positions_asked(wrong)
-    assert positions_asked("cue") == ("cue",)
-    assert positions_asked(["cue", 3, "cue"]) == ("cue", 3)
+        resolve_positions(wrong)
+    assert resolve_positions("cue") == ("cue",)
+    assert resolve_positions(["cue", 3, "cue"]) == ("cue", 3)

@@ -15,9 +15,9 @@ from speechmix.errors import InputError
 from speechmix.evaluation.planted import plant
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
 from speechmix.evaluation.planted.hand_set_models import FAMILIES
-from speechmix.evaluation.probing.fits import Settings, fitted
+from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
 from speechmix.evaluation.probing.probe_results import ANSWERS_FILE, FILE
-from speechmix.evaluation.probing.task import Task
+from speechmix.evaluation.probing.task import ProbeTask
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from tests.conftest import trained
@@ -46,10 +46,10 @@ def planted_probes(case: str, layer: int, position: int) -> pd.Series:
     ]
     names = tuple(map(str, range(ITEMS)))
     own, parts = np.array(names), np.array(["all"] * ITEMS)
-    task = Task(
+    task = ProbeTask(
         "content", (None,) * ITEMS, names, contents[:, CUE].astype(str), own, own, parts, ""
     )
-    rows, _, _ = fitted(states, task, Settings(controls=1))
+    rows, _, _ = fit_probes(states, task, ProbeSettings(controls=1))
     return pd.DataFrame(rows).set_index("layer").accuracy
 
 

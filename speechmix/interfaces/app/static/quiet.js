@@ -1,4 +1,4 @@
-// Words silenced in the sound, and what the model writes then, beside what it wrote before.
+// Words muted in the sound, and what the model writes then, beside what it wrote before.
 
 import { standing, work } from "./api.js";
 import { asked, make, on, page } from "./clip.js";
@@ -48,7 +48,7 @@ async function ask(model) {
   show(null, quiet.size ? "the model transcribes …" : "");
   if (!quiet.size) return;
   try {
-    const answer = await work("silence", { clip: asked(), model, words: [...quiet], fill: find("#fill").value }, {
+    const answer = await work("mute", { clip: asked(), model, words: [...quiet], fill: find("#fill").value }, {
       signal: own.signal, told: (job) => { if (own === stop) show(null, standing(job)); },
     });
     if (own !== stop) return;

@@ -1,5 +1,5 @@
-"""Further sections of the page of a run: models and options, what length alone does, agreement of
-measures, word boundaries.
+"""Sections that check the results: length, agreement of measures, word boundaries; and what was
+run.
 
 In: a `Study`. Out: parts of the page; none where there is nothing to say.
 """
@@ -11,7 +11,11 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from ...evaluation.boundary_sensitivity import SHIFT, boundary_sensitivity, holds
+from ...evaluation.boundary_sensitivity import (
+    SHIFT_SECONDS,
+    boundary_sensitivity,
+    summarize_stability,
+)
 from ...evaluation.length_baseline import length_exponent
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
@@ -24,24 +28,24 @@ from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .study_tables import KEYS, without_control
+from .study_tables import KEYS, drop_control_clips
 from .table_format import format_contribution_table
 
-_MOST_MAPS = 60  # clips whose maps are read to see what length does
-_BY = ("model", "init", "stack")
-_EXPONENT = (
+_MAX_MAPS = 60  # clips whose maps are read to see what length does
+_GROUP_KEYS = ("model", "init", "stack")
+_EXPONENT_NOTE = (
     "In the untrained twins a word's share grows as its number of frames to this power (slope of "
     "log share against log frames "
     "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column "
     "above assumes."
 )
-_AGREEMENT = (
+_AGREEMENT_NOTE = (
     "Spearman's rank correlation between measures: do the same clips get more (over clips, layer "
     "by layer; mean, lowest "
     "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same "
     "order; 0: none."
 )
-_TIMES = (
+_TIMES_NOTE = (
     "Where the time went: seconds of all starts and processes together, each phase without those "
     "within it. What two measures "
     "share is charged to the one that comes first; what a thread did ahead nobody waited for. "
@@ -49,8 +53,8 @@ _TIMES = (
 )
 
 
-def models_part(run: StoredRun) -> list[Item]:
-    """Table of the models, with the clips that each scored, and a line of options."""
+def model_items(run: StoredRun) -> list[Item]:
+    """Tabulate the models with the clips that each scored, and list the options."""
     rows = [
         {
             "model": model.name,
@@ -62,33 +66,35 @@ def models_part(run: StoredRun) -> list[Item]:
         for model in scored_models(run)
     ]
     options = run.description.get("options", {})
-    listed = "; ".join(
-        f"{name}: {_listed(value)}"
+    option_list = "; ".join(
+        f"{name}: {_option_text(value)}"
         for name, value in options.items()
         if value not in (None, [], ())
     )
-    return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {listed}."] if listed else [])]
+    return [
+        *([pd.DataFrame(rows)] if rows else []),
+        *([f"Options: {option_list}."] if option_list else []),
+    ]
 
 
-def times_part(run: StoredRun) -> list[Item]:
-    """Where the time of the run went, all models, starts and shards together; nothing if it did not
-    say."""
-    return [_TIMES, by_phase(run.times)] if len(run.times) else []
+def time_items(run: StoredRun) -> list[Item]:
+    """Tabulate where the time of the run went; empty if it is not known."""
+    return [_TIMES_NOTE, by_phase(run.times)] if len(run.times) else []
 
 
-def _listed(value: object) -> str:
+def _option_text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _length_items(content: PageContent) -> list[Item]:
-    """How a word's share grows with its frames in the untrained twins, by measure and stack."""
+    """Tabulate how a word's share grows with its frames in the untrained twins."""
     rows = []
     for model in scored_models(content.run):
-        by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
-        for clip in choose_evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
-            for place, mixing_map in model.maps(clip).items():
-                by_place[place].append(mixing_map)
-        for (measure, stack), maps in by_place.items():
+        maps_by_measure: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
+        for clip in choose_evenly(list(model.clips), _MAX_MAPS) if model.init == "random" else ():
+            for measure_and_stack, mixing_map in model.maps(clip).items():
+                maps_by_measure[measure_and_stack].append(mixing_map)
+        for (measure, stack), maps in maps_by_measure.items():
             slope = length_exponent(maps)
             if np.isfinite(slope):
                 columns = {"model": model.name, "stack": stack, "measure": measure}
@@ -98,49 +104,48 @@ def _length_items(content: PageContent) -> list[Item]:
     means = pd.DataFrame(rows).groupby(["model", "stack", "measure"], sort=False)
     table = means.agg(exponent=("exponent", "mean"), clips=("clips", "sum")).reset_index()
     table["exponent"] = table["exponent"].map("{:.2f}".format)
-    return [_EXPONENT, table]
+    return [_EXPONENT_NOTE, table]
 
 
 def _agreement_items(content: PageContent) -> list[Item]:
-    """Rank correlation between measures: over clips within layers, and of their curves over
+    """Tabulate rank correlations between measures: over clips within layers, and of curves over
     layers."""
     table = content.study.table
     if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
         return []
-    table = without_control(table)
-    within = measure_agreement(table, by=_BY)
-    pairs = within.groupby([*_BY, "measure", "other"], sort=False)
+    table = drop_control_clips(table)
+    correlations = measure_agreement(table, by=_GROUP_KEYS)
+    pairs = correlations.groupby([*_GROUP_KEYS, "measure", "other"], sort=False)
     result = pairs.rho.agg(mean="mean", lowest="min", highest="max").reset_index()
-    curves = curve_agreement(table, by=_BY)[[*_BY, "measure", "other", "rho"]]
-    result = result.merge(curves, on=[*_BY, "measure", "other"])
+    curves = curve_agreement(table, by=_GROUP_KEYS)[[*_GROUP_KEYS, "measure", "other", "rho"]]
+    result = result.merge(curves, on=[*_GROUP_KEYS, "measure", "other"])
     result[["measure", "other"]] = result[["measure", "other"]].map(measure_label)
     for name in ("mean", "lowest", "highest", "rho"):
         result[name] = result[name].map(lambda value: "" if value != value else f"{value:.2f}")
     headings = {"mean": "over clips, mean of layers", "rho": "over layers, of the curves"}
-    return [_AGREEMENT, result.rename(columns=headings)]
+    return [_AGREEMENT_NOTE, result.rename(columns=headings)]
 
 
 def _boundary_items(content: PageContent) -> list[Item]:
-    """What moving the word boundaries does, if the run was asked to try
-    (`runs.boundary_shifts`)."""
-    study, moved = content.study, content.run.boundaries
-    if study.table.empty or moved.empty:
+    """Say how much shifted word boundaries change the results, if the run has such shifts."""
+    study, shifted = content.study, content.run.boundaries
+    if study.table.empty or shifted.empty:
         return []
     clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
-    moved = moved.merge(clips, on="clip")
-    moved = without_control(select_target_rows(moved, DECIDING))
+    shifted = shifted.merge(clips, on="clip")
+    shifted = drop_control_clips(select_target_rows(shifted, DECIDING))
     sensitivity = boundary_sensitivity(
-        moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group"
+        shifted.assign(contribution=100 * shifted.contribution), by=KEYS, group="group"
     )
     if sensitivity["difference"].isna().all():
         return []
-    milliseconds = round(1000 * SHIFT)
+    milliseconds = round(1000 * SHIFT_SECONDS)
     text = (
         f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider "
         "and narrower at both edges, "
-        f"in {moved['clip'].nunique()} clips, over whole stacks. "
+        f"in {shifted['clip'].nunique()} clips, over whole stacks. "
     )
-    verdicts = holds(sensitivity, by=KEYS)
+    verdicts = summarize_stability(sensitivity, by=KEYS)
     if verdicts.empty:
         reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
@@ -153,7 +158,7 @@ def _boundary_items(content: PageContent) -> list[Item]:
         f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
     verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(
-        lambda yes: "yes" if yes else "no"
+        lambda is_same: "yes" if is_same else "no"
     )
     headings = {
         "smallest": "smallest difference",

@@ -20,24 +20,25 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
-from ..plots import map_cells, panels
-from ..plots.unit_labels import side_names
+from ..plots import map_cells
+from ..plots.figure_style import model_name
+from ..plots.unit_labels import axis_names
 
-MOST_UNITS = 600  # of a side, so that a browser can draw the map
-_NAN, _FULL = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
+MAX_UNITS = 600  # of a side, so that a browser can draw the map
+_MISSING_CODE, _FULL_SHARE_CODE = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
 
 
 def model_label(key: ModelKey) -> str:
-    """What a model is called on the page."""
+    """Return the name of a model on the page."""
     name, init, seed = key
-    return panels.model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
+    return model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
 
 
-def drawn_maps(
-    maps: Maps, seconds: float, layer: int | None, most_bytes: int
+def encode_maps(
+    maps: Maps, seconds: float, layer: int | None, max_bytes: int
 ) -> list[dict[str, object]]:
-    """All maps that a browser can draw, each with as many layers as fit, and in any case the one
-    that is shown first.
+    """Encode all maps that a browser can draw, each with as many layers as fit, and always with the
+    one shown first.
 
     Parameters
     ----------
@@ -47,41 +48,43 @@ def drawn_maps(
         Length of the clip; frames behind it are left out.
     layer : int or None
         The one that is shown first.
-    most_bytes : int
+    max_bytes : int
         About how many all of them may take.
     """
-    audible = [
-        (model_label(key), *of_units)
+    map_entries = [
+        (model_label(key), *form)
         for key, by_model in maps.items()
         for mixing_map in by_model.values()
-        for of_units in map_forms(
-            _audible(mixing_map.without("silence", "padding").mean_heads(), seconds)
+        for form in map_forms(
+            _within_clip(mixing_map.without("silence", "padding").mean_heads(), seconds)
         )
     ]
-    drawable = [
-        drawn
-        for drawn in audible
-        if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS
+    drawable_entries = [
+        entry
+        for entry in map_entries
+        if entry[-1].scores.size and max(entry[-1].scores.shape[1:]) <= MAX_UNITS
     ]
-    one_layer = (
-        sum(drawn[-1].scores[0].size for drawn in drawable) * 8 / 3
+    layer_bytes = (
+        sum(entry[-1].scores[0].size for entry in drawable_entries) * 8 / 3
     )  # two bytes a cell, in base64
-    most = max(1, int(most_bytes / one_layer)) if drawable else 1
+    max_layers = max(1, int(max_bytes / layer_bytes)) if drawable_entries else 1
     return [
-        _drawn(
+        _map_data(
             label,
             units,
             mixing_map,
             layer,
-            sorted({*choose_evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
+            sorted(
+                {*choose_evenly(mixing_map.layers, max_layers), *_first_layer(layer, mixing_map)}
+            ),
         )
-        for label, units, mixing_map in drawable
+        for label, units, mixing_map in drawable_entries
     ]
 
 
 def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
-    """The forms in which a map is shown, each with the kind of its units: "word", "token" or
-    "frame"; the first by default.
+    """Return the forms in which a map is shown, each with the kind of its units ("word", "token" or
+    "frame"); the first is the default.
 
     Tokens are pooled to words, and can be shown as they are; bytes of one letter are one token.
     """
@@ -94,14 +97,14 @@ def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
     return [("word", words), ("token", letters)]
 
 
-def _only(layer: int | None, mixing_map: MixingMap) -> list[int]:
-    """The layer that is shown first, which is never left out; nothing if there is none."""
-    first = layer if layer in mixing_map.layers else _strongest_layer(mixing_map)
-    return [] if first is None else [first]
+def _first_layer(layer: int | None, mixing_map: MixingMap) -> list[int]:
+    """Return the layer that is shown first, which is never left out; empty if there is none."""
+    first_layer = layer if layer in mixing_map.layers else _strongest_layer(mixing_map)
+    return [] if first_layer is None else [first_layer]
 
 
 def _strongest_layer(mixing_map: MixingMap) -> int | None:
-    """The layer with most to see: mixing strength times how uneven the rows are, averaged over
+    """Find the layer with most to see: mixing strength times how uneven the rows are, averaged over
     targets.
 
     Uneven is the total variation distance of a row's shares from an even row. None for a map
@@ -125,8 +128,8 @@ def _strongest_layer(mixing_map: MixingMap) -> int | None:
     ]
 
 
-def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
-    """Without the frames behind the clip's end, which a model with a fixed window has."""
+def _within_clip(mixing_map: MixingMap, seconds: float) -> MixingMap:
+    """Drop the frames after the end of the clip, which a model with a fixed window has."""
     rows, columns = (
         [
             i
@@ -145,18 +148,21 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
     )
 
 
-def _drawn(
+def _map_data(
     label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
 ) -> dict[str, object]:
+    """Encode the layers of one map for the page's script."""
     shares = map_cells.displayed_shares(mixing_map)[
         [mixing_map.layers.index(layer) for layer in layers]
     ]
-    top = map_cells.color_limits(list(shares))[1]
-    column, row = side_names(mixing_map)
+    largest_share = map_cells.color_limits(list(shares))[1]
+    column, row = axis_names(mixing_map)
     if units == "word":  # the special tokens and spaces between words stay units of their own
         column, row = column.replace("token", "word"), row.replace("token", "word")
-    numbers = np.where(
-        np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)
+    codes = np.where(
+        np.ma.getmaskarray(shares),
+        _MISSING_CODE,
+        np.round(shares.filled(0) / 100 * _FULL_SHARE_CODE),
     ).astype("<u2")
     return {
         "model": label,
@@ -164,19 +170,19 @@ def _drawn(
         "units": units,
         "measure": measure_label(mixing_map.measure),
         "layers": [int(layer) for layer in layers],
-        "targets": [_unit(span) for span in mixing_map.targets],
-        "sources": [_unit(span) for span in mixing_map.sources],
-        "top": round(float(top), 3),
+        "targets": [_unit_data(span) for span in mixing_map.targets],
+        "sources": [_unit_data(span) for span in mixing_map.sources],
+        "top": round(float(largest_share), 3),
         "deciding": None if units == "word" else _deciding_row(mixing_map),
         "opens": layer if layer in mixing_map.layers else _strongest_layer(mixing_map),
         "column": column,
         "row": row,
-        "cells": base64.b64encode(numbers.tobytes()).decode("ascii"),
+        "cells": base64.b64encode(codes.tobytes()).decode("ascii"),
     }
 
 
 def _deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token, or the letter of which that token is a
+    """Find the row that predicts the deciding token, or the letter of which that token is a
     byte."""
     position = (
         mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
@@ -186,7 +192,7 @@ def _deciding_row(mixing_map: MixingMap) -> int | None:
     )
 
 
-def _unit(span: Span) -> dict[str, object]:
+def _unit_data(span: Span) -> dict[str, object]:
     times = {"times": span.times} if span.times else {}
     return {
         "label": span.label or str(span.start),

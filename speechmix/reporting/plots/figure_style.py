@@ -1,4 +1,4 @@
-"""What all figures share: colours, sizes, titles, axes and legends.
+"""Share colours, sizes, titles, axes and legends among all figures.
 
 Nothing here touches
 global state of matplotlib, so a user's own style is left as it is. Names are drawn as plain text:
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.markers import CARETLEFT
 from matplotlib.ticker import MaxNLocator
 
@@ -24,7 +26,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
-NARROW = 3.7  # inches: a column of a paper, a phone held upright
+NARROW_WIDTH = 3.7  # inches: a column of a paper, a phone held upright
 LAYER_LABEL = "layer (counted from 0)"
 DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
@@ -34,11 +36,12 @@ INIT_DASHES: dict[str, Literal["-", "--"]] = {
     "random": "--",
 }  # of curves; what is neither is dotted
 LineStyle = dict[str, Any]  # options of `Axes.plot`
+legend_line = partial(Line2D, [], [])  # an entry of a legend, without data
 
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the
 # question.
 CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
-MARK = CARETLEFT  # beside the deciding row; its tip touches the cells
+ROW_MARKER = CARETLEFT  # beside the deciding row; its tip touches the cells
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
@@ -46,7 +49,7 @@ LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows by itself, without pyplot and its list of open figures."""
+    """Figure that a notebook displays by itself, without pyplot."""
 
     def _repr_png_(self) -> bytes:
         return png_bytes(self)
@@ -64,19 +67,20 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
 
     The same figure gives the same bytes: no date is written into it.
     """
-    kind = path.suffix.removeprefix(".")
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format=kind, metadata=undated, **options)
+    file_format = path.suffix.removeprefix(".")
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format, {})
+    with whole_file(path) as part_path:
+        figure.savefig(part_path, format=file_format, metadata=metadata, **options)
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
-    """Empty white figure of this size in inches, laid out so that labels do not collide."""
+    """Make an empty white figure of this size in inches, with a layout in which labels do not
+    collide."""
     return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def shorten_text(text: str, most: int = 22) -> str:
-    """Text on one line, cut in the end if it is longer than `most` letters.
+def shorten_text(text: str, max_letters: int = 22) -> str:
+    """Shorten text to one line of at most `max_letters` letters.
 
     Examples
     --------
@@ -84,16 +88,16 @@ def shorten_text(text: str, most: int = 22) -> str:
     'anticonstit…'
     """
     line = " ".join(str(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= max_letters else line[: max_letters - 1] + "…"
 
 
-def wrap_text(text: str, inches: float) -> str:
-    """Text in lines that fit this width in the size of tick labels."""
-    return "\n".join(textwrap.wrap(text, max(int(inches / LETTER_WIDTH), 20)))
+def wrap_text(text: str, width_inches: float) -> str:
+    """Wrap text to lines that fit this width in the size of tick labels."""
+    return "\n".join(textwrap.wrap(text, max(int(width_inches / LETTER_WIDTH), 20)))
 
 
 def model_name(name: object) -> str:
-    """Name of a model; of a local folder only its last part."""
+    """Return the name of a model; of a local folder only its last part."""
     text = str(name)
     return shorten_text(
         text.rstrip("/\\").replace("\\", "/").rpartition("/")[2] if text[:1] in "/.~" else text, 40
@@ -101,29 +105,29 @@ def model_name(name: object) -> str:
 
 
 def model_title(provenance: Mapping[str, object]) -> str:
-    """Model of a map, and whether its weights are random."""
+    """Name the model of a map, and say if it is an untrained twin."""
     return model_name(str(provenance["model"])) + (
         " (random)" if provenance.get("init") == "random" else ""
     )
 
 
-def fed_text(provenance: Mapping[str, object], most: int = 80) -> str:
-    """Who wrote what the decoder was fed, and what it is, where that is not the text that was
-    given; else nothing."""
-    told, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
-    return f"{told}: {shorten_text(str(text), most)}" if told else ""
+def fed_text(provenance: Mapping[str, object], max_letters: int = 80) -> str:
+    """Say who wrote the text that the decoder was fed, and what it is; "" if it is the text of the
+    clip."""
+    author, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
+    return f"{author}: {shorten_text(str(text), max_letters)}" if author else ""
 
 
 def map_subtitle(mixing_map: MixingMap) -> str:
-    """Measure and stack, whether the map was rolled out, and of which head it is if of one."""
+    """Name measure and stack of a map, its rollout, and its head if it is of one."""
     steps = mixing_map.provenance.get("steps", [])
-    rolled = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
-    heads = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
-    return f"{measure_label(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
+    rollout_text = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
+    head_names = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
+    return f"{measure_label(mixing_map.measure)}, {mixing_map.stack}{rollout_text}{''.join(head_names)}"
 
 
 def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> str:
-    """A layer, and how far its attention block moves the map's targets, where that is known."""
+    """Name a layer and its mixing strength, where that is known."""
     if mixing_map.mixing_strength is None:
         return f"layer {layer}"
     strength = mixing_map.mixing_strength[mixing_map.layers.index(layer)].mean()
@@ -131,13 +135,13 @@ def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> 
 
 
 def style_layer_axis(ax: Axes) -> None:
-    """Whole layers on x, a light grid, no box."""
+    """Style an axis of whole layers: a light grid, no box."""
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 4, 5, 10]))
     style_curve_axis(ax)
 
 
 def style_curve_axis(ax: Axes) -> None:
-    """Small ticks, a light grid, no box."""
+    """Style an axis of curves: small ticks, a light grid, no box."""
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.grid(axis="y", color="0.9", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -152,8 +156,7 @@ def add_legend(
     title: str | None = None,
     **options: Any,
 ) -> None:
-    """Legend without a frame, in plain text, of a figure or an Axes; the title is a note above the
-    entries."""
+    """Add a legend without a frame, in plain text; the title is a note above the entries."""
     legend = holder.legend(
         handles=handles,
         ncols=columns,

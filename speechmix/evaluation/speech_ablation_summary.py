@@ -21,19 +21,19 @@ from ..interventions.target_readings import ARG_MAX, TRANSCRIPT
 from .statistics.intervals import mean_intervals
 from .statistics.twin_comparison import compare_with_twins
 
-WAY = ("silenced", "condition", "fill", "reading", "aggregation")
-PARTS = ("template", "number")
-ALL = "all"
-_SHOWN = (
+REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")
+PART_COLUMNS = ("template", "number")
+ALL_PARTS = "all"
+_RESULT_COLUMNS = (
     "trained trained_low trained_high random twins twin_low twin_high difference low high p claim"
 ).split()
-_OTHER = "other over_other over_other_low over_other_high".split()
+_CONTROL_COLUMNS = "other over_other over_other_low over_other_high".split()
 
 
-def ablated_speech(
+def summarize_speech_ablation(
     table: pd.DataFrame,
     *,
-    parts: Sequence[str] = PARTS,
+    parts: Sequence[str] = PART_COLUMNS,
     aggregations: Sequence[str] = (MEAN, LARGEST, ""),
 ) -> pd.DataFrame:
     """Mean drops over clips, for all of them and for each template and number.
@@ -52,7 +52,7 @@ def ablated_speech(
     Returns
     -------
     DataFrame
-        Columns side, model, those of `parts` ("all": of all clips), `WAY`, unit ("points" of
+        Columns side, model, those of `parts` ("all": of all clips), `REMOVAL_KEYS`, unit ("points" of
         probability, or "nats"); trained, with its 95 % interval over groups (trained_low,
         trained_high); random, twins, twin_low, twin_high: mean, number, lowest and highest of the
         untrained twins; difference, low, high, p, claim: trained - random, as in
@@ -66,7 +66,7 @@ def ablated_speech(
     >>> way = {"silenced": "cue", "condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}
     >>> row = lambda clip, init: {"model": "m", "init": init, "clip": clip, "group": clip, "drop": 0.5, **way}
     >>> table = pd.DataFrame([row(*pair) for pair in itertools.product("abc", ("trained", "random"))])
-    >>> ablated_speech(table)[["silenced", "unit", "trained", "random", "difference", "clips"]].values.tolist()
+    >>> summarize_speech_ablation(table)[["silenced", "unit", "trained", "random", "difference", "clips"]].values.tolist()
     [['cue', 'points', 50.0, 50.0, 0.0, 3]]
     """
     rows = table[table["control"] != "yes"] if "control" in table else table
@@ -79,50 +79,57 @@ def ablated_speech(
         contribution=rows["drop"].astype(float) * np.where(is_probability, 100, 1),
     )
     parts = [name for name in parts if name in rows and rows[name].nunique() > 1]
-    merged = [
+    merged_columns = [
         names
         for count in range(len(parts), -1, -1)
         for names in itertools.combinations(parts, count)
     ]
-    parted = pd.concat(
-        [rows.assign(**dict.fromkeys(names, ALL)) for names in merged], ignore_index=True
+    all_rows = pd.concat(
+        [rows.assign(**dict.fromkeys(names, ALL_PARTS)) for names in merged_columns],
+        ignore_index=True,
     )
-    parted = parted.assign(side=parted.get("side", ALL))
-    return _drops(parted, ["side", "model", *parts, *WAY, "unit"])
+    all_rows = all_rows.assign(side=all_rows.get("side", ALL_PARTS))
+    return _mean_drops(all_rows, ["side", "model", *parts, *REMOVAL_KEYS, "unit"])
 
 
-def _drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     result = compare_with_twins(rows, by=by, group="group", scale=None)
     trained = rows[rows["init"] == "trained"]
-    beside = _with_intervals(trained, by, "trained").join(_over_other(trained, by))
-    result = result.merge(beside.reset_index(), on=by, how="left")
-    for name in (*_SHOWN, *_OTHER):
+    intervals = _group_intervals(trained, by, "trained").join(_drops_beyond_control(trained, by))
+    result = result.merge(intervals.reset_index(), on=by, how="left")
+    for name in (*_RESULT_COLUMNS, *_CONTROL_COLUMNS):
         if name not in result and name not in ("p", "claim"):
             result[name] = np.nan
-    order = [name for name in (*by, *_SHOWN, *_OTHER, "groups", "clips") if name in result]
+    order = [
+        name
+        for name in (*by, *_RESULT_COLUMNS, *_CONTROL_COLUMNS, "groups", "clips")
+        if name in result
+    ]
     return result[order]
 
 
-def _with_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
+def _group_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
     """95 % intervals over groups of the mean, by key: columns name_low, name_high."""
     means = rows.groupby([*by, "group"], sort=False)["contribution"].mean().unstack("group")
     low, high = mean_intervals(means.to_numpy(float))
     return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
 
 
-def _over_other(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _drops_beyond_control(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """By key of the cue's rows: the drop without another word, and what is lost without the cue
     beyond that, within clips."""
     keys = [name for name in by if name != "silenced"]
-    cue, other = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
-    both = cue.merge(
-        other[[*keys, "clip", "contribution"]],
+    cue, control = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
+    paired = cue.merge(
+        control[[*keys, "clip", "contribution"]],
         on=[*keys, "clip"],
         suffixes=("_of_cue", "_of_other"),
     )
-    both = both.assign(contribution=both["contribution_of_cue"] - both["contribution_of_other"])
-    parts = both.groupby(by, sort=False)
+    paired = paired.assign(
+        contribution=paired["contribution_of_cue"] - paired["contribution_of_other"]
+    )
+    parts = paired.groupby(by, sort=False)
     means = pd.DataFrame(
         {"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()}
     )
-    return means.join(_with_intervals(both, by, "over_other"))
+    return means.join(_group_intervals(paired, by, "over_other"))

@@ -22,16 +22,16 @@ import pandas as pd
 
 from ...errors import InputError
 
-_FEWEST, _MOST_EXACT, _PERMUTATIONS = 4, 7, 9999
+_MIN_LAYERS, _MAX_EXACT_LAYERS, _PERMUTATIONS = 4, 7, 9999
 _COLUMNS = ["against", "pearson", "pearson_p", "spearman", "spearman_p", "layers"]
-_BY = ("model", "init", "stack", "measure")
+_ROW_KEYS = ("model", "init", "stack", "measure")
 
 
 def probing_agreement(
     contributions: pd.DataFrame,
     probes: pd.DataFrame,
     *,
-    by: Sequence[str] = _BY,
+    by: Sequence[str] = _ROW_KEYS,
     value: str = "accuracy",
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -67,14 +67,14 @@ def probing_agreement(
     --------
     >>> layers = range(5)
     >>> mixing = pd.DataFrame({"model": "m", "measure": "value_zeroing", "layer": layers, "contribution": [1, 5, 2, 1, 0]})
-    >>> read = pd.DataFrame({"model": "m", "layer": range(-1, 5), "accuracy": [0.5, 0.55, 0.8, 0.9, 0.95, 0.95]})
-    >>> table = probing_agreement(mixing, read, by=["model", "measure"]).set_index("against")
+    >>> probe_values = pd.DataFrame({"model": "m", "layer": range(-1, 5), "accuracy": [0.5, 0.55, 0.8, 0.9, 0.95, 0.95]})
+    >>> table = probing_agreement(mixing, probe_values, by=["model", "measure"]).set_index("against")
     >>> table.pearson.round(2).to_dict(), round(float(table.spearman_p["gain"]), 2)
     ({'level': -0.13, 'gain': 1.0}, 0.03)
     """
-    of_probes = [name for name in by if name != "measure"]
-    _check(contributions, [*by, "layer", "contribution"])
-    _check(probes, [*of_probes, "layer", value])
+    probe_keys = [name for name in by if name != "measure"]
+    _check_columns(contributions, [*by, "layer", "contribution"])
+    _check_columns(probes, [*probe_keys, "layer", value])
     for name in ("position", "label"):
         if name in probes and probes[name].nunique() > 1:
             raise InputError(
@@ -82,28 +82,34 @@ def probing_agreement(
                 f"{', '.join(map(str, probes[name].unique()))}"
             )
     levels = {
-        _key(key): part.groupby("layer")[value].mean()
-        for key, part in probes.groupby(of_probes, sort=False)
+        _as_tuple(key): part.groupby("layer")[value].mean()
+        for key, part in probes.groupby(probe_keys, sort=False)
     }
     rows = []
     for key, part in contributions.groupby(list(by), sort=False, observed=True):
-        named = dict(zip(by, _key(key), strict=True))
-        level = levels.get(tuple(named[name] for name in of_probes))
+        keys = dict(zip(by, _as_tuple(key), strict=True))
+        level = levels.get(tuple(keys[name] for name in probe_keys))
         if level is None:
             continue
         curve = part.groupby("layer")["contribution"].mean()
         gain = level - level.rename(lambda layer: layer + 1).reindex(level.index)
-        for against, read in (("level", level), ("gain", gain)):
-            both = pd.concat([curve, read], axis=1, join="inner").dropna().to_numpy(dtype=float)
-            rows.append({**named, "against": against, **_correlated(both[:, 0], both[:, 1], seed)})
+        for against, probe_values in (("level", level), ("gain", gain)):
+            paired = (
+                pd.concat([curve, probe_values], axis=1, join="inner")
+                .dropna()
+                .to_numpy(dtype=float)
+            )
+            rows.append(
+                {**keys, "against": against, **_correlate_curves(paired[:, 0], paired[:, 1], seed)}
+            )
     return pd.DataFrame(rows, columns=[*by, *_COLUMNS])
 
 
-def _key(key: Hashable) -> tuple[Hashable, ...]:
+def _as_tuple(key: Hashable) -> tuple[Hashable, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
+def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(
@@ -112,33 +118,35 @@ def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
         )
 
 
-def _correlated(curve: np.ndarray, read: np.ndarray, seed: int) -> dict[str, float]:
+def _correlate_curves(curve: np.ndarray, probe_values: np.ndarray, seed: int) -> dict[str, float]:
     """Both correlations with their p."""
     from scipy.stats import rankdata
 
     row: dict[str, float] = {"layers": len(curve)}
     # A curve that does not vary up to rounding has no correlation.
-    varies = len(curve) >= _FEWEST and all(
-        np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, read)
+    varies = len(curve) >= _MIN_LAYERS and all(
+        np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, probe_values)
     )
-    ways: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
+    scalings: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
         ("pearson", np.asarray),
         ("spearman", rankdata),
     )
-    for name, scale in ways:
+    for name, scale in scalings:
         row[name], row[f"{name}_p"] = (
-            permuted_r(scale(curve), scale(read), seed=seed) if varies else (np.nan, np.nan)
+            permutation_correlation(scale(curve), scale(probe_values), seed=seed)
+            if varies
+            else (np.nan, np.nan)
         )
     return row
 
 
-def permuted_r(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+def permutation_correlation(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
     """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact
     up to seven values).
 
     Examples
     --------
-    >>> r, p = permuted_r(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4]))
+    >>> r, p = permutation_correlation(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4]))
     >>> round(r, 6), round(p, 6)  # 2 of 24 orders
     (1.0, 0.083333)
     """
@@ -148,9 +156,11 @@ def permuted_r(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, f
     )
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     r = float(a @ b) / size
-    if len(a) <= _MOST_EXACT:
+    if len(a) <= _MAX_EXACT_LAYERS:
         orders = np.array(list(itertools.permutations(range(len(a)))))
         return r, float((np.abs(a[orders] @ b) >= abs(r) * size * (1 - 1e-9)).mean())
     generator = np.random.default_rng(seed)
-    drawn = np.array([generator.permutation(a) for _ in range(_PERMUTATIONS)]) @ b
-    return r, float((1 + (np.abs(drawn) >= abs(r) * size * (1 - 1e-9)).sum()) / (1 + _PERMUTATIONS))
+    permuted_products = np.array([generator.permutation(a) for _ in range(_PERMUTATIONS)]) @ b
+    return r, float(
+        (1 + (np.abs(permuted_products) >= abs(r) * size * (1 - 1e-9)).sum()) / (1 + _PERMUTATIONS)
+    )

@@ -1,4 +1,4 @@
-"""Contribution in sentences: what a linguist reads before the tables.
+"""Describe the contribution of the cue in sentences.
 
 In: rows of whole stacks (`study_tables.stack_rows`). Out: plain sentences with the numbers, what
 they are, and what they do not show. Sentences speak of stacks, not of layer numbers, so that idle
@@ -18,12 +18,12 @@ from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .table_format import format_interval, format_p, format_strength
 
-_SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
+_EFFECT_SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
 
-METHOD = (
+METHOD_TEXT = (
     "{units} Every number is a mean over the clips on which the trained model and all its "
     "untrained twins were scored. "
     "Untrained twins are the same architecture with random weights. Difference: trained minus the "
@@ -46,7 +46,7 @@ METHOD = (
     "this rests on "
     "simulation. {twins}"
 )
-READING = (
+CONTRIBUTION_NOTE = (
     "Contribution: the share of the cue in building the target, in % of the target's row. In a "
     "decoder and in "
     "cross-attention it "
@@ -54,7 +54,7 @@ READING = (
     "is known; else over all of "
     "the target's positions."
 )
-LENGTH = (
+LENGTH_NOTE = (
     "Word-level Value Zeroing grows with the square of a word's length and attention does not. So "
     "compare a measure with its "
     "own twins, not with another measure. Length-matched: what a word as long as the cue "
@@ -64,18 +64,20 @@ LENGTH = (
 )
 
 
-def method_text(ties: str, twins: Iterable[int]) -> str:
+def format_method(ties: str, twins: Iterable[int]) -> str:
     """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins`
     how many each row has."""
     units = (
         f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
     )
     counts = " ".join(map(format_twins, sorted(set(twins))))
-    return METHOD.format(units=units, groups="groups" if ties else "clips", twins=counts).strip()
+    return METHOD_TEXT.format(
+        units=units, groups="groups" if ties else "clips", twins=counts
+    ).strip()
 
 
 def format_twins(count: int) -> str:
-    """What so many untrained twins of a model can show, in words.
+    """Say what this number of untrained twins can show.
 
     Examples
     --------
@@ -88,23 +90,23 @@ def format_twins(count: int) -> str:
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
-    named = f"{count} untrained twin{'' if count == 1 else 's'}"
+    count_text = f"{count} untrained twin{'' if count == 1 else 's'}"
     if count < TWINS_NEEDED:
         reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
-        return f"{named}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
-    share = f"{100 * (count - 1) / (count + 1):.0f} %"
+        return f"{count_text}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
+    range_share = f"{100 * (count - 1) / (count + 1):.0f} %"
     return (
-        f"{named}: enough for claims. A further untrained model lies within their range in "
-        f"{share} of cases, row by row."
+        f"{count_text}: enough for claims. A further untrained model lies within their range in "
+        f"{range_share} of cases, row by row."
     )
 
 
-def reason_for_silence(row: TableRow) -> str:
-    """Why nothing can be claimed of a row, whatever its numbers; "" if something can.
+def unclaimed_reason(row: TableRow) -> str:
+    """Say why a row cannot be significant, whatever its numbers; "" if it can.
 
     Examples
     --------
-    >>> reason_for_silence({"groups": 2, "twins": 39}), reason_for_silence({"groups": 20, "twins": 3})
+    >>> unclaimed_reason({"groups": 2, "twins": 39}), unclaimed_reason({"groups": 20, "twins": 3})
     ('With 2 groups of clips nothing is claimed (8 are needed)', 'With 3 untrained twins nothing is
     claimed (39 are needed)')
     """
@@ -126,9 +128,9 @@ def is_idle(row: TableRow) -> bool:
     return bool(row.get(STRENGTH, float("nan")) < STRENGTH_FLOOR)
 
 
-def result_sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
-    """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without
-    it).
+def result_sentences(headline: pd.DataFrame, *, max_sentences: int = 12) -> list[str]:
+    """Write one paragraph for each model, stack and side, by Value Zeroing (by the first measure
+    without it).
 
     Parameters
     ----------
@@ -136,56 +138,60 @@ def result_sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
         Of whole stacks (`Study.headline`).
     """
     rows = headline[headline.measure == leading_measure(headline.measure.unique())]
-    return [_sentence(row) for row in rows.head(most).to_dict("records")]
+    return [_result_sentence(row) for row in rows.head(max_sentences).to_dict("records")]
 
 
-def _sentence(row: TableRow) -> str:
+def _result_sentence(row: TableRow) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
-    begin = (
+    opening = (
         f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}: by "
         f"{measure_label(row['measure'])} the cue contributes "
     )
     if row["trained"] != row["trained"]:
         return (
-            f"{begin}{row['random']:.1f} % to the target in the untrained twins; there is no "
+            f"{opening}{row['random']:.1f} % to the target in the untrained twins; there is no "
             "trained model."
         )
     share = f"{row['trained']:.1f} % to the target"
     if row["random"] != row["random"]:
         return (
-            f"{begin}{share}. There is no untrained twin, so nothing says what an untrained "
+            f"{opening}{share}. There is no untrained twin, so nothing says what an untrained "
             "model would show."
         )
     twins = f"{row['random']:.1f} % in {format_count(row['twins'], 'untrained twin')}"
     if row["twin_low"] == row["twin_low"]:
         limits = format_interval(row["twin_low"], row["twin_high"], share=True)
         twins += f" (lowest and highest: {limits.replace(' to ', ' and ')} %)"
-    difference = f"Difference: {row['difference']:+.1f} percentage points{_details(row)}."
+    difference = (
+        f"Difference: {row['difference']:+.1f} percentage points{_difference_details(row)}."
+    )
     return (
-        f"{begin}{share} in the trained model, and {twins}. {difference} "
-        f"{_verdict(row)}{_against_length(row)}"
+        f"{opening}{share} in the trained model, and {twins}. {difference} "
+        f"{_claim_sentence(row)}{_length_sentence(row)}"
     )
 
 
-def _details(row: TableRow) -> str:
-    """Interval, test and spread of a difference; nothing of what cannot be stated."""
+def _difference_details(row: TableRow) -> str:
+    """List interval, test and spread of a difference, as far as they can be stated."""
     interval, p = format_interval(row["low"], row["high"]), format_p(row["p"])
-    size = next(size for limit, size in _SIZES if not abs(row["effect"]) >= limit)
+    effect_size = next(
+        effect_size for limit, effect_size in _EFFECT_SIZES if not abs(row["effect"]) >= limit
+    )
     details = [
         f"95 % interval {interval}" if interval else "",
         f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
         f"above zero in {round(row['positive'] * row['groups'])} of "
         f"{format_count(row['groups'], 'group')}",
-        f"effect {size}" if row["effect"] == row["effect"] else "",
+        f"effect {effect_size}" if row["effect"] == row["effect"] else "",
     ]
     return f" ({'; '.join(part for part in details if part)})"
 
 
-def _verdict(row: TableRow) -> str:
-    """What is claimed, or why nothing is."""
+def _claim_sentence(row: TableRow) -> str:
+    """Say whether a difference is significant, or why it is not."""
     if is_idle(row):
         return f"{idle_stack(row)}."
-    if reason := reason_for_silence(row):
+    if reason := unclaimed_reason(row):
         return f"{reason}."
     if row["claim"]:
         return (
@@ -208,18 +214,18 @@ def _verdict(row: TableRow) -> str:
 
 
 def idle_stack(row: TableRow) -> str:
-    """Say that a stack moves nothing."""
-    strength = format_strength(row[STRENGTH])
+    """Say that no layer of a stack changes the target's representation."""
+    strength_text = format_strength(row[STRENGTH])
     stack = stack_phrase(row["stack"], start=True)
     return (
-        f"{stack} changes the target's representation by only {strength} % (minimum "
+        f"{stack} changes the target's representation by only {strength_text} % (minimum "
         f"{100 * STRENGTH_FLOOR:.0f} %), so no "
         "claim is made of the cue's share there"
     )
 
 
 def stack_phrase(stack: object, *, start: bool = False) -> str:
-    """A stack as a sentence names it.
+    """Name a stack within a sentence.
 
     Examples
     --------
@@ -230,28 +236,30 @@ def stack_phrase(stack: object, *, start: bool = False) -> str:
     return name[0].upper() + name[1:] if start else name
 
 
-def join_names(names: Sequence[str], joint: str = "and") -> str:
-    """Names as people list them.
+def join_names(names: Sequence[str], conjunction: str = "and") -> str:
+    """Join names with commas and "and".
 
     Examples
     --------
     >>> join_names(["a", "b", "c"]), join_names(["a"])
     ('a, b and c', 'a')
     """
-    return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
+    return " ".join(
+        filter(None, [", ".join(names[:-1]), conjunction if names[:-1] else "", names[-1]])
+    )
 
 
-def _against_length(row: TableRow) -> str:
-    matched = row.get("length_matched", float("nan"))
+def _length_sentence(row: TableRow) -> str:
+    length_matched = row.get("length_matched", float("nan"))
     return (
         ""
-        if matched != matched
-        else f" A word of the cue's length would contribute {matched:.1f} %."
+        if length_matched != length_matched
+        else f" A word of the cue's length would contribute {length_matched:.1f} %."
     )
 
 
 def format_count(count: int, thing: str) -> str:
-    """A number of things.
+    """Format a count with its noun in singular or plural.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A table as Markdown and as LaTeX, to be pasted into a paper or an issue.
+"""Export a table as Markdown or LaTeX, for a paper or an issue.
 
 In: a table as it is shown. Out: text; whatever is special in Markdown (HTML, links, code, emphasis)
 or LaTeX is escaped.
@@ -12,7 +12,7 @@ import pandas as pd
 
 
 def markdown_table(table: pd.DataFrame) -> str:
-    """Pipe table; numbers to the right.
+    """Return a table as a Markdown pipe table; numbers are aligned right.
 
     Examples
     --------
@@ -21,19 +21,20 @@ def markdown_table(table: pd.DataFrame) -> str:
     | :--- | ---: |
     | a\\|b | 22.7 |
     """
-    right = [dtype.kind in "iuf" for dtype in table.dtypes]
+    is_number = [dtype.kind in "iuf" for dtype in table.dtypes]
     lines = [
         [escape_markdown(str(name)) for name in table],
-        ["---:" if number else ":---" for number in right],
+        ["---:" if is_number else ":---" for is_number in is_number],
     ]
     lines += [
-        [escape_markdown(_cell(value)) for value in row] for row in table.itertuples(index=False)
+        [escape_markdown(_format_cell(value)) for value in row]
+        for row in table.itertuples(index=False)
     ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: no HTML, link, code or emphasis comes of it.
+    """Escape text so that Markdown shows it as it is, on one line.
 
     Examples
     --------
@@ -48,26 +49,26 @@ def escape_markdown(text: str) -> str:
 
 
 def latex_table(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
-    """A booktabs table (`\\\\usepackage{booktabs}`), special characters escaped."""
-    right = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
-    shown = table.map(_cell)
-    return shown.to_latex(
+    """Return a table as a LaTeX booktabs table; special characters are escaped."""
+    alignment = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
+    formatted = table.map(_format_cell)
+    return formatted.to_latex(
         index=False,
         escape=True,
-        column_format=right,
-        caption=_escaped(caption),
+        column_format=alignment,
+        caption=_escape_latex(caption),
         label=label,
         position="t",
     )
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.1f}"
     return str(value)
 
 
-def _escaped(text: str) -> str:
+def _escape_latex(text: str) -> str:
     words = {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum "}
     return "".join(
         words.get(letter) or ("\\" + letter if letter in "&%$#_{}" else letter) for letter in text
