@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.view import Item
 
 PATCH_KINDS = ("states", "values", "input")
 
