@@ -1,6 +1,6 @@
 """Matrix products in a precision of their own, with what is made of a layer's weights for them.
 
-In: weights and vectors of a captured layer. Out: products for the delta engine (`carrier.py`).
+In: weights and vectors of a captured layer. Out: products for the delta engine (`change_propagator.py`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from ...adapters.binding.meta_model import first_layers
 from ...adapters.capture.block import Block
@@ -27,7 +25,6 @@ from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments, HookKeywords
 from ...errors import InputError
 from ..measures.availability import check_defined
 from ..measures.measure import Measure
@@ -36,6 +33,7 @@ from ..measures.registry import measure_named
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
 from .item_view import View
+from .operation_counter import OperationCounter
 from .precision import Precision, inference_context
 from .request import MixRequest
 from .requested_layers import resolve_stacks
@@ -71,43 +69,6 @@ class Operations:
     @property
     def total(self) -> int:
         return self.forward + self.attention_reading + sum(self.measures.values())
-
-
-class OperationCounter(TorchDispatchMode):
-    """Count the operations of tensors while the block lasts, as torch's formulas have them.
-
-    On the meta device there are no numbers: whoever asks for one is told yes (one), as in "nothing
-    is padded". Unlike torch's `FlopCounterMode` it hooks no modules, so that what runs within may
-    differentiate.
-
-    Examples
-    --------
-    >>> with OperationCounter() as counter:
-    ...     product = torch.ones(2, 3, device="meta") @ torch.ones(3, 5, device="meta")
-    ...     told = bool((product == 0).all())
-    >>> counter.operations, told
-    (60, True)
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = 0
-
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: HookArguments = (),
-        kwargs: HookKeywords | None = None,
-    ) -> object:
-        kwargs = kwargs or {}
-        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return torch.ones((), dtype=args[0].dtype).item()
-        result = func(*args, **kwargs)
-        formula = flop_registry.get(func.overloadpacket)
-        if formula is not None:
-            self.operations += formula(*args, **kwargs, out_val=result)
-        return result
 
 
 def make_blank_inputs(
