@@ -13,7 +13,7 @@ from .command_parser import CommandParser
 
 COMMAND_GROUPS = {
     "your own clips": ("check", "score", "explain", "ablate", "serve", "export"),
-    "results of runs": ("report", "compare"),
+    "results of runs": ("report", "compare", "card", "gallery"),
     "the French study, from a corpus to a page": ("study", "mine", "align", "transcribe", "select"),
     "evaluations of measures and models": ("faithfulness", "blank-out", "deletion", "probe"),
     "large runs and clusters": ("estimate", "status"),

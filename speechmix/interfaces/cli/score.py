@@ -42,7 +42,7 @@ def add_commands(commands: Subparsers) -> None:
 def _score(options: argparse.Namespace) -> int:
     from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
-    from ...studies.french.study_report import describe_page
+    from ...studies.french.study_report import write_page_description
 
     executor = choose_executor(options, options.model)
     skipped: SkippedItems = []
@@ -64,7 +64,7 @@ def _score(options: argparse.Namespace) -> int:
         **arguments,
     )
     for dataset in find_datasets(options):
-        describe_page(options.out, dataset, twin_seeds)
+        write_page_description(options.out, dataset, twin_seeds)
     print(run.summary(said=log.skipped_lines))
     if options.profile:
         print_times(run.out)

@@ -57,9 +57,9 @@ def _status(options: argparse.Namespace) -> int:
     from ...runs.journal.stage_files import index_list
     from ...runs.run_status import job_status, run_status
     from ...studies.french.study_status import (
+        format_study_status,
         is_study,
         shards_to_resubmit,
-        status_text,
         study_status,
     )
 
@@ -81,7 +81,7 @@ def _status(options: argparse.Namespace) -> int:
             raise InputError(f"{folder} has no stage {options.missing!r}; it has {stages}")
         print(shards_to_resubmit(study_status(studies[0]), options.missing))
         return 0
-    texts = [status_text(study_status(study), study) for study in studies]
+    texts = [format_study_status(study_status(study), study) for study in studies]
     if has_run:
         texts.append(run_status(folder).text())
     if jobs:

@@ -6,7 +6,7 @@ import argparse
 
 from ...files.json_files import JsonObject
 from ...studies.french.contrasts import CONTRASTS
-from ...studies.french.template_tables import BALANCES
+from ...studies.french.template_tables import BALANCE_COLUMNS
 
 
 def add_mining_options(command: argparse._ActionsContainer) -> None:
@@ -52,7 +52,7 @@ def add_selection_options(command: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help=f"balance {', '.join(BALANCES)}; may be repeated",
+        help=f"balance {', '.join(BALANCE_COLUMNS)}; may be repeated",
     )
     command.add_argument(
         "--max-examples",
@@ -87,7 +87,7 @@ def collect_selection_arguments(options: argparse.Namespace) -> JsonObject:
     return {
         "contrasts": options.contrast,
         "balance": options.balance,
-        "most": options.max_examples,
+        "max_examples": options.max_examples,
         "draw": parse_draw(options.draw) if options.draw else None,
         "seed": options.seed,
         "audible_only": options.audible,

@@ -142,7 +142,7 @@ def _align(options: argparse.Namespace) -> int:
         shard=parse_shard(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
-        report=notes.append,
+        log=notes.append,
     )
     print(counted(path))
     for note in notes:
