@@ -45,14 +45,14 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
 
 def add_clips_option(command: argparse.ArgumentParser) -> None:
     """Add `--clips PATH...`, and the same paths without the option's name."""
-    command.add_argument("paths", nargs="*", metavar="PATH", help="short form of --clips PATH ...")
+    command.add_argument("paths", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
     command.add_argument(
         "--clips",
         nargs="+",
         action="extend",
         default=[],
         metavar="PATH",
-        help="audio files, a manifest (TSV, CSV, JSONL), a corpus, or the folder of a run",
+        help="audio files, a manifest, a corpus or a run; also without --clips",
     )
 
 
@@ -61,7 +61,7 @@ def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentG
     add_aligner_options(command)
     command.add_argument(
         "--language",
-        help="language of clips without one (fr, en, ...; default: a Whisper detects it)",
+        help="language of clips without one, as fr (default: detected by a Whisper)",
     )
     add_outside_option(command)
 

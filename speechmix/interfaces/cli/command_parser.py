@@ -10,7 +10,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from .config_file import read_config_arguments
 
@@ -18,10 +18,9 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 SCREEN_LINES = 30  # of a help text; a longer one shows the common options only
 COMMON_OPTIONS = frozenset(
     """
-    --model --clips --texts --corpus --sentence --hypothesis --text --words --cue --target --foil
-    --language --measure --stack --layer --fill --twins --seed --out --shard --workers --device
-    --ablate --probe --explain --faithfulness --published --against --label --position --perturbation
-    --config --help
+    --model --clips --texts --corpus --sentence --text --cue --target --foil --language --measure
+    --stack --fill --twins --out --workers --device --ablate --explain --published --label
+    --position --perturbation --config --help
     """.split()
 )
 _COLUMNS = 100
@@ -38,9 +37,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 class CommandParser(argparse.ArgumentParser):
     """Parse the options of one command; an option with one value must not be given twice."""
 
-    def __init__(self, *positional: Any, **named: Any):
+    def __init__(self, **options: Any):
         self.parsed_values: dict[str, object] = {}  # of options with one value, by destination
-        super().__init__(*positional, formatter_class=HelpFormatter, allow_abbrev=False, **named)
+        super().__init__(**{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
         self.add_argument(
@@ -56,8 +55,11 @@ class CommandParser(argparse.ArgumentParser):
         listed = [action for action in self._actions if action.help is not argparse.SUPPRESS]
         common = [action for action in listed if _is_common(action)]
         formatter = self._get_formatter()
-        positionals = [action for action in common if not action.option_strings]
-        names = [f" {action.metavar}{' ...' if action.nargs else ''}" for action in positionals]
+        names = [
+            f" {action.metavar}{' ...' if action.nargs else ''}"
+            for action in self._actions
+            if not action.option_strings
+        ]
         formatter.add_usage(f"%(prog)s{''.join(names)} [options]", (), ())
         formatter.add_text(self.description)
         formatter.start_section("common options")
@@ -70,6 +72,10 @@ class CommandParser(argparse.ArgumentParser):
     def format_help_all(self) -> str:
         """Return the help of all options."""
         return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line instead of the usage, and exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}. Try `{self.prog} --help`\n")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

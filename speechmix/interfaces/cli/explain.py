@@ -62,7 +62,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--measure",
         action="append",
-        help=f"{', '.join(measure_names('removal', 'logit'))}, or a measure of score; may be repeated",
+        help=f"{', '.join(measure_names('removal', 'logit'))}, or one of score; may be repeated",
     )
     command.add_argument(
         "--units",

@@ -32,8 +32,7 @@ def add_twin_options(command: OptionContainer, *, default: int = 0, note: str = 
         type=int,
         default=default,
         metavar="N",
-        help=f"untrained twins of each model: the same architecture, random weights{note} "
-        f"(default: {default})",
+        help=f"untrained twins of each model: random weights{note} (default: {default})",
     )
 
 

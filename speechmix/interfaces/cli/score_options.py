@@ -48,8 +48,7 @@ def add_explain_option(
         type=int,
         default=default,
         metavar="N",
-        help="explain the transcripts of N clips, and wrong ones of ten times as many "
-        f"(default: {default_text})",
+        help=f"explain transcripts of N clips, errors of 10 N clips (default: {default_text})",
     )
 
 
@@ -112,7 +111,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--measure",
         action="append",
-        help="value_zeroing (default), attention, attention_norm, alti ...; may be repeated",
+        help="value_zeroing (default), attention, alti, ...; may be repeated",
     )
     add_stack_option(group)
     group.add_argument(
