@@ -163,7 +163,7 @@ class ClipAligner:
                 results.write_if_due()
             if self.uses_pairs:
                 keys += self._find_pairs(results, ready)
-            parts = results.settled(keys)
+            parts = results.compact(keys)
         return ready, self.folder.relative(parts)
 
     def _find_pairs(self, results: Results, ready: Sequence[Clip]) -> list[Key]:

@@ -131,7 +131,7 @@ class ModelRun:
                     run.done += 1
                 else:
                     run.skip(outcome.clip.name, outcome.error, self._model.label)
-            return results.settled(
+            return results.compact(
                 [key for clip in clips for key in keys_of_clip.get(clip.name, ())]
             )
 

@@ -91,8 +91,10 @@ def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips,
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(result_store, "_SECONDS", 0.0)  # what is found of a clip is written at once
-    monkeypatch.setattr(result_store, "_SHARE", 0.0)
+    monkeypatch.setattr(
+        result_store, "_MIN_SECONDS", 0.0
+    )  # what is found of a clip is written at once
+    monkeypatch.setattr(result_store, "_MIN_SHARE", 0.0)
     judged, names = kind.evaluate_item, []
 
     def deadly(model, item, *arguments, **options):

@@ -240,7 +240,7 @@ class _OfModel:
         paths = [path for path in parts if path.name.partition(".")[0] in done]
         if self.owner is not None and len(paths) > 1:
             with self._results(self.owner, paths) as results:
-                results.settled([key for key in keys if key in results])
+                results.compact([key for key in keys if key in results])
 
     def _results(self, owner: Owner, paths: Sequence[Path] | None = None) -> Results:
         return Results(
@@ -267,7 +267,7 @@ class _OfModel:
                 self.run.skip(row["clip"], row["reason"], str(owner.label))
         keys = [key for row in rows for key in self._keys(row["clip"])]
         with self._wait(keys) as results:
-            return results.settled(keys)
+            return results.compact(keys)
 
     def _wait(self, keys: Sequence[Key]) -> Results:
         """Return what workers wrote once it is seen here: network file systems show it a little

@@ -155,7 +155,7 @@ class BlockWorker:
         StorageError
             If the run's folder cannot be written to.
         """
-        self._results.go_over_to(ClipBlock(name=block))
+        self._results.change_shard(ClipBlock(name=block))
         deaths = self._attempts.deaths(block)
         heard = self.run.selected(clips)
         answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}
