@@ -89,9 +89,9 @@ def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECON
 def _move_word(word: Word, start_shift: float, end_shift: float, duration: float) -> Word:
     start, end = max(word.start + start_shift, 0.0), min(word.end + end_shift, duration)
     if end - start < _MIN_WORD_SECONDS:  # a word shorter than what is taken off: its middle
-        middle = min(max((word.start + word.end + start_shift + end_shift) / 2, 0.0), duration)
+        midpoint = min(max((word.start + word.end + start_shift + end_shift) / 2, 0.0), duration)
         half = min(_MIN_WORD_SECONDS, word.end - word.start) / 2
-        start, end = max(middle - half, 0.0), min(middle + half, duration)
+        start, end = max(midpoint - half, 0.0), min(midpoint + half, duration)
     return replace(word, start=start, end=end)
 
 

@@ -176,15 +176,17 @@ def mean_alignment(
     )
     items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
     rows = []
-    for key, part in items.groupby(by, sort=False):
+    for key, items_of_key in items.groupby(by, sort=False):
         keys = dict(zip(by, key, strict=True))
         for metric in metrics:
-            finite_items = part[np.isfinite(part[metric])]
+            finite_items = items_of_key[np.isfinite(items_of_key[metric])]
             if finite_items.empty and metric not in ALIGNMENT_METRICS:
                 continue
             low, high = mean_interval(finite_items[metric])
             chance = (
-                finite_items[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
+                finite_items[f"chance_{metric}"].mean()
+                if f"chance_{metric}" in items_of_key
+                else np.nan
             )
             rows.append(
                 {
@@ -213,7 +215,7 @@ def _mark_cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str)
     words = [span.word for span in mixing_map.sources]
     is_cue = np.zeros(len(words), dtype=bool)
     for word in cue:
-        columns = [place for place, source_word in enumerate(words) if source_word == word]
+        columns = [column for column, source_word in enumerate(words) if source_word == word]
         if not columns:
             raise InputError(
                 f"cue word {word} is not among the sources of {mixing_map!r}: "

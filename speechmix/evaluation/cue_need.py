@@ -75,7 +75,7 @@ def measure_cue_need(
         .add_suffix("_intact")
     )
     rows: list[dict[str, object]] = []
-    for key, part in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
+    for key, ablated_rows in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
         list(by), sort=False
     ):
         row: dict[str, object] = dict(
@@ -85,7 +85,7 @@ def measure_cue_need(
             (whole_stack_rows["source"] == CONTROL)
             & (whole_stack_rows[list(by)] == pd.Series(row)).all(axis=1)
         ]
-        row |= _cue_losses(part.join(intact, on=[*key_columns, "clip"]), group)
+        row |= _cue_losses(ablated_rows.join(intact, on=[*key_columns, "clip"]), group)
         row |= _control_losses(control.join(intact, on=[*key_columns, "clip"]), group)
         rows.append(row)
     result = pd.DataFrame(rows)
@@ -212,8 +212,13 @@ def measure_layer_need(
     means = layer_rows.groupby([*by, "layer", group], sort=False)["drop"].mean()
     rows = []
     key: Any
-    for key, part in means.groupby(level=[*by, "layer"], sort=False):
-        low, high = mean_intervals(part.to_numpy()[None])
-        values = {"drop": part.mean(), "low": low[0], "high": high[0], "groups": len(part)}
+    for key, group_drops in means.groupby(level=[*by, "layer"], sort=False):
+        low, high = mean_intervals(group_drops.to_numpy()[None])
+        values = {
+            "drop": group_drops.mean(),
+            "low": low[0],
+            "high": high[0],
+            "groups": len(group_drops),
+        }
         rows.append({**dict(zip((*by, "layer"), key, strict=True)), **values})
     return pd.DataFrame(rows).astype({"layer": int})

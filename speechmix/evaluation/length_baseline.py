@@ -70,16 +70,16 @@ def length_exponent(maps: Iterable[MixingMap]) -> float:
         words = mixing_map.without("silence", "padding").mean_heads().normalized()
         frames = np.log([max(len(source), 1) for source in words.sources])
         for row, target in enumerate(words.targets):
-            others = [
+            other_columns = [
                 j
                 for j, source in enumerate(words.sources)
                 if target.word is None or source.word != target.word
             ]
-            if len(others) < 2:
+            if len(other_columns) < 2:
                 continue
-            for layer in words.scores[:, row, others].astype(float):
+            for layer in words.scores[:, row, other_columns].astype(float):
                 if (layer > 0).all() and np.isfinite(layer).all():
-                    log_lengths.append(frames[others] - frames[others].mean())
+                    log_lengths.append(frames[other_columns] - frames[other_columns].mean())
                     log_shares.append(np.log(layer) - np.log(layer).mean())
     if not log_lengths or np.ptp(np.concatenate(log_lengths)) < 1e-9:
         return float("nan")

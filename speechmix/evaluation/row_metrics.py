@@ -69,8 +69,11 @@ def chance_level(cue: np.ndarray) -> dict[str, float]:
     column_count, cue_count = len(cue), int(np.count_nonzero(cue))
     rank = np.arange(1, column_count + 1)
     # At each place: the cue column that is there, and the others that are expected above it.
-    expected = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
-    return {"dot_product": cue_count / column_count, "average_precision": float(expected.mean())}
+    expected_precision = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
+    return {
+        "dot_product": cue_count / column_count,
+        "average_precision": float(expected_precision.mean()),
+    }
 
 
 def _check_shapes(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

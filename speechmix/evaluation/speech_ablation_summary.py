@@ -94,8 +94,10 @@ def summarize_speech_ablation(
 
 def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     result = compare_with_twins(rows, by=by, group="group", scale=None)
-    trained = rows[rows["init"] == "trained"]
-    intervals = _group_intervals(trained, by, "trained").join(_drops_beyond_control(trained, by))
+    trained_rows = rows[rows["init"] == "trained"]
+    intervals = _group_intervals(trained_rows, by, "trained").join(
+        _drops_beyond_control(trained_rows, by)
+    )
     result = result.merge(intervals.reset_index(), on=by, how="left")
     for name in (*_RESULT_COLUMNS, *_CONTROL_COLUMNS):
         if name not in result and name not in ("p", "claim"):
@@ -115,11 +117,11 @@ def _group_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFra
     return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
 
 
-def _drops_beyond_control(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _drops_beyond_control(trained_rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """By key of the cue's rows: the drop without another word, and what is lost without the cue
     beyond that, within clips."""
     keys = [name for name in by if name != "silenced"]
-    cue, control = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
+    cue, control = (trained_rows[trained_rows["silenced"] == word] for word in (CUE, CONTROL))
     paired = cue.merge(
         control[[*keys, "clip", "contribution"]],
         on=[*keys, "clip"],
@@ -128,8 +130,11 @@ def _drops_beyond_control(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     paired = paired.assign(
         contribution=paired["contribution_of_cue"] - paired["contribution_of_other"]
     )
-    parts = paired.groupby(by, sort=False)
+    groups = paired.groupby(by, sort=False)
     means = pd.DataFrame(
-        {"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()}
+        {
+            "other": groups["contribution_of_other"].mean(),
+            "over_other": groups["contribution"].mean(),
+        }
     )
     return means.join(_group_intervals(paired, by, "over_other"))

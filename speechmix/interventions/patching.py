@@ -150,9 +150,9 @@ def _patch_layers(
     for stack in stack_names:
         for source, pairs in _pair_sources(decision, donor, stack, words):
             donor_positions = [
-                place
-                for part, donor_part in pairs
-                for place in _match_positions(len(part.positions), donor_part.positions)
+                position
+                for member, donor_member in pairs
+                for position in _match_positions(len(member.positions), donor_member.positions)
             ]
             for layers in layer_windows(len(decision.model.stacks[stack]), window):
                 new_states = {
@@ -185,7 +185,7 @@ def _pair_sources(
             f"{len(sources)} and {len(donor_sources)} in the {stack}"
         )
     return [
-        (source, [(part, donor_sources[part.index]) for part in source.members or (source,)])
+        (source, [(member, donor_sources[member.index]) for member in source.members or (source,)])
         for source in decision.select_sources(stack, words)
     ]
 

@@ -142,7 +142,7 @@ def shapley(
         drop=values, error=errors, alone=full_margin - np.array(margins_without_one)
     )
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
-    build_pair_table = _pair_interactions(table, margins, samples, seed, wanted=pairs)
+    build_pair_table = _pair_interactions(table, margins, samples, seed, requested=pairs)
     metadata: dict[str, object] = {
         "nothing": float(empty_margin),
         "sets": len(removals),
@@ -164,11 +164,11 @@ def _pair_interactions(
     samples: int | None,
     seed: int,
     *,
-    wanted: bool | None,
+    requested: bool | None,
 ) -> pd.DataFrame | None:
     """Interactions of the words of a table, if they are wanted; None of one word."""
     count, is_exact = len(table), samples is None and len(table) <= MAX_EXACT_PLAYERS
-    if count < 2 or not (is_exact if wanted is None else wanted):
+    if count < 2 or not (is_exact if requested is None else requested):
         return None
     if is_exact:
         interactions = exact_interactions(count, margins)
@@ -226,7 +226,7 @@ def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
     for player in range(players):
         sets_without = set_numbers[~sets[:, player]]
         weights = np.array(
-            [1 / (players * comb(players - 1, int(size))) for size in sizes[sets_without]]
+            [1 / (players * comb(players - 1, int(set_size))) for set_size in sizes[sets_without]]
         )
         values[player] = np.tensordot(
             weights, set_margins[sets_without | 1 << player] - set_margins[sets_without], axes=1

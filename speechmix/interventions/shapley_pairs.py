@@ -42,7 +42,10 @@ def exact_interactions(players: int, margins: MarginFunction) -> np.ndarray:
     for i, j in combinations(range(players), 2):
         sets_without = set_numbers[~sets[:, i] & ~sets[:, j]]
         weights = np.array(
-            [1 / ((players - 1) * comb(players - 2, int(size))) for size in sizes[sets_without]]
+            [
+                1 / ((players - 1) * comb(players - 2, int(set_size)))
+                for set_size in sizes[sets_without]
+            ]
         )
         with_i, with_j = sets_without | 1 << i, sets_without | 1 << j
         interaction = (

@@ -113,13 +113,15 @@ def ablate_speech(
     ablations = list(
         _list_ablations(decision, clip, sound_fills, _resolve_token_fills(model, fills_of_tokens))
     )
-    intact_logits = run_interventions(decision, [NO_REMOVAL], read=lambda output: output.logits)[0]
+    intact_logits = run_interventions(decision, [NO_REMOVAL], reader=lambda output: output.logits)[
+        0
+    ]
     readings = list_readings(decision, torch.from_numpy(intact_logits))
     intact_values = read_values(decision, readings, torch.from_numpy(intact_logits))
     ablated_values = run_interventions(
         decision,
         [removals for _, removals in ablations],
-        read=lambda output: torch.tensor(
+        reader=lambda output: torch.tensor(
             [
                 [*chain(*read_values(decision, readings, logits).values())]
                 for logits in output.logits
@@ -146,8 +148,8 @@ def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> D
         "model ask speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt "
         "and answer)"
     )
-    if unknown := set(sound_fills) - set(SOUND_FILLS):
-        raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
+    if unknown_fills := set(sound_fills) - set(SOUND_FILLS):
+        raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown_fills)}")
     if not sound_fills:
         raise InputError("sound_fills names nothing that could take the place of a word's sound")
     return Decision.prepare(model, clip)
@@ -222,10 +224,10 @@ def _fill_token(decision: Decision, fill: str | int) -> str:
 
 
 def _split_values(
-    values: dict[str, list[float]], numbers: Sequence[float]
+    values: dict[str, list[float]], flat_values: Sequence[float]
 ) -> dict[str, list[float]]:
     """Numbers in a row as values of the same readings."""
-    number_iterator = iter(numbers)
+    number_iterator = iter(flat_values)
     return {
         name: list(islice(number_iterator, len(reading_values)))
         for name, reading_values in values.items()

@@ -196,8 +196,10 @@ def evaluate_item(
         result.notes.extend(notes)
     if perturbations is not None and len(state_perturbations) == len(perturbations):
         return result
-    others = perturbations and [name for name in perturbations if name not in state_perturbations]
-    options = replace(options, perturbations=others)
+    decision_perturbations = perturbations and [
+        name for name in perturbations if name not in state_perturbations
+    ]
+    options = replace(options, perturbations=decision_perturbations)
     try:
         decision = _prepare_decision(model, item, options)
     except SpeechmixError as error:

@@ -107,10 +107,10 @@ def register_perturbation(
     'sound'
     >>> forget_perturbation("reversed")
     """
-    unknown = set(options) - {"side", "reads", "reported_last"}
-    if unknown:
+    unknown_options = set(options) - {"side", "reads", "reported_last"}
+    if unknown_options:
         raise InputError(
-            f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, reported_last"
+            f"{name}: no fact {', '.join(sorted(unknown_options))}; there are side, reads, reported_last"
         )
 
     def add(function: Effects) -> Effects:
@@ -213,8 +213,8 @@ def _check_perturbation(perturbation: Perturbation) -> None:
         raise InputError(f"{name}: reads 'decision' or 'states', of side 'sound' or 'text'")
     if perturbation.reads == "decision" and not perturbation.side:
         raise InputError(f"{name}: say which words it changes, with side='sound' or side='text'")
-    unknown = set(perturbation.option_names) - set(PERTURBATION_OPTIONS)
-    if unknown:
+    unknown_options = set(perturbation.option_names) - set(PERTURBATION_OPTIONS)
+    if unknown_options:
         raise InputError(
-            f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {PERTURBATION_OPTIONS}"
+            f"{name}: no caller has the option {', '.join(sorted(unknown_options))}; there are {PERTURBATION_OPTIONS}"
         )

@@ -43,18 +43,18 @@ def layers_text(table: pd.DataFrame) -> str:
     """Layers by measures for each model, then the baselines, which have no layers."""
     texts = []
     for _, rows in table.groupby(MODEL_KEYS, sort=False, dropna=False):
-        first = rows.iloc[0]
-        init_text = "" if first["init"] == "trained" else f", random (seed {first['seed']})"
+        first_row = rows.iloc[0]
+        init_text = "" if first_row["init"] == "trained" else f", random (seed {first_row['seed']})"
         grid = layer_measure_grid(rows)
         grid.columns.name, grid.index.name = None, ""
-        numbers = grid.reset_index().to_string(
+        table_text = grid.reset_index().to_string(
             index=False, na_rep="-", float_format="{:.2f}".format
         )
         values = baseline_values(rows)
         names = [name for name in (*BASELINES, ORACLE) if name in values]
         baselines = ", ".join(f"{name} {values[name]:.2f}" for name in names)
         texts.append(
-            f"{first['model']}{init_text}: {describe_text_count(rows)}\n{numbers}\n{baselines}"
+            f"{first_row['model']}{init_text}: {describe_text_count(rows)}\n{table_text}\n{baselines}"
         )
     return "\n\n".join(texts)
 
@@ -81,7 +81,7 @@ def curves_text(
     metrics = table.pivot_table(index=ROW_KEYS, columns="metric", values="value", sort=False)
     names = [name for name in CURVE_METRICS if name in metrics]
     table_with_metrics = probabilities_left.join(metrics[names]).reset_index().drop(columns="stack")
-    numbers = table_with_metrics.to_string(index=False, float_format="{:.2f}".format)
+    table_text = table_with_metrics.to_string(index=False, float_format="{:.2f}".format)
     count, perturbation = len(texts), table["perturbation"].iloc[0]
     accuracy_text = (
         "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
@@ -89,5 +89,5 @@ def curves_text(
     return (
         f"{provenance.get('model')}: {count} text{'' if count == 1 else 's'}, {perturbation}; "
         f"probability of the label with all {provenance.get('units')}s "
-        f"{texts['probability'].mean():.2f}.{accuracy_text}\n{numbers}"
+        f"{texts['probability'].mean():.2f}.{accuracy_text}\n{table_text}"
     )

@@ -133,7 +133,7 @@ class FaithfulnessResults:
 
     def with_notes(self, reasons: Mapping[str, str]) -> FaithfulnessResults:
         """Record measures that are not defined for the model, by name with the reason."""
-        notes = [{"item": "", "what": name, "reason": why} for name, why in reasons.items()]
+        notes = [{"item": "", "what": name, "reason": reason} for name, reason in reasons.items()]
         reason_rows = pd.DataFrame(notes, columns=["item", "what", "reason"])
         reason_rows = reason_rows.assign(model=model_columns(self.provenance)["model"])
         return replace(self, left_out=pd.concat([reason_rows, self.left_out], ignore_index=True))
@@ -257,7 +257,7 @@ def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | Non
 def concatenate_results(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
     """Results of several models as one; the provenance is that of the first."""
     tables = {
-        name: pd.concat([getattr(one, name) for one in results], ignore_index=True)
+        name: pd.concat([getattr(result, name) for result in results], ignore_index=True)
         for name in ("values", "left_out", "drops")
     }
     return replace(results[0], **tables)

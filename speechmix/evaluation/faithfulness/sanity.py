@@ -200,8 +200,8 @@ def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
     return float(np.mean(rhos)) if rhos else float("nan")
 
 
-def _copy_weights(module: Module, other: Module) -> None:
-    module.load_state_dict(other.state_dict())
+def _copy_weights(module: Module, source_module: Module) -> None:
+    module.load_state_dict(source_module.state_dict())
 
 
 def _map_agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, object]]:
@@ -217,16 +217,16 @@ def _mean_agreements(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean over items with its interval; pairs of models are averaged for each item first."""
     by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
     rows = []
-    for key, part in by_item.groupby(by, sort=False):
-        low, high = mean_interval(part["rho"])
+    for key, item_agreements in by_item.groupby(by, sort=False):
+        low, high = mean_interval(item_agreements["rho"])
         keys = dict(zip(by, key, strict=True))
         rows.append(
             {
                 **keys,
-                "rho": part["rho"].mean(),
+                "rho": item_agreements["rho"].mean(),
                 "low": low,
                 "high": high,
-                "items": int(part["rho"].count()),
+                "items": int(item_agreements["rho"].count()),
             }
         )
     return pd.DataFrame(rows)

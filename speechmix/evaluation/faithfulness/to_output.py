@@ -127,9 +127,13 @@ def _score_by_attribution(
             continue
         words = source_words(decision, stack)
         values = values_at(columns, [(side, word.positions) for word in words])[0]
-        missing = [word.label for word, value in zip(words, values, strict=True) if np.isnan(value)]
-        if missing:
-            raise InputError(f"{decision.name}: {measure} does not reach {', '.join(missing)}")
+        unreached_labels = [
+            word.label for word, value in zip(words, values, strict=True) if np.isnan(value)
+        ]
+        if unreached_labels:
+            raise InputError(
+                f"{decision.name}: {measure} does not reach {', '.join(unreached_labels)}"
+            )
         yield stack, measure, values
 
 

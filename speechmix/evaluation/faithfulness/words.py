@@ -74,12 +74,12 @@ def source_words(decision: Decision, stack: str) -> list[Source]:
     see."""
     target = target_word(decision)
     sources = decision.sources["encoder" if stack == COMPOSED else stack]
-    last = max(decision.deciding_rows, default=None) if stack == "decoder" else None
+    last_row = max(decision.deciding_rows, default=None) if stack == "decoder" else None
     return [
         source
         for source in sources
         if (target is None or source.word_index != target)
-        and (last is None or min(source.positions) <= last)
+        and (last_row is None or min(source.positions) <= last_row)
     ]
 
 
@@ -131,11 +131,13 @@ def word_shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Sourc
         If the map has no row of the target, or no column of a word.
     """
     columns = [_source_columns(mixing_map, word, decision.units) for word in words]
-    missing = [
+    missing_labels = [
         word.label for word, word_columns in zip(words, columns, strict=True) if not word_columns
     ]
-    if missing:
-        raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
+    if missing_labels:
+        raise InputError(
+            f"{decision.name}: no column of {', '.join(missing_labels)} in {mixing_map!r}"
+        )
     row_scores = (
         mixing_map.mean_heads().scores[:, _target_rows(mixing_map, decision)].astype(float)
     )  # [L, R, K]
@@ -160,8 +162,10 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        read = set(decision.deciding_rows)
-        rows = [i for i, span in enumerate(mixing_map.targets) if read & set(span.positions)]
+        deciding_rows = set(decision.deciding_rows)
+        rows = [
+            i for i, span in enumerate(mixing_map.targets) if deciding_rows & set(span.positions)
+        ]
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
     return rows

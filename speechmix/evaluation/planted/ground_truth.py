@@ -33,11 +33,12 @@ def has_read_out(case: Case, planted_family: PlantedFamily, stack: str) -> bool:
 
 
 def planted_edges(
-    case: Case, planted_family: PlantedFamily, stack: str, first: int
+    case: Case, planted_family: PlantedFamily, stack: str, first_layer: int
 ) -> frozenset[Edge]:
     """Return the edges of the case, and the one that reads the encoder out."""
     edges = {
-        (step_stack(case, stack, o), first + o, target, source) for o, target, source in case.edges
+        (step_stack(case, stack, o), first_layer + o, target, source)
+        for o, target, source in case.edges
     }
     if has_read_out(case, planted_family, stack):
         edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))

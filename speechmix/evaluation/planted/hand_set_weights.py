@@ -57,8 +57,8 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
         pairs[channels, 2 * channels], pairs[channels, 2 * channels + 1] = 0.5**0.5, -(0.5**0.5)
         return pairs
     generator = torch.Generator().manual_seed(rotation_seed)
-    drawn = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
-    directions: Tensor = torch.linalg.qr(drawn - drawn.mean(dim=0))[0]
+    gaussian = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
+    directions: Tensor = torch.linalg.qr(gaussian - gaussian.mean(dim=0))[0]
     return directions.T
 
 
@@ -146,10 +146,10 @@ class Noise:
 
     def add_to(self, matrix: Tensor, *, has_channel_rows: bool) -> Tensor:
         """Return the matrix with noise; its rows are channels or not."""
-        drawn = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
+        noise = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
         if has_channel_rows:
-            drawn[CHANNELS["constant"]] = 0
-        return matrix + self._scale * drawn
+            noise[CHANNELS["constant"]] = 0
+        return matrix + self._scale * noise
 
 
 def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
@@ -160,19 +160,19 @@ def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
         torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4)
     )
     for index in range(N_HEADS):
-        first = index * head_width
+        first_dimension = index * head_width
         head = heads[index] if index < len(heads) else _IDLE
         logits = head.glances * noise.glances()
         for position in range(
             N_POSITIONS
         ):  # a key is its position; a query says how hard each position is looked at
-            key[position_channel(position), first + position] = 1
+            key[position_channel(position), first_dimension + position] = 1
             logits[position, list(head.looks.get(position, (0,)))] = head.logit
-            query[position_channel(position), first : first + N_POSITIONS] = (
+            query[position_channel(position), first_dimension : first_dimension + N_POSITIONS] = (
                 logits[position] * head_width**0.5
             )
-        value[CHANNELS[head.reads], first] = head.gain != 0
-        output[CHANNELS[head.writes], first] = head.gain
+        value[CHANNELS[head.reads], first_dimension] = head.gain != 0
+        output[CHANNELS[head.writes], first_dimension] = head.gain
     query, key, value = (
         noise.add_to(matrix, has_channel_rows=True) for matrix in (query, key, value)
     )

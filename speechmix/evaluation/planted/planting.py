@@ -253,7 +253,7 @@ def _draw_contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
 
 
 def _build_layers(
-    case: Case, planted_family: PlantedFamily, stack: str, first: int, noise: Noise
+    case: Case, planted_family: PlantedFamily, stack: str, first_layer: int, noise: Noise
 ) -> dict[str, list[HandSetLayer]]:
     """Layers of every stack that has layers of its own, the planted heads and neurons in their
     places."""
@@ -261,10 +261,10 @@ def _build_layers(
     heads: dict[tuple[str, int], list[Head]] = {}
     neurons: dict[tuple[str, int], list[Neuron]] = {}
     for offset, head in case.heads:
-        heads.setdefault((step_stack(case, stack, offset), first + offset), []).append(head)
+        heads.setdefault((step_stack(case, stack, offset), first_layer + offset), []).append(head)
     for offset, neuron in case.neurons:
         feed_forward_stack = "decoder" if stack == "cross" else stack
-        neurons.setdefault((feed_forward_stack, first + offset), []).append(neuron)
+        neurons.setdefault((feed_forward_stack, first_layer + offset), []).append(neuron)
     if has_read_out(case, planted_family, stack):
         heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT_HEAD)
 

@@ -94,19 +94,19 @@ def rank_paths(
     """A map [W_t, W_s] from inputs to final states; its columns are the inputs of one stack, or of
     several in turn."""
     target_stack = source_stacks[-1]
-    n_targets, first = len(scores), 0
+    n_targets, first_column = len(scores), 0
     is_edge, pair_masks = np.zeros(scores.shape, dtype=bool), []
     for stack in source_stacks:
         n_sources = len(planted.contents[stack])
         for path in planted.reached:
             if (path[0], path[2]) == (target_stack, stack):
-                is_edge[path[1], first + path[3]] = True
+                is_edge[path[1], first_column + path[3]] = True
         pair_masks.append(
             _valid_pairs(
                 n_targets, n_sources, causal=stack == "decoder", has_diagonal=stack != target_stack
             )
         )
-        first += n_sources
+        first_column += n_sources
     is_pair = np.concatenate([part for part, _ in pair_masks], axis=1)
     even_share = np.broadcast_to(1 / sum(n_seen for _, n_seen in pair_masks), scores.shape)
     return Ranking(scores, _row_shares(scores, measure, target_stack), is_edge, is_pair, even_share)

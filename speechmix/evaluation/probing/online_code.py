@@ -194,8 +194,8 @@ def split_blocks(
     generator = np.random.default_rng(seed)
     names = np.arange(count).astype(str) if groups is None else np.asarray(groups, dtype=str)
     permutation = generator.permutation(count)  # within a group, too, items come in random order
-    _, first = np.unique(names[permutation], return_index=True)
-    first_indices = {str(names[permutation[at]]): at for at in first}
+    _, first_places = np.unique(names[permutation], return_index=True)
+    first_indices = {str(names[permutation[index]]): index for index in first_places}
     order = permutation[
         np.argsort([first_indices[str(name)] for name in names[permutation]], kind="stable")
     ]
@@ -205,4 +205,6 @@ def split_blocks(
     group_indices = np.searchsorted(
         group_ends, np.maximum(np.ceil(np.array(BLOCK_FRACTIONS) * count - 1e-9), 1)
     )
-    return order, sorted({int(group_ends[min(at, len(group_ends) - 1)]) for at in group_indices})
+    return order, sorted(
+        {int(group_ends[min(index, len(group_ends) - 1)]) for index in group_indices}
+    )

@@ -218,16 +218,16 @@ def fit_models(
                     "position": str(position),
                     "reason": reason,
                 }
-                for (stack, position), reason in item_states.missing.items()
+                for (stack, position), reason in item_states.missing_reasons.items()
             ]
         controls = (
             settings.controls if twin_controls is None or model.init == "trained" else twin_controls
         )
         for part in dict.fromkeys(task.parts.tolist()):
-            places, part_task = task.select_part(part)
+            item_indices, part_task = task.select_part(part)
             keys = {**model_cells, "part": part}
             part_results = fit_probes(
-                [states_of_items[position] for position in places],
+                [states_of_items[position] for position in item_indices],
                 part_task,
                 replace(settings, controls=controls),
             )

@@ -33,7 +33,7 @@ def reference_costs(
         If there are too few items for a first block.
     """
     order = np.random.default_rng(seed).permutation(len(y))
-    ends = np.cumsum([int(len(y) * size) for size in _BLOCK_SHARES])
+    ends = np.cumsum([int(len(y) * share) for share in _BLOCK_SHARES])
     if ends[0] < 1:
         raise InputError(
             f"mode='reference' needs {int(np.ceil(1 / _BLOCK_SHARES[0]))} items at least, found {len(y)}"

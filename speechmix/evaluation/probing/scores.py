@@ -51,7 +51,7 @@ def macro_f1(labels: Texts, predicted: Texts) -> float:
     )
 
 
-def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
+def share_interval(is_correct: Numbers, groups: Texts) -> tuple[float, float]:
     """Return the 95 % interval of a share of items, over groups; (nan, nan) for fewer than two
     groups.
 
@@ -61,7 +61,7 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
 
     Parameters
     ----------
-    right : sequence of float [N]
+    is_correct : sequence of float [N]
         0 to 1.
     groups : sequence of str [N]
 
@@ -75,7 +75,7 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
     """
     from scipy.stats import t as student
 
-    sums, counts = _sum_by_group(right, groups)
+    sums, counts = _sum_by_group(is_correct, groups)
     if len(counts) < 2:
         return np.nan, np.nan
     values, items = _linearise_ratio(sums, counts), counts.sum()

@@ -149,7 +149,9 @@ class ProbeTask:
         if position in ("target", "deciding", "between"):
             return self.types
         words = [_position_word(item, position) for item in self.items]
-        return np.array([word or own for word, own in zip(words, self.types, strict=True)])
+        return np.array(
+            [word or item_type for word, item_type in zip(words, self.types, strict=True)]
+        )
 
 
 def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
@@ -159,12 +161,12 @@ def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
 
 def _position_word(item: Clip | Sentence, position: Position) -> str:
     words = item.words or ()
-    places = (
+    indices = (
         item.cue_words
         if position == "cue"
-        else [place for place in (position,) if isinstance(place, int)]
+        else [index for index in (position,) if isinstance(index, int)]
     )
-    return " ".join(words[place].text.casefold() for place in places if place < len(words))
+    return " ".join(words[index].text.casefold() for index in indices if index < len(words))
 
 
 def _list_columns(items: Sequence[Clip | Sentence]) -> list[str]:

@@ -136,9 +136,9 @@ def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
     rows["draw"] = np.where(rows["init"] == "trained", _TRAINED_DRAW, seed)
-    first = rows.drop_duplicates("clip")
+    clip_rows = rows.drop_duplicates("clip")
     group_by_clip = pd.Series(
-        first[group].astype(object).to_numpy(), index=first["clip"].astype(object)
+        clip_rows[group].astype(object).to_numpy(), index=clip_rows["clip"].astype(object)
     )
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
@@ -154,15 +154,19 @@ def _build_cell(
 ) -> _Cell:
     """From values [clips, draws], NaN where a model has not scored a clip."""
     scored_draws = by_clip.dropna(axis="columns", how="all")
-    shared = scored_draws[scored_draws.notna().all(axis="columns")]
-    by_group = shared.groupby(group_by_clip.reindex(shared.index).to_numpy(), sort=True).mean()
+    shared_clips = scored_draws[scored_draws.notna().all(axis="columns")]
+    by_group = shared_clips.groupby(
+        group_by_clip.reindex(shared_clips.index).to_numpy(), sort=True
+    ).mean()
     twins = by_group.drop(columns=_TRAINED_DRAW, errors="ignore")
     has_both = _TRAINED_DRAW in by_group and twins.shape[1] > 0
-    empty = pd.Series(dtype=float)
-    trained, mean = (
-        (by_group[_TRAINED_DRAW], twins.mean(axis="columns")) if has_both else (empty, empty)
+    empty_series = pd.Series(dtype=float)
+    trained_means, twin_means = (
+        (by_group[_TRAINED_DRAW], twins.mean(axis="columns"))
+        if has_both
+        else (empty_series, empty_series)
     )
-    return _Cell(key, by_group.mean(), trained, mean, len(shared), len(by_group))
+    return _Cell(key, by_group.mean(), trained_means, twin_means, len(shared_clips), len(by_group))
 
 
 def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
@@ -200,9 +204,11 @@ def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[flo
     low, high = mean_interval(differences.to_numpy(dtype=float))
     if len(twins) < 2:
         return np.nan, np.nan
-    reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
+    twin_reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
     mean = differences.mean()
-    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))
+    return float(mean - np.hypot(mean - low, twin_reach)), float(
+        mean + np.hypot(high - mean, twin_reach)
+    )
 
 
 def _family_p_values(
@@ -216,17 +222,17 @@ def _family_p_values(
     groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
     values = np.full((len(draws), len(cells)), np.nan)
     by_group = np.full((2, len(cells), len(groups)), np.nan)
-    for place, cell in enumerate(cells):
-        values[np.searchsorted(draws, cell.means.index.to_numpy()), place] = cell.means
-        by_group[:, place] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
+    for index, cell in enumerate(cells):
+        values[np.searchsorted(draws, cell.means.index.to_numpy()), index] = cell.means
+        by_group[:, index] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
     return rank_p(values, by_group, can_claim=can_claim, scale=scale)
 
 
 def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
-    more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
-    less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
+    is_more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
+    is_less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
     result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
-    result["claim"] = np.select([more, less], ["more", "less"], default="")
+    result["claim"] = np.select([is_more, is_less], ["more", "less"], default="")
     return result
 
 
