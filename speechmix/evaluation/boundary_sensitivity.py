@@ -98,7 +98,7 @@ def _move_word(word: Word, start_shift: float, end_shift: float, duration: float
 def boundary_sensitivity(
     table: pd.DataFrame, *, by: Sequence[str], group: str = "clip"
 ) -> pd.DataFrame:
-    """Trained - untrained over whole stacks, for each variant of the boundaries.
+    """Compare trained and untrained models over whole stacks, for each variant of the boundaries.
 
     Parameters
     ----------
@@ -150,8 +150,7 @@ def boundary_sensitivity(
 
 
 def summarize_stability(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
-    """For each row of `by`: does the sign of the difference, and whether zero is in its interval,
-    stay the same?
+    """Summarize whether a difference has the same sign and significance in all variants.
 
     Returns
     -------

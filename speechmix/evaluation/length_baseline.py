@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> float:
-    """Share of a row that words of the cue's length get, other things being equal; NaN for a
-    measure it is not known for.
+    """Return the expected share of words of the cue's length; NaN for a measure without a known
+    exponent.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:
-    """Slope of log share against log frames, within rows, over words other than the target; NaN if
+    """Fit the slope of log share against log frames, within rows, without the target; NaN if
     nothing varies.
 
     Parameters

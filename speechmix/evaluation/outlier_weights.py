@@ -113,7 +113,7 @@ def outlier_weights(
 
 
 def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray, np.ndarray]]:
-    """Gains [D] of the first and second norm of each layer.
+    """Return the gains [D] of the first and second norm of each layer.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
 def _correlate_outliers(
     first_gains: np.ndarray, second_gains: np.ndarray, deviations: float, selection: str
 ) -> tuple[float, int]:
-    """Correlation over the outlier dimensions, and how many there are."""
+    """Return the correlation over the outlier dimensions, and their number."""
     is_outlier = [
         np.abs(gain - gain.mean()) >= deviations * gain.std()
         if gain.std() > 0

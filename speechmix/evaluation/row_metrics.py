@@ -8,7 +8,7 @@ from ..errors import InputError
 
 
 def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
-    """Share of the cue in a row.
+    """Return the share of the cue in a row.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
 
 
 def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
-    """Precision at each cue column, averaged; only the order of the scores matters.
+    """Average the precision at each cue column; only the order of the scores matters.
 
     Parameters
     ----------
@@ -58,8 +58,7 @@ def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
 
 
 def chance_level(cue: np.ndarray) -> dict[str, float]:
-    """What a row that knows nothing gets: shares all equal for the dot product, columns in random
-    order for precision.
+    """Return the expected metrics of an uninformed row: equal shares, or columns in random order.
 
     Examples
     --------

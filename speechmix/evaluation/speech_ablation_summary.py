@@ -36,7 +36,7 @@ def summarize_speech_ablation(
     parts: Sequence[str] = PART_COLUMNS,
     aggregations: Sequence[str] = (MEAN, LARGEST, ""),
 ) -> pd.DataFrame:
-    """Mean drops over clips, for all of them and for each template and number.
+    """Average drops over clips, for all of them and for each template and number.
 
     Parameters
     ----------
@@ -111,15 +111,14 @@ def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _group_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
-    """95 % intervals over groups of the mean, by key: columns name_low, name_high."""
+    """Compute 95 % intervals over groups of the mean, by key: columns name_low, name_high."""
     means = rows.groupby([*by, "group"], sort=False)["contribution"].mean().unstack("group")
     low, high = mean_intervals(means.to_numpy(float))
     return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
 
 
 def _drops_beyond_control(trained_rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """By key of the cue's rows: the drop without another word, and what is lost without the cue
-    beyond that, within clips."""
+    """Compute the drop without the control word, and the cue's drop beyond it within clips."""
     keys = [name for name in by if name != "silenced"]
     cue, control = (trained_rows[trained_rows["silenced"] == word] for word in (CUE, CONTROL))
     paired = cue.merge(

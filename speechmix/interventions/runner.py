@@ -210,7 +210,7 @@ def _can_batch(decision: Decision) -> bool:
 
 
 def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one shape as one batch; the very same one in all runs takes the memory of one."""
+    """Stack tensors of one shape to a batch; one shared tensor is not copied."""
     if (
         len(tensors) > 1
         and all(tensor is tensors[0] for tensor in tensors)
@@ -221,7 +221,7 @@ def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _read_in_double(reader: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
-    """The same reading of logits in double precision, moved to the former positions."""
+    """Return a reader that gets logits in double precision, moved to the former positions."""
     row_indices = [row for row in rows if row is not None]
 
     def read_output(output: ModelOutput) -> Tensor:

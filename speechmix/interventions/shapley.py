@@ -59,7 +59,7 @@ def shapley(
     pairs: bool | None = None,
     objective: ObjectiveOption | None = None,
 ) -> DecisionMap:
-    """What each word adds to the margin, over all orders in which words could be taken away.
+    """Compute the Shapley value of each word for the margin.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _pair_interactions(
     *,
     requested: bool | None,
 ) -> pd.DataFrame | None:
-    """Interactions of the words of a table, if they are wanted; None of one word."""
+    """Compute the interactions of the words of a table, if requested; None for one word."""
     count, is_exact = len(table), samples is None and len(table) <= MAX_EXACT_PLAYERS
     if count < 2 or not (is_exact if requested is None else requested):
         return None
@@ -192,8 +192,8 @@ def _resolve_fill(decision: Decision, side: str, requested_fill: str | None) -> 
 def shapley_values(
     players: int, margins: MarginFunction, *, samples: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MAX_EXACT_PLAYERS`
-    players, else sampled.
+    """Compute Shapley values [n, ...] and standard errors: exact (errors of 0) up to
+    `MAX_EXACT_PLAYERS` players, else sampled.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def shapley_values(
 
 
 def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
-    """Shapley values [n, ...] from the margins of all 2^n sets.
+    """Compute Shapley values [n, ...] from the margins of all 2^n sets.
 
     Examples
     --------
@@ -237,8 +237,8 @@ def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
 def sampled_shapley(
     players: int, margins: MarginFunction, *, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the
-    values add up exactly.
+    """Estimate Shapley values [n, ...] and standard errors over random orders and their reverses;
+    the values add up exactly.
 
     Examples
     --------

@@ -251,7 +251,7 @@ def combine_items(
 
 
 def model_provenance(model: Model) -> dict[str, object]:
-    """What the provenance says of a model."""
+    """Return the provenance of a model."""
     return {
         "model": model.name,
         "init": model.init,
@@ -261,7 +261,8 @@ def model_provenance(model: Model) -> dict[str, object]:
 
 
 def pair_item_indices(items: Sequence[Clip | Sentence]) -> list[int | None]:
-    """For each item the index of the other of its pair, if the pair has two members."""
+    """Return for each item the index of the other item of its pair; None if the pair has not two
+    items."""
     indices_by_pair: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         if item.meta.get("pair"):

@@ -47,8 +47,7 @@ def choose_best_layer(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cross_fit_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one measure and metric: each half of the groups in the layer that is best in the
-    other half."""
+    """Select for each half of the groups the layer that is best in the other half."""
     metric = rows["metric"].iloc[0]
     means = group_means(rows, by=["layer"]).sort_index()  # [layers, groups], groups in order
     if metric in LOWER_IS_BETTER:

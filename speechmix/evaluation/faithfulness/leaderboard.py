@@ -235,8 +235,8 @@ def is_measure_row(table: pd.DataFrame, perturbation: str) -> pd.Series:
 def _baseline_differences(
     table: pd.DataFrame, by_group: pd.DataFrame, perturbation: str
 ) -> np.ndarray:
-    """Paired differences of each row to each baseline of its stack [rows, baselines, groups]; NaN
-    for what is not compared."""
+    """Compute paired differences of rows to the baselines of their stack [rows, baselines, groups];
+    NaN for rows that are not compared."""
     values_by_row = dict(zip(by_group.index, by_group.to_numpy(), strict=True))
     missing_values = np.full(by_group.shape[1], np.nan)
     return np.array(
@@ -258,6 +258,6 @@ def _baseline_differences(
 
 
 def _row_means(values: np.ndarray) -> np.ndarray:
-    """Means of rows [R, G] -> [R] over groups that are there; NaN where none is."""
+    """Average rows [R, G] -> [R] over finite groups; NaN without any."""
     counts = np.isfinite(values).sum(axis=1)
     return np.where(counts > 0, np.nansum(values, axis=1) / np.maximum(counts, 1), np.nan)

@@ -170,14 +170,13 @@ def is_reported_last(name: str) -> bool:
 
 
 def perturbation_side(name: str) -> str:
-    """The side of the input that a perturbation changes; empty for an unknown name."""
+    """Return the side of the input that a perturbation changes; empty for an unknown name."""
     perturbation = PERTURBATIONS.get(split_fills_from_name(name)[0])
     return "" if perturbation is None else perturbation.side
 
 
 def custom_perturbation_identities(names: Iterable[str]) -> dict[str, str]:
-    """Identities of the custom perturbations among some names: what a stored result is known by,
-    besides the names."""
+    """Return the identities of custom perturbations, which are part of a cache key."""
     perturbations = (PERTURBATIONS.get(split_fills_from_name(name)[0]) for name in names)
     return {
         perturbation.name: perturbation.identity

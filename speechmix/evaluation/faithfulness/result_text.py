@@ -17,7 +17,7 @@ _SHARES = (10, 20, 50, 100)  # percent of the words, of curves that go one by on
 
 
 def layer_measure_grid(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean values of one model and perturbation [aggregations, measures]: layers by number first."""
+    """Arrange the mean values of one model and perturbation in a table [aggregations, measures]."""
     rows = table[table["aggregation"] != ""]
     grid = rows.pivot_table(index="aggregation", columns="measure", values="value", sort=False)
     names = list(dict.fromkeys(rows["aggregation"]))
@@ -28,19 +28,19 @@ def layer_measure_grid(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_values(table: pd.DataFrame) -> dict[str, float]:
-    """Mean values of the orders that need no measure, by name."""
+    """Return the mean values of the baselines, by name."""
     orders = table[table["aggregation"] == ""].drop_duplicates("measure")
     return dict(zip(orders["measure"], orders["value"].astype(float), strict=True))
 
 
 def describe_text_count(table: pd.DataFrame) -> str:
-    """How many texts of one model, and the perturbation: "2 sentences, blank (mask)"."""
+    """Describe the number of texts and the perturbation: "2 sentences, blank (mask)"."""
     count = int(table["clips"].max())
     return f"{count:,} sentence{'' if count == 1 else 's'}, {table['perturbation'].iloc[0]}"
 
 
 def layers_text(table: pd.DataFrame) -> str:
-    """Layers by measures for each model, then the baselines, which have no layers."""
+    """Render a table of layers by measures for each model, with the baselines."""
     texts = []
     for _, rows in table.groupby(MODEL_KEYS, sort=False, dropna=False):
         first_row = rows.iloc[0]
@@ -66,7 +66,7 @@ def curves_text(
     accuracy: float,
     provenance: Mapping[str, object],
 ) -> str:
-    """What the model makes of the texts; then for each measure the probability left, and the
+    """Render what the model predicts, and for each measure the remaining probability and the
     metrics.
 
     `table` is of one perturbation; `provenance` is the provenance.

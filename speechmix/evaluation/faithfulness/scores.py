@@ -62,7 +62,7 @@ def spearman(scores: np.ndarray, drops: np.ndarray) -> float:
 
 
 def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
-    """Kendall's tau-b, -1 to 1: pairs of words in the same order less pairs in the other.
+    """Return Kendall's tau-b, -1 to 1: concordant minus discordant pairs of words.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _has_order(values: np.ndarray) -> bool:
 
 
 def rank_words(scores: np.ndarray) -> list[int]:
-    """Words, most important first; of equal ones the earlier.
+    """Return word indices, most important first; of equal ones the earlier.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def rank_words(scores: np.ndarray) -> list[int]:
 
 
 def comprehensiveness(removal_curve: np.ndarray) -> float:
-    """Mean drop of the probability with 1, ..., W - 1 words removed: large if the words removed
-    first are needed.
+    """Return the mean drop of the probability with 1, ..., W - 1 words removed; large if the first
+    removed words are needed.
 
     Examples
     --------
@@ -111,8 +111,8 @@ def comprehensiveness(removal_curve: np.ndarray) -> float:
 
 
 def sufficiency(insertion_curve: np.ndarray) -> float:
-    """Mean drop of the probability with only 1, ..., W - 1 words kept: small if the words kept
-    first are enough.
+    """Return the mean drop of the probability with only 1, ..., W - 1 words kept; small if the
+    first kept words are enough.
 
     Examples
     --------
@@ -123,7 +123,8 @@ def sufficiency(insertion_curve: np.ndarray) -> float:
 
 
 def deletion(removal_curve: np.ndarray) -> float:
-    """Area under the curve of words removed, over the share of words: small if it falls at once.
+    """Return the area under the curve of removal, over the share of words; small if it falls at
+    once.
 
     Examples
     --------
@@ -134,7 +135,8 @@ def deletion(removal_curve: np.ndarray) -> float:
 
 
 def insertion(insertion_curve: np.ndarray) -> float:
-    """Area under the curve of words put back into an item without words: large if it rises at once.
+    """Return the area under the curve of insertion, over the share of words; large if it rises at
+    once.
 
     Examples
     --------
@@ -145,7 +147,8 @@ def insertion(insertion_curve: np.ndarray) -> float:
 
 
 def rank_metrics(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str, float]]:
-    """The rank metrics of several vectors of scores [W]; those of one order are computed once."""
+    """Compute the rank metrics of several vectors of scores [W]; vectors of one order are computed
+    once."""
     from scipy.stats import rankdata
 
     ranks = [tuple(rankdata(scores)) for scores in vectors]
@@ -160,8 +163,7 @@ def rank_metrics(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[
 
 
 def chance_value(metric: str, count: int) -> float:
-    """What an order drawn at random gets on average, with so many words; NaN where that is not
-    known."""
+    """Return the expected metric of a random order of words; NaN if it is not known."""
     return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, float("nan"))
 
 
@@ -171,7 +173,7 @@ _RANK_METRIC_FUNCTIONS = {"top_1": top_1, "spearman": spearman, "kendall": kenda
 def curve_metrics(
     removal_curve: np.ndarray, insertion_curve: np.ndarray, shares: np.ndarray | None = None
 ) -> dict[str, float]:
-    """The curve metrics together: of curves one by one, or at some shares of the words [P]."""
+    """Compute the curve metrics of curves word by word, or at some shares of the words [P]."""
     if shares is not None:
         width = shares[-1] - shares[0]
         return {

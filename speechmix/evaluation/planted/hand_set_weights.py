@@ -31,13 +31,13 @@ _SQUARED_REST = 3.0
 
 
 def position_channel(position: int) -> int:
-    """Channel that holds 1 at one position and 0 elsewhere."""
+    """Return the channel that holds 1 at one position and 0 elsewhere."""
     return _FIRST_POSITION + position
 
 
 def channel_basis(rotation_seed: int | None) -> Tensor:
-    """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the
-    all-ones vector.
+    """Return the directions [C, D] of the channels: orthonormal, and orthogonal to the all-ones
+    vector.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
 
 
 def norm_gain(constant: float) -> float:
-    """Gain of every layer norm, at which an ordinary state goes through as it is."""
+    """Return the gain of every layer norm at which an ordinary state does not change."""
     return float(((constant**2 + _SQUARED_REST) / WIDTH) ** 0.5)
 
 
@@ -138,7 +138,7 @@ class Noise:
         self._scale, self._generator = scale, torch.Generator().manual_seed(seed)
 
     def glances(self) -> Tensor:
-        """Logits [N, N] between -1 and 1, of positions that a head does not look at."""
+        """Draw logits [N, N] between -1 and 1, for positions that a head does not look at."""
         return (
             2 * torch.rand(N_POSITIONS, N_POSITIONS, generator=self._generator, dtype=torch.double)
             - 1
@@ -153,8 +153,8 @@ class Noise:
 
 
 def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
-    """Matrices of up to four heads; a head that is not given looks at the empty first position and
-    gives nothing."""
+    """Build the matrices of up to four heads; other heads attend to the empty first position and
+    write nothing."""
     head_width = WIDTH // N_HEADS
     query, key, value, output = (
         torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4)
@@ -180,7 +180,7 @@ def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
 
 
 def build_feed_forward(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForward:
-    """Matrices of a feed-forward with these neurons; the others do nothing."""
+    """Build the matrices of a feed-forward with these neurons; the others do nothing."""
     up, down = (torch.zeros(N_CHANNELS, N_NEURONS, dtype=torch.double) for _ in range(2))
     bias = torch.zeros(N_NEURONS, dtype=torch.double)
     for index, neuron in enumerate(neurons):

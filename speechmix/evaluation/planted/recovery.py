@@ -57,7 +57,7 @@ def measure_recovery(
     aggregations: Sequence[str] = AGGREGATIONS,
     decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> pd.DataFrame:
-    """Try measures on every case, in every stack of every family it can be planted in.
+    """Measure how well measures recover the planted edges of every case, stack and family.
 
     Parameters
     ----------

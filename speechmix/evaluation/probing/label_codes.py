@@ -38,8 +38,8 @@ _ITERATIONS = 5000
 def logistic_predictors(
     states: np.ndarray, classes: np.ndarray, count: int, test_states: np.ndarray
 ) -> np.ndarray:
-    """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each
-    of `PENALTY_STRENGTHS`.
+    """Compute log2 probabilities by the uniform code, label frequencies, and a logistic regression
+    for each of `PENALTY_STRENGTHS`.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def logistic_predictors(
 def _logistic_bits(
     states: np.ndarray, classes: np.ndarray, test_states: np.ndarray, strength: float
 ) -> np.ndarray:
-    """Log2 probabilities of the classes that were sent, [m, classes sent]."""
+    """Compute log2 probabilities of the classes that were sent, [m, classes sent]."""
     import sklearn
     from scipy.special import log_softmax
     from sklearn.linear_model import LogisticRegression
@@ -102,7 +102,8 @@ def _logistic_bits(
 
 
 def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cost of each item of a block by a Bayesian mixture of predictors, and the weights after it.
+    """Compute the cost of each item of a block by a Bayesian mixture of predictors, and the new
+    weights.
 
     Parameters
     ----------
@@ -133,6 +134,6 @@ def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
 
 
 def switch_weights(weights: np.ndarray) -> np.ndarray:
-    """Weights before the next block: another predictor may be the best once more is known (van
-    Erven et al. 2012)."""
+    """Return the weights before the next block, where another predictor may be best (van Erven et
+    al. 2012)."""
     return (1 - SWITCH_PROBABILITY) * weights + SWITCH_PROBABILITY / len(weights)

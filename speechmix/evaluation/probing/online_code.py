@@ -85,7 +85,7 @@ def online_code(
     network: Network = build_perceptron,
     training: Training | None = None,
 ) -> OnlineCode:
-    """Length of the online code of labels given states, and how much that compresses them.
+    """Compute the length of the online code of labels given states, and its compression.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _compute_costs(
     seed: int,
     predictors: Predictors,
 ) -> np.ndarray:
-    """Bits of each item."""
+    """Compute the bits of each item."""
     order, ends = split_blocks(len(classes), groups, seed=seed)
     item_costs, weights = np.full(len(classes), np.log2(count)), None
     for start, stop in itertools.pairwise(ends):
@@ -182,8 +182,8 @@ def _compute_costs(
 def split_blocks(
     count: int, groups: Sequence[str] | np.ndarray | None = None, *, seed: int = 0
 ) -> tuple[np.ndarray, list[int]]:
-    """Order in which items are sent, whole groups behind each other, and where blocks end (at the
-    end of a group).
+    """Return the order in which items are sent, with whole groups together, and the ends of the
+    blocks.
 
     Examples
     --------

@@ -56,7 +56,7 @@ class ItemStates(NamedTuple):
 
 
 def resolve_positions(requested: Position | Sequence[Position]) -> tuple[Position, ...]:
-    """One position, or several, as a tuple.
+    """Return one position, or several, as a tuple.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def read_item_states(
     rounding: str = "disjoint",
     mask: bool = True,
 ) -> ItemStates:
-    """States of an item at some positions, in all layers, in one forward pass.
+    """Read the states of an item at some positions, in all layers, in one forward pass.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def read_item_states(
 
 
 def _position_indices(view: View, stack: str, position: Position) -> list[int]:
-    """Frames or token positions of a position in a stack.
+    """Return the frames or token positions of a named position in a stack.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _position_indices(view: View, stack: str, position: Position) -> list[int]:
 
 
 def _word_indices(item: Clip | Sentence | None, position: Position) -> list[int]:
-    """Words whose states are asked for, by index; none between where cue words lie on both sides of
+    """Return the indices of the words at a position; none between if cue words lie on both sides of
     the target."""
     if item is None or not item.words:
         raise InputError(

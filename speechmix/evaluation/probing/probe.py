@@ -164,7 +164,7 @@ def probe(
 def _read_all_states(
     model: Model, task: ProbeTask, read_states: Callable[[Model, int], ItemStates], progress: bool
 ) -> Iterator[ItemStates | str]:
-    """States of each item; the reason of one that the model does not take."""
+    """Yield the states of each item, or the reason why the model does not take it."""
     item_indices: Iterable[int] = range(len(task.items))
     if progress:
         from tqdm.auto import tqdm
@@ -184,7 +184,7 @@ def fit_models(
     *,
     twin_controls: int | None = None,
 ) -> Probes:
-    """Probes of models whose states are at hand, or made one model after the other.
+    """Fit the probes of models from the states of their items.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def probing_agreement(
     value: str = "accuracy",
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Correlation over layers of a measure's contribution with a probe's level, and with its gain.
+    """Correlate a measure's contribution over layers with a probe's level, and with its gain.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
 
 
 def _correlate_curves(curve: np.ndarray, probe_values: np.ndarray, seed: int) -> dict[str, float]:
-    """Both correlations with their p."""
+    """Compute both correlations with their p-values."""
     from scipy.stats import rankdata
 
     row: dict[str, float] = {"layers": len(curve)}
@@ -141,8 +141,7 @@ def _correlate_curves(curve: np.ndarray, probe_values: np.ndarray, seed: int) ->
 
 
 def permutation_correlation(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact
-    up to seven values).
+    """Return Pearson's r and its two-sided permutation p-value (exact up to seven values).
 
     Examples
     --------

@@ -132,7 +132,7 @@ class ProbeTask:
         )
 
     def select_part(self, name: str) -> tuple[np.ndarray, ProbeTask]:
-        """Places of the items of a part, and the task of them alone."""
+        """Return the indices of the items of a part, and the task of these items."""
         indices = np.flatnonzero(self.parts == name)
         selected: dict[str, Any] = {
             name: getattr(self, name)[indices] for name in ("labels", "groups", "types", "parts")
@@ -144,8 +144,7 @@ class ProbeTask:
         return indices, replace(self, **selected, unlabelled=())
 
     def word_types(self, position: Position) -> np.ndarray:
-        """Word types of the control task at a position [N]: the word whose states are read, so far
-        as it is one word."""
+        """Return the word types of the control task at a position [N]."""
         if position in ("target", "deciding", "between"):
             return self.types
         words = [_position_word(item, position) for item in self.items]

@@ -29,7 +29,7 @@ TableRow = Mapping[Hashable, Any]
 def grouped_means(
     table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False
 ) -> pd.DataFrame:
-    """Mean of each group of rows; rows that lack a key are left out.
+    """Average each group of rows, without rows that lack a key.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def grouped_means(
 
 
 def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Keys that there are, in the order of their first rows; rows that lack one are left out.
+    """Return the distinct keys in the order of their first rows, without rows that lack one.
 
     Examples
     --------
@@ -77,8 +77,7 @@ def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def select_cells(
     table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray
 ) -> pd.DataFrame:
-    """Some columns of some rows, with their index; of all rows the columns themselves: not to be
-    written into.
+    """Return some columns of some rows with their index; without a copy if all rows are selected.
 
     Examples
     --------
@@ -94,15 +93,15 @@ def select_cells(
 def _select_columns(
     table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray
 ) -> dict[Hashable, object]:
-    """Columns of some rows; those of the table itself where all are taken."""
+    """Return columns of some rows; those of the table itself if all rows are selected."""
     if len(rows) == len(table):
         return {name: table[name].array for name in names}
     return {name: table[name].array.take(rows) for name in names}
 
 
 def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
-    """For each row the number of its group, -1 where a key is missing; and how many numbers there
-    may be."""
+    """Return the group number of each row, -1 if a key is missing, and the number of possible
+    groups."""
     rows = len(columns[0])
     max_count = _MAX_SPARSITY * rows + _MAX_SMALL_COUNT
     group_numbers, count, is_missing = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
@@ -139,8 +138,7 @@ def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
 
 
 def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
-    """A column, a number for each row that tells its value, -1 where it is missing, and how many
-    there may be.
+    """Return a column, a code for each row (-1 if missing), and the number of possible codes.
 
     Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones
     is slow.
@@ -170,7 +168,7 @@ def _is_determined(codes: np.ndarray, group_numbers: np.ndarray, count: int) -> 
 
 
 def _first_row_indices(group_numbers: np.ndarray, count: int) -> np.ndarray:
-    """The first row of each number, in their order."""
+    """Return the first row of each group number, in order."""
     rows = len(group_numbers)
     if rows and group_numbers[0] >= 0 and (group_numbers[1:] > group_numbers[:-1]).all():
         return np.arange(rows)
@@ -182,7 +180,7 @@ def _first_row_indices(group_numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 def _group_means(values: np.ndarray, group_numbers: np.ndarray, count: int) -> np.ndarray:
-    """Mean of the values of each number [count], NaN of one that no row has."""
+    """Average the values of each group number [count]; NaN for one without rows."""
     coded = pd.Categorical.from_codes(pd.array(group_numbers), categories=pd.RangeIndex(count))
     return (
         pd.Series(values, copy=False)
@@ -193,8 +191,8 @@ def _group_means(values: np.ndarray, group_numbers: np.ndarray, count: int) -> n
 
 
 def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
-    """Values of a column in the order of their first rows (or sorted), and for each row which it
-    is; -1 where one is missing.
+    """Return the values of a column in order of first rows (or sorted), and their index in each
+    row; -1 if missing.
 
     Examples
     --------
@@ -220,8 +218,7 @@ def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, n
 def iterate_matrices(
     means: pd.DataFrame, by: Sequence[str], *, rows: str, columns: str, value: str
 ) -> Iterator[tuple[tuple[Hashable, ...], pd.DataFrame]]:
-    """For each key the numbers of a long table as a matrix, NaN where there is none; keys, rows,
-    columns as they first come.
+    """Yield for each key the numbers of a long table as a matrix, NaN for missing cells.
 
     Parameters
     ----------
@@ -281,7 +278,7 @@ def _is_changed(numbers: np.ndarray) -> np.ndarray:
 
 
 def decode_labels(labels: pd.Index) -> pd.Index:
-    """Labels that were categories as what they are."""
+    """Convert categorical labels to plain values."""
     return (
         pd.Index(labels.categories.take(labels.codes))
         if isinstance(labels, pd.CategoricalIndex)

@@ -63,8 +63,8 @@ def assign_groups(clips: pd.DataFrame) -> tuple[pd.Series, str]:
 
 
 def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
-    """What is known of clips or sentences, as `assign_groups` takes it: a row for each, with a name of
-    its own (clip).
+    """Build the table of clips or sentences for `assign_groups`, with a unique name (clip) for
+    each.
 
     Examples
     --------
@@ -89,8 +89,7 @@ def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
 
 
 def target_words(clips: pd.DataFrame) -> pd.Series:
-    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings;
-    "" where it is unknown."""
+    """Return the target word of each clip: its lemma, else both its spellings; "" if unknown."""
     ties = _list_ties(clips)
     return (
         ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
@@ -98,7 +97,7 @@ def target_words(clips: pd.DataFrame) -> pd.Series:
 
 
 def _list_ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
-    """What may tie clips together: for each kind a label, "" where there is none."""
+    """List what may tie clips together: for each kind a label, "" if there is none."""
     columns = [name for name in GROUPING_COLUMNS if name in clips]
     column_texts = (
         clips[columns]

@@ -84,8 +84,8 @@ def map_correlations(
 def mean_correlations(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`statistics.intervals`; none below
-    `FEWEST_GROUPS` items).
+    """Average correlations over items, with 95 % confidence intervals (none below `FEWEST_GROUPS`
+    items).
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _correlate_stack(
 
 
 def _correlate_cells(values: np.ndarray, reference_values: np.ndarray) -> tuple[float, float]:
-    """Pearson's and Spearman's r; NaN where there is nothing to correlate."""
+    """Return Pearson's and Spearman's r; NaN if the values do not vary."""
     from scipy.stats import pearsonr, spearmanr
 
     has_variance = len(values) >= _MIN_CELLS and all(

@@ -116,8 +116,8 @@ def rank_p(
 
 
 def _ranks(models: np.ndarray) -> np.ndarray:
-    """1 + the number of twins whose largest standardised value reaches the trained model's, [draws,
-    M, E] -> [draws, E]."""
+    """Return 1 + the number of twins whose largest standardised value reaches the trained model's,
+    [draws, M, E] -> [draws, E]."""
     z = _standardize(models)
     largest_of_twins = z[:, 1:].max(axis=2)
     ranks: np.ndarray = 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
@@ -127,8 +127,8 @@ def _ranks(models: np.ndarray) -> np.ndarray:
 def _draw_clip_errors(
     values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None
 ) -> Iterator[np.ndarray]:
-    """Draws of all models [draws, M, E] in which the twins' values have the clip error of the
-    trained model."""
+    """Yield draws of all models [draws, M, E] in which the twins have the clip error of the trained
+    model."""
     from scipy.stats import chi2
 
     trained_values, twin_values = _append_opposing_group(by_group, sign, scale)
@@ -166,7 +166,8 @@ def _draw_clip_errors(
 
 
 def _append_opposing_group(by_group: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """Trained model and mean of the twins [2, E, G + 1], with the group that a sample may lack."""
+    """Append the group that a sample may lack to trained model and mean of the twins [2, E, G +
+    1]."""
     trained_values, twin_values = by_group
     twin_means = np.nanmean(twin_values, axis=1)
     if scale is None:
@@ -181,7 +182,7 @@ def _append_opposing_group(by_group: np.ndarray, sign: int, scale: float | None)
 
 
 def _transform(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """The scale on which models are compared: larger speaks for the claim."""
+    """Transform values to the scale of the test, where larger values support the claim."""
     if sign > 0 or scale is None:
         return sign * values
     shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
@@ -189,7 +190,7 @@ def _transform(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray
 
 
 def _transform_slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """Derivative of `_transform`."""
+    """Return the derivative of `_transform`."""
     if sign > 0 or scale is None:
         return np.full(len(values), float(sign))
     shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
@@ -197,8 +198,7 @@ def _transform_slope(values: np.ndarray, sign: int, scale: float | None) -> np.n
 
 
 def _standardize(values: np.ndarray) -> np.ndarray:
-    """Each model's values against the mean and standard deviation of the other models, [..., M, E]
-    -> [..., M, E]."""
+    """Standardize each model's values by mean and deviation of the other models, [..., M, E]."""
     models = values.shape[-2]
     other_count = models - 1
     centred = values - values.mean(axis=-2, keepdims=True)

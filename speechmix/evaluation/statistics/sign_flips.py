@@ -59,7 +59,7 @@ def corrected_p(differences: np.ndarray) -> np.ndarray:
 
 
 def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """t of each row with each set of signs [flips, R]."""
+    """Compute t of each row with each set of signs [flips, R]."""
     counts = np.isfinite(differences).sum(axis=1)
     filled_values = np.nan_to_num(differences)  # a missing group adds nothing to a sum
     scale = np.sqrt((filled_values**2).sum(axis=1) / counts)
@@ -73,7 +73,7 @@ def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
 
 
 def _sign_flips(count: int) -> np.ndarray:
-    """Ways to flip the signs of groups [flips, G], the first as they are: all, or some drawn."""
+    """Return sign flips of groups [flips, G], the identity first: all flips, or random ones."""
     if count <= _MAX_EXACT_GROUPS:
         return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
     random_signs = np.random.default_rng(0).choice([1.0, -1.0], size=(_N_FLIPS, count))

@@ -152,7 +152,7 @@ def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
 def _build_cell(
     key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_by_clip: pd.Series
 ) -> _Cell:
-    """From values [clips, draws], NaN where a model has not scored a clip."""
+    """Build a cell from values [clips, draws], NaN if a model has not scored a clip."""
     scored_draws = by_clip.dropna(axis="columns", how="all")
     shared_clips = scored_draws[scored_draws.notna().all(axis="columns")]
     by_group = shared_clips.groupby(
@@ -193,8 +193,7 @@ def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
 
 
 def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the difference to the mean of untrained models: over groups, and over the
-    twins that stand for them.
+    """Compute the 95 % interval of the difference to untrained models, over groups and twins.
 
     Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
     too few groups.
@@ -214,7 +213,7 @@ def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[flo
 def _family_p_values(
     cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
 ) -> np.ndarray:
-    """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no
+    """Compute p of "more" and "less" [2, cells] for one model; NaN if it or a twin has no
     number."""
     draws = sorted({draw for cell in cells for draw in cell.means.index})
     if not draws or draws[0] != _TRAINED_DRAW:
@@ -237,8 +236,7 @@ def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
 
 
 def _mean_strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Mean mixing strength of the trained model in each cell; of the twins where there is no
-    trained model."""
+    """Average the mixing strength of the trained model in each cell; without one, of the twins."""
     strengths = grouped_means(table, [*by, "init"], STRENGTH)
     is_trained = strengths["init"] == "trained"
     return (
@@ -298,7 +296,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decode_categories(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with texts where it has categories."""
+    """Return the table with texts in place of categories."""
     return table.astype(
         {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
     )
