@@ -231,8 +231,7 @@ class ModelRun:
         model = self._model
         for key in keys:
             if key.kind == TRANSCRIPTS_KIND.name:
-                rows = json.loads(results.row(key)["content"])
-                return str(rows[0]["transcript"]) if rows else None
+                return str(json.loads(results.row(key)["content"])[0]["transcript"])
         transcribes = (
             model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
         )

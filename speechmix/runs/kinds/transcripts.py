@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...adapters.generation.transcription import transcribe
-from ...errors import SpeechmixError
 from ...inputs.words.transcript_accuracy import character_error_rate
 from .result_kind import Result, ResultItem, ResultKind
 
@@ -13,20 +12,14 @@ _INGREDIENTS = ("weights", "dtype", "sound", "language", "text")
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model = item.model
     transcribes = model.can_spell and model.init == "trained" and model.prefix.task == "transcribe"
-    clips = item.options.get("clips")  # without it, all
-    if not item.clip.text or not transcribes or (clips is not None and item.clip.name not in clips):
+    if not item.clip.text or not transcribes:
         return None
     ingredients = item.ingredients
     return {name: ingredients[name] for name in _INGREDIENTS}
 
 
 def _compute(item: ResultItem) -> Result:
-    try:
-        transcript = transcribe(item.model, item.clip)
-    except SpeechmixError:
-        if "clips" not in item.options:
-            raise
-        return Result([])  # nothing else depends on the transcript of a drawn clip
+    transcript = transcribe(item.model, item.clip)
     rate = character_error_rate(item.clip.text or "", transcript)
     row = {"text": item.clip.text, "transcript": transcript, "character_error_rate": rate}
     return Result([row])
