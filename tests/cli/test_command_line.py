@@ -196,7 +196,7 @@ def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, comm
         str(folder / "model"),
     ]
     arguments = {"score": [*clips, "--out", str(tmp_path)], "ablate": clips}
-    arguments["faithfulness"] = [str(folder / "model"), str(folder / "clips.tsv")]
+    arguments["faithfulness"] = ["--model", str(folder / "model"), str(folder / "clips.tsv")]
     assert main([command, *arguments[command], "--task", "translate", "--device", "cpu"]) == 1
     printed = capsys.readouterr()
     assert "of a Whisper with its tokenizer; this is a wav2vec2 model" in printed.err + printed.out
@@ -316,14 +316,16 @@ def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
         "cpu",
         "--position",
         "cue",
+        "--position",
         "1",
+        "--position",
         "deciding",
         "--folds",
         "2",
     ]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
-    assert "left out (8): an encoder has no deciding position" in printed
+    assert "skipped (8): an encoder has no deciding position" in printed
     table = pd.read_csv(tmp_path / "run" / "probes.csv")
     assert set(table["position"]) == {"cue", "1"}
     assert list(table["layer"][:5]) == [-1, 0, 1, 2, 3]

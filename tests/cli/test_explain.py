@@ -63,7 +63,7 @@ def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys)
     ("further", "said"),
     [
         (["--out", "why.doc"], "--out should end in one of .html"),
-        (["--sentence", "the <mask>"], "give it or clips, not both"),
+        (["--sentence", "the <mask>"], "leave --clips out"),
     ],
 )
 def test_wrong_usage_is_said_before_a_model_is_loaded(further, said, capsys):

@@ -83,7 +83,7 @@ def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
     assert main([*arguments, "--measure", "attention", *steps, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "classifier: 2 texts, blank (mask); probability of the label" in printed
-    assert "By blank (mask) (comprehensiveness, 2 texts in 2 groups)" in printed
+    assert "With blank (mask) as reference (comprehensiveness, 2 texts in 2 groups)" in printed
     texts = pd.read_csv(tmp_path / "deletion_texts.csv")
     assert set(texts["gold"]) == {"good", "bad"}
     points = pd.read_csv(tmp_path / "deletion_points.csv")
