@@ -112,7 +112,7 @@ def test_help_lists_every_command_once_in_a_group_and_a_line(capsys):
     assert max(map(len, lines)) <= 100
     with pytest.raises(SystemExit):
         main(["score", "--help"])
-    assert "usage: speechmix score [options] CLIP ..." in capsys.readouterr().out
+    assert "usage: speechmix score PATH ... [options]" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
-from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, measure_names
+from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
 from speechmix.mixing.measures.measure import OF_SOME_MEASURES, OPTIONS
 from speechmix.mixing.measures.registry import (
     MEASURES,
@@ -52,7 +52,7 @@ def value_length():
     register_value_length()
     yield
     forget_measure("value_length")
-    assert "value_length" not in FACTS
+    assert "value_length" not in MEASURE_FACTS
 
 
 @pytest.mark.usefixtures("value_length")
@@ -148,7 +148,7 @@ def test_no_function_swallows_options_it_does_not_know():
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
         assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
-    assert {*MEASURES, *OUTPUT_MEASURES} == {*FACTS}
+    assert {*MEASURES, *OUTPUT_MEASURES} == {*MEASURE_FACTS}
     assert list(MEASURES) == list(measure_names("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
 
