@@ -20,7 +20,7 @@ from .clip_options import (
 )
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor, refuse_executor_options
-from .fill_options import add_fill_option, split_fills
+from .fill_options import add_fill_option, split_fills_by_side
 from .model_options import (
     add_loading_options,
     add_model_option,
@@ -142,7 +142,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _collect_explain_arguments(options: argparse.Namespace) -> JsonObject:
     """Return the arguments of `explain` that the command line gives."""
-    audio_fills, token_fills = split_fills(options.fill)
+    audio_fills, token_fills = split_fills_by_side(options.fill)
     arguments = {
         "measures": options.measure,
         "by": None if options.units == "word" else options.units,

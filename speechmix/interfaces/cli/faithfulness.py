@@ -31,7 +31,7 @@ from .model_options import (
     add_prefix_options,
     create_loaders,
     load_model,
-    resolve_measures,
+    requested_measures,
     select_only_model,
 )
 from .text_faithfulness import (
@@ -135,7 +135,7 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
     from ...runs.faithfulness_runs import faithfulness_of_clips
 
     request = {
-        "measures": resolve_measures(options),
+        "measures": requested_measures(options),
         "perturbations": options.perturbations,
         "min_words": options.min_words,
         "progress": sys.stderr.isatty(),

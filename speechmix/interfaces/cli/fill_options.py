@@ -18,12 +18,12 @@ def add_fill_option(command: argparse._ActionsContainer, *, default: str) -> Non
     )
 
 
-def split_fills(fills: Sequence[str] | None) -> tuple[list[str] | None, list[str] | None]:
+def split_fills_by_side(fills: Sequence[str] | None) -> tuple[list[str] | None, list[str] | None]:
     """Split fills into those of audio and those of text; None where there is none.
 
     Examples
     --------
-    >>> split_fills(["zeros", "unk"]), split_fills(None)
+    >>> split_fills_by_side(["zeros", "unk"]), split_fills_by_side(None)
     ((['zeros'], ['unk']), (None, None))
     """
     audio_fills = [fill for fill in fills or () if fill in _AUDIO_FILLS]

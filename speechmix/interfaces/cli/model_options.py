@@ -165,7 +165,7 @@ def create_loaders(
     return [*loaders, *twin_loaders]
 
 
-def resolve_measures(options: argparse.Namespace) -> str | Sequence[str]:
+def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
     """Return the names of the measures to evaluate, "all", or the default ones."""
     from ...evaluation.faithfulness.options import DEFAULT_MEASURES
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from .clip_options import SkippedItems, create_aligner_loader, print_skipped
 from .executor_options import choose_executor
-from .fill_options import add_fill_option, split_fills
+from .fill_options import add_fill_option, split_fills_by_side
 from .model_options import add_seed_option, add_twin_options, create_loaders, list_twin_seeds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_published_ablation(
 
     if options.stack:
         raise InputError("--published removes the word itself, in no stack: leave --stack out")
-    audio_fills, token_fills = split_fills(options.fill)
+    audio_fills, token_fills = split_fills_by_side(options.fill)
     result = speech_ablation(
         create_loaders(options, options.model, list_twin_seeds(options)),
         clips,

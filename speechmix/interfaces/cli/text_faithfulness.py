@@ -18,7 +18,7 @@ from .model_options import (
     create_loaders,
     list_twin_seeds,
     load_model,
-    resolve_measures,
+    requested_measures,
     select_only_model,
 )
 
@@ -173,7 +173,7 @@ def _deletion(options: argparse.Namespace) -> int:
 
 def _collect_text_arguments(options: argparse.Namespace) -> JsonObject:
     return {
-        "measures": resolve_measures(options),
+        "measures": requested_measures(options),
         "units": options.units,
         "min_words": options.min_words,
         "progress": sys.stderr.isatty(),
