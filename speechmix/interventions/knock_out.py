@@ -21,8 +21,8 @@ from .runner import NO_REMOVAL, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.view import Item
 
 ALL_LAYERS = "all"
 

@@ -16,7 +16,7 @@ from speechmix.adapters.binding.norms import Norm
 from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
 from speechmix.adapters.delta_engine.sublayer_changes import smooth_activations, taylor_coefficients
 from speechmix.errors import ModelError
-from speechmix.mixing.maps.numerics import DISTANCES, distance_named
+from speechmix.mixing.maps.numerics import DISTANCES, find_distance
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 # transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no
@@ -218,14 +218,14 @@ class TestPieces:
     def test_distance_of_a_change_is_that_of_the_states(self, name):
         x, dx = torch.randn(7, 30, dtype=torch.double), torch.randn(4, 7, 30, dtype=torch.double)
         found, expected = (
-            distance_named(name, of_change=True)(x, dx),
-            distance_named(name)(x, x + dx),
+            find_distance(name, of_change=True)(x, dx),
+            find_distance(name)(x, x + dx),
         )
         torch.testing.assert_close(found, expected)
 
     def test_cosine_distance_of_a_change_that_turns_it_round_or_lengthens_it(self):
         x = torch.tensor([3.0, 4.0], dtype=torch.double)
-        cosine = distance_named("cosine", of_change=True)
+        cosine = find_distance("cosine", of_change=True)
         assert cosine(x, -2 * x) == pytest.approx(2.0)
         assert cosine(x, 5 * x) == 0
         assert cosine(x, torch.tensor([-8.0, 0.0], dtype=torch.double)) == pytest.approx(

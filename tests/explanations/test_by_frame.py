@@ -7,7 +7,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.maps.measure_registry import FACTS
+from speechmix.mixing.maps.measure_registry import MEASURE_FACTS
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
 MADE, OWN = ["gradient_input", "lrp"], ["alti_logit", "attention"]
@@ -94,7 +94,9 @@ def test_what_takes_a_word_as_a_whole_has_another_answer_for_its_frames(explaine
     """So the page may not say that a word is the sum of the frames that are coloured."""
     _, why = explained
     claim = why.claims["alti_logit"]
-    assert "alti_logit" not in [name for name, facts in FACTS.items() if facts.word_from_frames]
+    assert "alti_logit" not in [
+        name for name, facts in MEASURE_FACTS.items() if facts.word_from_frames
+    ]
     sums = np.stack(
         [claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1
     )

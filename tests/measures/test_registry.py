@@ -15,7 +15,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
-from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, measure_names
+from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
 from speechmix.mixing.measures.measure import OF_SOME_MEASURES, OPTIONS
 from speechmix.mixing.measures.registry import (
     MEASURES,
@@ -24,7 +24,7 @@ from speechmix.mixing.measures.registry import (
     forget_measure,
 )
 from speechmix.mixing.passes.mix import mix
-from speechmix.mixing.passes.request import ALLOWED, MixRequest
+from speechmix.mixing.passes.request import ALLOWED_VALUES, MixRequest
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, inputs_of
 
@@ -52,7 +52,7 @@ def value_length():
     register_value_length()
     yield
     forget_measure("value_length")
-    assert "value_length" not in FACTS
+    assert "value_length" not in MEASURE_FACTS
 
 
 @pytest.mark.usefixtures("value_length")
@@ -148,7 +148,7 @@ def test_no_function_swallows_options_it_does_not_know():
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
         assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
-    assert {*MEASURES, *OUTPUT_MEASURES} == {*FACTS}
+    assert {*MEASURES, *OUTPUT_MEASURES} == {*MEASURE_FACTS}
     assert list(MEASURES) == list(measure_names("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
 
@@ -171,8 +171,8 @@ def test_the_options_of_mix_are_those_of_a_question():
 
 
 @pytest.mark.parametrize(
-    "option", [name for name in ALLOWED if name not in ("include", "objective")]
+    "option", [name for name in ALLOWED_VALUES if name not in ("include", "objective")]
 )
 def test_docs_of_mix_name_the_allowed_values(option):
     values = re.search(rf"^ *{option} : {{(.*?)}}$", mix.__doc__, re.MULTILINE | re.DOTALL).group(1)
-    assert tuple(part.strip('" \n') for part in values.split(",")) == ALLOWED[option]
+    assert tuple(part.strip('" \n') for part in values.split(",")) == ALLOWED_VALUES[option]

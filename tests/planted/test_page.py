@@ -10,7 +10,7 @@ import pytest
 
 from speechmix.evaluation.planted import cases, measure_recovery
 from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
-from speechmix.mixing.maps.measure_registry import FACTS, measure_names
+from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, measure_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -34,7 +34,7 @@ def test_the_cases_are_those_of_the_package(hook, page):
 
 
 def test_no_measure_is_left_out(hook, page):
-    of_edges = [name for name, facts in FACTS.items() if facts.scope == "layer"]
+    of_edges = [name for name, facts in MEASURE_FACTS.items() if facts.scope == "layer"]
     assert set(hook.printed(page, "layer").index) == {f"`{name}`" for name in of_edges}
     said = {row.split(",")[0] for row in hook.printed(page, "decision").index}
     assert said == {

@@ -49,9 +49,9 @@ def test_numbers_are_those_of_texts(folder):
 
 @pytest.mark.long
 def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
-    monkeypatch.setattr(study_clips, "MOST_CLIPS", 4)
-    monkeypatch.setattr(result_sections, "_MOST_LEFT_OUT", 3)
-    monkeypatch.setattr(distributions, "_MOST_DOTS", 5)
+    monkeypatch.setattr(study_clips, "MAX_LISTED_CLIPS", 4)
+    monkeypatch.setattr(result_sections, "_MAX_SKIPPED", 3)
+    monkeypatch.setattr(distributions, "_MAX_DOTS", 5)
     study = Study.open(folder)
     reasons = [
         {"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ...adapters.delta_engine.change_propagator import ChangePropagator
 from ...adapters.delta_engine.matrix_products import MatrixProduct
-from ..maps.numerics import distance_named
+from ..maps.numerics import find_distance
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -77,18 +77,18 @@ def value_zeroing(
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and block.modules.rest:
-        distance_moved = distance_named(distance, of_change=True)
+        distance_moved = find_distance(distance, of_change=True)
         for rows, source, states, change in _carried(
             block, units, heads == "each", batch_size, product
         ):
             moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     elif block.modules.convolution:
-        distance_of, before = distance_named(distance), block.states(units.rows)
+        distance_of, before = find_distance(distance), block.states(units.rows)
         for number, source, states in _replayed_whole(block, units, heads == "each", batch_size):
             scores[number, :, source : source + len(states)] = distance_of(before, states).T
     else:
-        distance_of, before = distance_named(distance), block.states(units.rows)
+        distance_of, before = find_distance(distance), block.states(units.rows)
         for head, row, first, context in _replayed_pairs(block, units, heads == "each", batch_size):
             after = block.replay(units.rows[row], context)
             scores[head, row, first] = distance_of(before[row], after)
@@ -152,7 +152,7 @@ def distance_without_source(
     heads, _, width = block.call(number).value.shape
     nothing = block.values.new_zeros(len(units.rows), heads, width)
     after = block.replay(units.rows, nothing, number=number)
-    moved = distance_named(distance)(block.states(units.rows), after)
+    moved = find_distance(distance)(block.states(units.rows), after)
     return units.pool_targets(moved[:, None])[:, 0]
 
 
