@@ -7,8 +7,7 @@ whole stack, of one measure).
 
 - Only clips that the trained model and all twins have scored count, so every model is measured in
   the same way.
-- Clips are averaged within groups first: clips of one pair, sentence or word are not independent,
-  and a duplicate is no evidence.
+- Clips are averaged within groups first: those of one pair, sentence or word are not independent.
 - *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all
   cells of the model; the error over groups of clips is in the statistic (`rank_test`).
 - The interval of the difference is over groups and twins (`intervals`).
@@ -18,8 +17,7 @@ whole stack, of one measure).
   zero, and a block that moves something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS`
   groups, nothing is claimed.
 
-A whole stack has the mean over its layers, each weighted by its mixing strength (`whole_stack`). It
-does not change when idle layers are inserted, and does not grow with depth.
+A whole stack has the mean over its layers, weighted by mixing strength; idle layers change nothing.
 """
 
 from __future__ import annotations
