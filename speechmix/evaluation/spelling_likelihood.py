@@ -64,7 +64,7 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
                 for text in texts
             ]
         )
-    hidden = run_encoder(model, inputs, prepared.sound)
+    hidden = run_encoder(model, inputs, prepared.audio_hash)
     return torch.stack(
         [_decoder_log_likelihood(model, hidden, _replace_text(clip, text)) for text in texts]
     )

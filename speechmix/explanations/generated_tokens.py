@@ -178,7 +178,7 @@ class Writing:
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
         prepared = self.decision.prepared
-        return HashedInputs(prepared.inputs, prepared.sound)
+        return HashedInputs(prepared.inputs, prepared.audio_hash)
 
 
 def decision_on(

@@ -219,7 +219,7 @@ class Decision:
     @cached_property
     def encoder_output(self) -> Tensor:
         """Encoder states [1, T, D] of the item's audio."""
-        return self.encode(self.inputs, self.prepared.sound)
+        return self.encode(self.inputs, self.prepared.audio_hash)
 
     def encode(self, inputs: Mapping[str, Tensor], sound: str | None = None) -> Tensor:
         """Run the encoder; `sound` is the hash of the audio if the states may be cached."""

@@ -87,7 +87,7 @@ def run_interventions(
     }
     values: dict[int, np.ndarray] = {}
     if patches:
-        model, sound = decision.model, decision.prepared.sound
+        model, sound = decision.model, decision.prepared.audio_hash
         with model.in_use(model.state_dtype):
             intact_value, patched_values = run_patches(
                 model,

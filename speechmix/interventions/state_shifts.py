@@ -170,7 +170,7 @@ def _read_states(
 ) -> list[Any]:
     """Read the states [T, D] of each layer, beginning with the input of the first layer."""
     return hidden_states(
-        model, inputs, lambda _, states: read(states[0]), stacks=[stack], entering=entering
+        model, inputs, lambda _, states: read(states[0]), stacks=[stack], transform_input=entering
     )[stack]
 
 

@@ -23,7 +23,7 @@ def test_results_of_several_types_come_back_in_order_one_copy_a_type():
 
 
 def test_large_results_go_by_themselves(monkeypatch):
-    monkeypatch.setattr(transfers, "_PARCEL_BYTES", 16)
+    monkeypatch.setattr(transfers, "_MAX_COPY_BYTES", 16)
     tensors = [torch.rand(2), torch.rand(2), torch.rand(9), torch.rand(1)]
     with FakeDevice() as device:
         arrays = to_host([tensor.to("meta") for tensor in tensors])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..capture.forward_pass import Capture, implementations_of, use_attention
+from ..capture.forward_pass import Capture, list_attention_implementations, use_attention
 from ..model import Model
 from ..transformers_types import HookArguments, ModelOutput
 from .bound_layers import bind
@@ -48,7 +48,7 @@ def measure_as_given(model: Model) -> None:
         read_off_softmax(model)
         if difference(model) is None:
             return
-    given = sorted({name for _, name in implementations_of(model.module)})
+    given = sorted({name for _, name in list_attention_implementations(model.module)})
     raise ModelError(
         f"{model.name}: run as attn_implementation={model.readable_attention!r}, from which "
         "attention is read, "
@@ -113,7 +113,7 @@ def difference(model: Model) -> float | None:
 
 
 def _used(model: Model) -> list[tuple[object, str]]:
-    return implementations_of(model.base)
+    return list_attention_implementations(model.base)
 
 
 def _largest_difference(
@@ -138,7 +138,7 @@ def _states(model: Model, implementation: str | None, positions: int | None) -> 
         for key, value in model.family.tiny_inputs(model.config).items()
     }
     runs = (
-        use_attention(model.module, "eager", unless=READABLE)
+        use_attention(model.module, "eager", exceptions=READABLE)
         if implementation is None
         else use_attention(model.module, implementation)
     )

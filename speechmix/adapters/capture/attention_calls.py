@@ -22,11 +22,11 @@ from torch.overrides import TorchFunctionMode
 from ...errors import ModelError
 from ..binding.layer_components import AttentionModules, weight_of
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
-from .trace import AttentionCall, Trace
+from .trace import AttentionCall, LayerTrace
 
-_SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
-_FACTORS = (torch.mul, Tensor.mul, Tensor.__mul__)
-_PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+_SOFTMAX_FUNCTIONS = (F.softmax, torch.softmax, Tensor.softmax)
+_MULTIPLY_FUNCTIONS = (torch.mul, Tensor.mul, Tensor.__mul__)
+_MATMUL_FUNCTIONS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 
 
 class AttentionReader(TorchFunctionMode):
@@ -37,19 +37,18 @@ class AttentionReader(TorchFunctionMode):
     ----------
     trace : Trace
         Where the call is left.
-    number : int
+    attention_index : int
         Of the attention block in its layer.
     attention : AttentionModules
         Heads that are padded for speed (Moonshine) are cut to what its output projection takes.
     """
 
-    def __init__(self, trace: Trace, number: int, attention: AttentionModules):
+    def __init__(self, trace: LayerTrace, attention_index: int, attention: AttentionModules):
         super().__init__()
-        self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
-        self._product = WeightedValues() if attention.needs_eager else None
-        self._blocks: list[
-            AttentionCall
-        ] = []  # of packed states, one call of torch's function for each
+        self._trace, self._attention_index = trace, attention_index
+        self._heads_width = weight_of(attention.output).shape[1]
+        self._sum_finder = WeightedSumFinder() if attention.needs_eager else None
+        self._blocks: list[AttentionCall] = []  # calls of packed states, one for each block
 
     def __torch_function__(
         self,
@@ -60,32 +59,36 @@ class AttentionReader(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        count, length = self._trace.hidden.shape[:2]
-        if self._product is not None and self._product.is_scaled(func, args):
-            weights, values, sink = self._product.scaled(args)
-            self._trace.calls[self._number] = _read_weights(count, weights, values, result, sink)
-        if self._number in self._trace.calls:
+        clip_count, position_count = self._trace.hidden.shape[:2]
+        if self._sum_finder is not None and self._sum_finder.is_rescaling(func, args):
+            weights, values, sink = self._sum_finder.read_rescaled(args)
+            self._trace.calls[self._attention_index] = _read_weights(
+                clip_count, weights, values, result, sink
+            )
+        if self._attention_index in self._trace.calls:
             return result
-        if self._product is not None:
-            if self._product.comes(func, args, result):
-                self._trace.calls[self._number] = _read_weights(
-                    count, args[0], args[1], result, self._product.sink
+        if self._sum_finder is not None:
+            if self._sum_finder.is_weighted_sum(func, args, result):
+                self._trace.calls[self._attention_index] = _read_weights(
+                    clip_count, args[0], args[1], result, self._sum_finder.sink
                 )
         elif func is F.scaled_dot_product_attention:
             calls = _read_sdpa(result, *args, **kwargs)
             for call in calls:
-                call.cut_heads(self._inner)
+                call.trim_heads(self._heads_width)
             if self._trace.packed:
                 self._blocks += calls
                 calls = self._blocks
-            if sum(call.query.shape[1] for call in calls) >= length:
-                self._trace.calls[self._number] = _joined(calls, count, length)
+            if sum(call.query.shape[1] for call in calls) >= position_count:
+                self._trace.calls[self._attention_index] = _join_calls(
+                    calls, clip_count, position_count
+                )
         elif func is F.multi_head_attention_forward:
-            self._trace.calls[self._number] = [read_multi_head(*args, **kwargs)]
+            self._trace.calls[self._attention_index] = [read_multi_head(*args, **kwargs)]
         return result
 
 
-class WeightedValues:
+class WeightedSumFinder:
     """Finds the product of attention weights and values: the first whose left side has the shape of
     the softmax before it.
 
@@ -101,48 +104,57 @@ class WeightedValues:
 
     def __init__(self) -> None:
         self._softmax: Tensor | None = None
-        self._found: tuple[Tensor, Tensor, Tensor] | None = None  # weights, values, their product
+        # weights, values, their product
+        self._weighted_sum: tuple[Tensor, Tensor, Tensor] | None = None
         self.sink: Tensor | None = None
 
-    def comes(self, func: TorchFunction, args: HookArguments, result: Tensor) -> bool:
-        """Whether this call is that product."""
-        if func in _SOFTMAX and self._softmax is None:
+    def is_weighted_sum(self, func: TorchFunction, args: HookArguments, result: Tensor) -> bool:
+        """Return True if this call multiplies attention weights with values."""
+        if func in _SOFTMAX_FUNCTIONS and self._softmax is None:
             self._softmax = result
-        if func not in _PRODUCTS or self._softmax is None:
+        if func not in _MATMUL_FUNCTIONS or self._softmax is None:
             return False
-        left, whole = args[0], self._softmax
-        has_sink = left.shape[-1] == whole.shape[-1] - 1 and left.shape[:-1] == whole.shape[:-1]
-        same = left.shape[-2:] == whole.shape[-2:] and left.numel() == whole.numel()
+        weights, softmax = args[0], self._softmax
+        has_sink = (
+            weights.shape[-1] == softmax.shape[-1] - 1 and weights.shape[:-1] == softmax.shape[:-1]
+        )
+        has_same_shape = (
+            weights.shape[-2:] == softmax.shape[-2:] and weights.numel() == softmax.numel()
+        )
         if has_sink:
-            self.sink = whole[..., -1:]
-        if has_sink or same:
-            self._found = left, args[1], result
-        value: bool = has_sink or same
-        return value
+            self.sink = softmax[..., -1:]
+        if has_sink or has_same_shape:
+            self._weighted_sum = weights, args[1], result
+        is_product: bool = has_sink or has_same_shape
+        return is_product
 
-    def is_scaled(self, func: TorchFunction, args: HookArguments) -> bool:
-        """Whether this call multiplies each row of the product by a number of its own."""
-        if func not in _FACTORS or self._found is None or args[0] is not self._found[2]:
+    def is_rescaling(self, func: TorchFunction, args: HookArguments) -> bool:
+        """Return True if this call multiplies each row of that product by a number of its own."""
+        if (
+            func not in _MULTIPLY_FUNCTIONS
+            or self._weighted_sum is None
+            or args[0] is not self._weighted_sum[2]
+        ):
             return False
         factor = args[1]
         return isinstance(factor, Tensor) and factor.ndim == args[0].ndim and factor.shape[-1] == 1
 
-    def scaled(self, args: HookArguments) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights that have the factor in them, values, and what the factor takes off a row."""
-        weights, values, _ = self._found  # type: ignore[misc]
+    def read_rescaled(self, args: HookArguments) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights multiplied by the factor, values, and the share that the factor removes."""
+        weights, values, _ = self._weighted_sum  # type: ignore[misc]
         return weights * args[1], values, 1 - args[1].expand(*weights.shape[:-1], 1)
 
 
 def _read_weights(
-    count: int, weights: Tensor, values: Tensor, context: Tensor, sink: Tensor | None
+    clip_count: int, weights: Tensor, values: Tensor, context: Tensor, sink: Tensor | None
 ) -> list[AttentionCall]:
     """The call of each clip of the batch, from weights [B, H, Q, K] or [B H, Q, K] and the like."""
     if values.ndim == 4 and weights.ndim == 4:  # heads may share values
         values = values.expand(*weights.shape[:2], *values.shape[-2:])
     weights, values, context = (
-        x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context)
+        x.reshape(clip_count, -1, *x.shape[-2:]) for x in (weights, values, context)
     )
-    sinks = [None] * count if sink is None else sink.reshape(*weights.shape[:-1])
+    sinks = [None] * clip_count if sink is None else sink.reshape(*weights.shape[:-1])
     return [
         AttentionCall(
             x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x, sink=z
@@ -163,9 +175,10 @@ def _read_sdpa(
     enable_gqa: bool = False,
 ) -> list[AttentionCall]:
     """The call of each clip of the batch."""
-    groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    # Grouped-query attention has fewer key and value heads.
+    heads_per_key = query.shape[1] // key.shape[1]
+    if heads_per_key > 1:
+        key, value = (x.repeat_interleave(heads_per_key, dim=1) for x in (key, value))
     mask = None if attn_mask is None else attn_mask.expand(len(query), *attn_mask.shape[-3:])
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return [
@@ -176,53 +189,66 @@ def _read_sdpa(
             None if mask is None else mask[clip],
             scale,
             is_causal,
-            seen.transpose(0, 1),
+            clip_context.transpose(0, 1),
         )
-        for clip, seen in enumerate(context)
+        for clip, clip_context in enumerate(context)
     ]
 
 
-def _joined(calls: list[AttentionCall], count: int, length: int) -> list[AttentionCall]:
+def _join_calls(
+    calls: list[AttentionCall], clip_count: int, position_count: int
+) -> list[AttentionCall]:
     """One call for each clip, where a module cuts each into blocks of positions that attend within
     themselves."""
-    if len(calls) == count and calls[0].query.shape[1] == length:
+    if len(calls) == clip_count and calls[0].query.shape[1] == position_count:
         return calls
-    n_blocks = len(calls) // count
+    n_blocks = len(calls) // clip_count
     return [
-        _joined_blocks(calls[clip * n_blocks : (clip + 1) * n_blocks], length)
-        for clip in range(count)
+        _join_blocks(calls[clip * n_blocks : (clip + 1) * n_blocks], position_count)
+        for clip in range(clip_count)
     ]
 
 
-def _joined_blocks(blocks: list[AttentionCall], length: int) -> AttentionCall:
+def _join_blocks(blocks: list[AttentionCall], position_count: int) -> AttentionCall:
     """The blocks of a clip as one call: a position sees none of another block. Positions padded at
     the end are cut off."""
     query, key, value = (
-        torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :length]
+        torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :position_count]
         for name in ("query", "key", "value")
     )
-    mask = _mask_of_blocks(blocks, query)
-    context = torch.cat([block.context for block in blocks if block.context is not None])[:length]
+    mask = _combine_block_masks(blocks, query)
+    context = torch.cat([block.context for block in blocks if block.context is not None])[
+        :position_count
+    ]
     return AttentionCall(
-        query, key, value, mask[:, :length, :length], blocks[0].scale, blocks[0].causal, context
+        query,
+        key,
+        value,
+        mask[:, :position_count, :position_count],
+        blocks[0].scale,
+        blocks[0].causal,
+        context,
     )
 
 
-def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
+def _combine_block_masks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
     """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
-    sizes = [block.query.shape[1] for block in blocks]
+    block_lengths = [block.query.shape[1] for block in blocks]
     if all(block.mask is None for block in blocks):
-        result: Tensor = torch.block_diag(
-            *(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes)
+        block_diagonal: Tensor = torch.block_diag(
+            *(
+                torch.ones(size, size, dtype=torch.bool, device=like.device)
+                for size in block_lengths
+            )
         )[None]
-        return result
-    ends = list(accumulate(sizes))
-    mask = like.new_full((len(like), ends[-1], ends[-1]), -torch.inf)
-    for start, stop, block in zip([0, *ends], ends, blocks, strict=False):
-        own = like.new_zeros(()) if block.mask is None else block.mask
-        if own.dtype == torch.bool:
-            own = like.new_zeros(()).masked_fill(~own, -torch.inf)
-        mask[:, start:stop, start:stop] = own
+        return block_diagonal
+    block_ends = list(accumulate(block_lengths))
+    mask = like.new_full((len(like), block_ends[-1], block_ends[-1]), -torch.inf)
+    for start, stop, block in zip([0, *block_ends], block_ends, blocks, strict=False):
+        block_mask = like.new_zeros(()) if block.mask is None else block.mask
+        if block_mask.dtype == torch.bool:
+            block_mask = like.new_zeros(()).masked_fill(~block_mask, -torch.inf)
+        mask[:, start:stop, start:stop] = block_mask
     return mask
 
 
@@ -262,8 +288,10 @@ def read_multi_head(
             "attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not "
             "supported"
         )
-    apart = (q_proj_weight, k_proj_weight, v_proj_weight)
-    weights: Sequence[Any] = apart if use_separate_proj_weight else in_proj_weight.chunk(3)
+    separate_weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Sequence[Any] = (
+        separate_weights if use_separate_proj_weight else in_proj_weight.chunk(3)
+    )
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
     query, key, value = (
         F.linear(x[:, 0], weight, bias)
@@ -275,8 +303,10 @@ def read_multi_head(
     if mask is not None and mask.dtype == torch.bool:  # here True means "left out"
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -torch.inf)
     if key_padding_mask is not None:
-        padding = key_padding_mask[0]
-        if padding.dtype == torch.bool:
-            padding = torch.zeros_like(padding, dtype=query.dtype).masked_fill(padding, -torch.inf)
-        mask = padding[None, None] if mask is None else mask + padding
+        padding_mask = key_padding_mask[0]
+        if padding_mask.dtype == torch.bool:
+            padding_mask = torch.zeros_like(padding_mask, dtype=query.dtype).masked_fill(
+                padding_mask, -torch.inf
+            )
+        mask = padding_mask[None, None] if mask is None else mask + padding_mask
     return AttentionCall(query, key, value, mask, (embed_dim // num_heads) ** -0.5, False, None)

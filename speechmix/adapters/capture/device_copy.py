@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 # Bytes that are put together for one copy to the host; what is larger by itself goes by itself.
-_PARCEL_BYTES = 2**26
+_MAX_COPY_BYTES = 2**26
 
 
 def to_device(
@@ -53,10 +53,10 @@ def inputs_to_device(
 ) -> dict[str, Tensor]:
     """Return a model's inputs on a device, as `to_device` does; of those made in inference mode
     copies, which are plain."""
-    plain = {
+    tensors = {
         name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()
     }
-    return {name: to_device(tensor, device, dtype) for name, tensor in plain.items()}
+    return {name: to_device(tensor, device, dtype) for name, tensor in tensors.items()}
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
@@ -84,30 +84,32 @@ def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
         for tensor in tensors
     ]
     arrays: dict[int, np.ndarray] = {}
-    for parcel in _parcels(tensors):
-        if len(parcel) == 1:
-            arrays[parcel[0]] = tensors[parcel[0]].detach().cpu().numpy()
+    for tensor_indices in _group_for_copying(tensors):
+        if len(tensor_indices) == 1:
+            arrays[tensor_indices[0]] = tensors[tensor_indices[0]].detach().cpu().numpy()
             continue
-        together = (
-            torch.cat([tensors[index].detach().reshape(-1) for index in parcel]).cpu().numpy()
+        joined_array = (
+            torch.cat([tensors[index].detach().reshape(-1) for index in tensor_indices])
+            .cpu()
+            .numpy()
         )
-        ends = np.cumsum([0, *(tensors[index].numel() for index in parcel)])
-        for index, (start, stop) in zip(parcel, pairwise(ends), strict=True):
-            arrays[index] = together[start:stop].reshape(tuple(tensors[index].shape)).copy()
+        offsets = np.cumsum([0, *(tensors[index].numel() for index in tensor_indices)])
+        for index, (start, stop) in zip(tensor_indices, pairwise(offsets), strict=True):
+            arrays[index] = joined_array[start:stop].reshape(tuple(tensors[index].shape)).copy()
     return [arrays[index] for index in range(len(tensors))]
 
 
-def _parcels(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
+def _group_for_copying(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
     """Indices of what travels together: of one type, and no more bytes than a parcel has."""
-    of_type: dict[torch.dtype, list[int]] = {}
+    indices_by_dtype: dict[torch.dtype, list[int]] = {}
     for index, tensor in enumerate(tensors):
-        of_type.setdefault(tensor.dtype, []).append(index)
-    for indices in of_type.values():
-        parcel, size = [indices[0]], tensors[indices[0]].nbytes
+        indices_by_dtype.setdefault(tensor.dtype, []).append(index)
+    for indices in indices_by_dtype.values():
+        tensor_indices, byte_count = [indices[0]], tensors[indices[0]].nbytes
         for index in indices[1:]:
-            if size + tensors[index].nbytes > _PARCEL_BYTES:
-                yield parcel
-                parcel, size = [], 0
-            parcel.append(index)
-            size += tensors[index].nbytes
-        yield parcel
+            if byte_count + tensors[index].nbytes > _MAX_COPY_BYTES:
+                yield tensor_indices
+                tensor_indices, byte_count = [], 0
+            tensor_indices.append(index)
+            byte_count += tensors[index].nbytes
+        yield tensor_indices

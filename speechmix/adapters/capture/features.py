@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
 
 class Features(NamedTuple):
-    """What a feature extractor made of a sound: tensors by name, and the sound's hash (None if
-    nobody will ask again)."""
+    """Features of a clip: tensors by name, and the hash of the audio (None where they are not
+    cached)."""
 
     tensors: dict[str, Tensor]
-    sound: str | None
+    audio_hash: str | None
 
 
 def extract_features(model: Model, clip: Clip) -> Features:
-    """What the model's feature extractor makes of a clip; within `Model.unchanged` once for clips
-    of one sound.
+    """Extract a clip's features; within `Model.unchanged` once for clips with the same audio.
 
     The tensors are not to be written to.
 
@@ -42,22 +41,21 @@ def extract_features(model: Model, clip: Clip) -> Features:
     InputError
         If the clip's audio cannot be read, or what is made of it is not finite.
     """
-    heard = (
-        model.activation_cache
-    )  # once: a thread that is late must not give what it made to the next `unchanged`
-    if heard is None:
-        return Features(_made_of(model, clip), None)
-    sound = clip.audio_hash
-    features = heard.features.get(sound)
+    # Read once: a late thread must not store its result for the next `unchanged`.
+    cache = model.activation_cache
+    if cache is None:
+        return Features(_compute_features(model, clip), None)
+    audio_hash = clip.audio_hash
+    features = cache.features.get(audio_hash)
     if features is None:
-        features = _made_of(model, clip)
-        if clip.audio_hash != sound:  # the file was exchanged in between
+        features = _compute_features(model, clip)
+        if clip.audio_hash != audio_hash:  # the file was exchanged in between
             return Features(features, None)
-        heard.features.keep(sound, features)
-    return Features(dict(features), sound)
+        cache.features.store(audio_hash, features)
+    return Features(dict(features), audio_hash)
 
 
-def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
+def _compute_features(model: Model, clip: Clip) -> dict[str, Tensor]:
     """Features of a clip; Speech2Text divides them by how much they vary, which in digital silence
     is nothing."""
     features = dict(model.features(clip.audio(model.sample_rate)))
@@ -72,10 +70,9 @@ def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
 
 
 def run_encoder(
-    model: Model, inputs: Inputs, sound: str | None, *, attention: str | None = None
+    model: Model, inputs: Inputs, audio_hash: str | None, *, attention: str | None = None
 ) -> ModelOutput:
-    """What an encoder gives for a sound's inputs: made now, or remembered from another question
-    about the same sound.
+    """Run an encoder on a clip's inputs, or return its cached output for the same audio.
 
     Only passes of one clip are remembered and used: in a batch the same numbers may be summed in
     another order.
@@ -87,8 +84,8 @@ def run_encoder(
     inputs : dict of str to Tensor
         Of the encoder, the first of them the sound [1, ...]; on the model's device, in the
         precision to compute in.
-    sound : str or None
-        Whose features these are (`Features.sound`).
+    audio_hash : str or None
+        Whose features these are (`Features.audio_hash`).
     attention : str, optional
         The attention implementation that it is run under, if not the model's own.
 
@@ -96,31 +93,33 @@ def run_encoder(
     -------
     transformers.modeling_outputs.BaseModelOutput
     """
-    key = _key(model, sound, next(iter(inputs.values())), attention)
+    key = _encoder_states_key(model, audio_hash, next(iter(inputs.values())), attention)
     states = (
         None
-        if model.activation_cache is None or sound is None
+        if model.activation_cache is None or audio_hash is None
         else model.activation_cache.encoder_states.get(key)
     )
     if states is not None:
         return wrap_encoder_states(states["states"])
     output = model.family.run(model.base, inputs, ("encoder",))
-    store_encoder_states(model, output[0], sound, attention=attention)
+    store_encoder_states(model, output[0], audio_hash, attention=attention)
     return output
 
 
-def reuse_encoder_states(model: Model, inputs: Inputs, sound: str | None) -> dict[str, Any]:
-    """Inputs of the whole model with the encoder's states in place of the audio, where the decoder
-    reads them by cross-attention and they are those of one clip's audio."""
-    audio = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
-    if sound is None or not model.capabilities.decoder_stacks or len(audio) != 1:
+def reuse_encoder_states(model: Model, inputs: Inputs, audio_hash: str | None) -> dict[str, Any]:
+    """Replace the audio among a model's inputs by the encoder's states, where the decoder reads them
+    by cross-attention and they are those of one clip."""
+    audio_inputs = {
+        name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")
+    }
+    if audio_hash is None or not model.capabilities.decoder_stacks or len(audio_inputs) != 1:
         return dict(inputs)
-    rest = {name: tensor for name, tensor in inputs.items() if name not in audio}
-    return {**rest, "encoder_outputs": run_encoder(model, audio, sound)}
+    other_inputs = {name: tensor for name, tensor in inputs.items() if name not in audio_inputs}
+    return {**other_inputs, "encoder_outputs": run_encoder(model, audio_inputs, audio_hash)}
 
 
 def wrap_encoder_states(states: Tensor) -> ModelOutput:
-    """States of an encoder [B, T, D] as a decoder takes them; all of them are sound.
+    """Wrap an encoder's states [B, T, D] as a decoder takes them, none of them padding.
 
     Returns
     -------
@@ -135,20 +134,22 @@ def wrap_encoder_states(states: Tensor) -> ModelOutput:
 
 
 def store_encoder_states(
-    model: Model, states: Tensor, sound: str | None, *, attention: str | None = None
+    model: Model, states: Tensor, audio_hash: str | None, *, attention: str | None = None
 ) -> None:
-    """Keep an encoder's output [1, T, D] for the next question about the sound."""
-    if model.activation_cache is not None and sound is not None and len(states) == 1:
-        key = _key(model, sound, states, attention)
-        model.activation_cache.encoder_states.keep(key, {"states": states.detach()})
+    """Store an encoder's output [1, T, D] for the next call with the same audio."""
+    if model.activation_cache is not None and audio_hash is not None and len(states) == 1:
+        key = _encoder_states_key(model, audio_hash, states, attention)
+        model.activation_cache.encoder_states.store(key, {"states": states.detach()})
 
 
-def _key(model: Model, sound: str | None, made: Tensor, attention: str | None) -> Hashable:
-    """What decides an encoder's output: the sound, where and how precisely it is computed, by which
-    attention."""
+def _encoder_states_key(
+    model: Model, audio_hash: str | None, tensor: Tensor, attention: str | None
+) -> Hashable:
+    """Return what decides an encoder's output: audio, device, precision, attention
+    implementation."""
     return (
-        sound,
-        made.device,
-        made.dtype,
+        audio_hash,
+        tensor.device,
+        tensor.dtype,
         attention or getattr(model.config, "_attn_implementation", None),
     )

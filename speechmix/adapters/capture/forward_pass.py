@@ -25,9 +25,10 @@ from ..binding.layer_components import AttentionModules, Layer
 from ..families.specs import AttentionSpec
 from ..transformers_types import Config, HookArguments, HookKeywords, ModelOutput
 from .attention_calls import AttentionReader
-from .block import Block, first_output
+from .block import Block
+from .layer_run import first_output
 from .packed_states import unpack_states
-from .trace import Trace
+from .trace import LayerTrace
 
 
 @dataclass
@@ -53,9 +54,9 @@ class Capture:
     max_positions: int | None = None
 
     def __post_init__(self) -> None:
-        self._reading = ExitStack()
+        self._open_readers = ExitStack()
         self._paused = False
-        self._exit = ExitStack()
+        self._hooks = ExitStack()
 
     def __enter__(self) -> Capture:
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
@@ -64,38 +65,40 @@ class Capture:
                 if self.layers is None or index in self.layers:
                     by_module.setdefault(layer.module, []).append((stack, index))
             if self.max_positions and stack.name == "encoder":
-                self._hook(
-                    stack.layers[0].module.register_forward_pre_hook(self._cut, with_kwargs=True)
+                self._add_hook(
+                    stack.layers[0].module.register_forward_pre_hook(
+                        self._cut_positions, with_kwargs=True
+                    )
                 )
-        for module, asked in by_module.items():
-            self._watch(module, asked)
+        for module, watched_layers in by_module.items():
+            self._hook_layer(module, watched_layers)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._reading.close()  # left open by an attention module that raised
-        self._exit.close()
+        self._open_readers.close()  # left open by an attention module that raised
+        self._hooks.close()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See nothing for a while: the model's modules are run on the side."""
-        before, self._paused = self._paused, True
+        """Record nothing while the block lasts, in which modules are run again."""
+        was_paused, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = before
+            self._paused = was_paused
 
-    def _hook(self, handle: RemovableHandle) -> None:
-        self._exit.callback(handle.remove)
+    def _add_hook(self, handle: RemovableHandle) -> None:
+        self._hooks.callback(handle.remove)
 
-    def _watch(self, module: nn.Module, asked: list[tuple[Stack, int]]) -> None:
+    def _hook_layer(self, module: nn.Module, watched_layers: list[tuple[Stack, int]]) -> None:
         """Hook one layer: its input, each attention block in it, the projections replay keeps, its
         output."""
-        traces: list[Trace] = []
+        traces: list[LayerTrace] = []
 
         def before_layer(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
                 hidden, kwargs = arguments_by_name(module, args, kwargs)
-                traces.append(Trace(unpack_states(hidden), kwargs, packed=hidden.ndim == 2))
+                traces.append(LayerTrace(unpack_states(hidden), kwargs, packed=hidden.ndim == 2))
 
         def after_layer(
             module: nn.Module, args: HookArguments, kwargs: HookKeywords, output: ModelOutput
@@ -103,96 +106,103 @@ class Capture:
             if self._paused:
                 return
             trace = traces.pop()
-            for stack, index in asked:
+            for stack, index in watched_layers:
                 if stack.spec.block_index not in trace.calls:
                     raise ModelError(
-                        _unread(
+                        _explain_unread_attention(
                             stack.spec.blocks[stack.spec.block_index], f"{stack.name} layer {index}"
                         )
                     )
                 states = unpack_states(first_output(output))
                 for clip in range(len(states)):
-                    block = Block(self, stack, index, trace.of(clip), states[clip], clip)
+                    block = Block(self, stack, index, trace.select_clip(clip), states[clip], clip)
                     with self.paused():
                         self.on_block(block)
 
-        self._hook(module.register_forward_pre_hook(before_layer, with_kwargs=True))
-        self._hook(module.register_forward_hook(after_layer, with_kwargs=True))
-        stack, index = asked[0]
-        self._watch_parts(stack.layers[index], stack.spec.norm_order == "pre", traces)
+        self._add_hook(module.register_forward_pre_hook(before_layer, with_kwargs=True))
+        self._add_hook(module.register_forward_hook(after_layer, with_kwargs=True))
+        stack, index = watched_layers[0]
+        self._hook_parts(stack.layers[index], stack.spec.norm_order == "pre", traces)
 
-    def _watch_parts(self, layer: Layer, pre_norm: bool, traces: list[Trace]) -> None:
-        """Hook what is in a layer; stacks that share its module share these."""
-        for number, attention in enumerate(layer.attentions):
-            self._watch_attention(attention, number, traces)
-            before_residual = attention.norm if pre_norm and attention.norm else attention.module
-            self._watch_residual(before_residual, number, traces)
-            self._keep(
-                (attention.output, *((attention.key, attention.value) if number else ())), traces
+    def _hook_parts(self, layer: Layer, pre_norm: bool, traces: list[LayerTrace]) -> None:
+        """Hook the parts of a layer; stacks that share its module share these hooks."""
+        for attention_index, attention in enumerate(layer.attentions):
+            self._hook_attention(attention, attention_index, traces)
+            residual_module = attention.norm if pre_norm and attention.norm else attention.module
+            self._record_residual(residual_module, attention_index, traces)
+            self._record_outputs(
+                (attention.output, *((attention.key, attention.value) if attention_index else ())),
+                traces,
             )
         for part in layer.feed_forwards:
-            self._keep((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
+            self._record_outputs((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
         if layer.convolution is not None:
-            of_convolution = layer.convolution
-            self._keep(
-                (of_convolution.expand, of_convolution.depthwise, of_convolution.contract), traces
+            convolution = layer.convolution
+            self._record_outputs(
+                (convolution.expand, convolution.depthwise, convolution.contract), traces
             )
-            self._keep_entering(of_convolution.depthwise, traces)
+            self._record_input(convolution.depthwise, traces)
 
-    def _watch_attention(
-        self, attention: AttentionModules, number: int, traces: list[Trace]
+    def _hook_attention(
+        self, attention: AttentionModules, attention_index: int, traces: list[LayerTrace]
     ) -> None:
         module = attention.module
 
-        def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        def start_reading(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
-                self._reading.enter_context(AttentionReader(traces[-1], number, attention))
+                self._open_readers.enter_context(
+                    AttentionReader(traces[-1], attention_index, attention)
+                )
 
-        def after(
+        def stop_reading(
             module: nn.Module, args: HookArguments, kwargs: HookKeywords, output: ModelOutput
         ) -> None:
             if not self._paused:
-                self._reading.close()
-                traces[-1].outputs[number] = output
+                self._open_readers.close()
+                traces[-1].outputs[attention_index] = output
 
-        self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
-        self._hook(module.register_forward_hook(after, with_kwargs=True))
+        self._add_hook(module.register_forward_pre_hook(start_reading, with_kwargs=True))
+        self._add_hook(module.register_forward_hook(stop_reading, with_kwargs=True))
 
-    def _keep(self, projections: Iterable[nn.Module], traces: list[Trace]) -> None:
-        """Keep what projections give, which nobody need compute again."""
+    def _record_outputs(self, projections: Iterable[nn.Module], traces: list[LayerTrace]) -> None:
+        """Record the outputs of projections, so that nobody computes them again."""
 
-        def keep(projection: nn.Module, args: HookArguments, output: ModelOutput) -> None:
+        def record_output(projection: nn.Module, args: HookArguments, output: ModelOutput) -> None:
             if not self._paused:
                 traces[-1].projections[projection] = (
                     unpack_states(output) if traces[-1].packed else output
                 )
 
         for projection in projections:
-            self._hook(projection.register_forward_hook(keep))
+            self._add_hook(projection.register_forward_hook(record_output))
 
-    def _keep_entering(self, convolution: nn.Module, traces: list[Trace]) -> None:
-        """Keep what enters a convolution: rows that padding sets to zero are zero there."""
+    def _record_input(self, convolution: nn.Module, traces: list[LayerTrace]) -> None:
+        """Record a convolution's input, where rows of padding are zero."""
 
-        def before(module: nn.Module, args: HookArguments) -> None:
+        def record_input(module: nn.Module, args: HookArguments) -> None:
             if not self._paused:
-                traces[-1].entered[convolution] = args[0]
+                traces[-1].inputs[convolution] = args[0]
 
-        self._hook(convolution.register_forward_pre_hook(before))
+        self._add_hook(convolution.register_forward_pre_hook(record_input))
 
-    def _watch_residual(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
+    def _record_residual(
+        self, module: nn.Module, attention_index: int, traces: list[LayerTrace]
+    ) -> None:
         """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the
         block (post-norm)."""
 
-        def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        def record_residual(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
-                traces[-1].residuals[number] = unpack_states(_bare(args, kwargs)[0][0])
+                traces[-1].residuals[attention_index] = unpack_states(
+                    _separate_states(args, kwargs)[0][0]
+                )
 
-        self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._add_hook(module.register_forward_pre_hook(record_residual, with_kwargs=True))
 
-    def _cut(
+    def _cut_positions(
         self, module: nn.Module, args: HookArguments, kwargs: HookKeywords
     ) -> tuple[HookArguments, HookKeywords]:
-        args, kwargs = _bare(args, kwargs)
+        args, kwargs = _separate_states(args, kwargs)
         if (
             args[0].ndim == 2
         ):  # packed: told beside them is where each sequence begins, and no window is fixed
@@ -200,18 +210,18 @@ class Capture:
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 
-def _unread(spec: AttentionSpec, where: str) -> str:
-    """Why a module's attention was not seen."""
+def _explain_unread_attention(spec: AttentionSpec, layer_label: str) -> str:
+    """Say why a module's attention could not be read."""
     if spec.needs_eager:
         return (
-            f"{where}: in {spec.module!r} no product of a softmax and values was seen, though the "
+            f"{layer_label}: in {spec.module!r} no product of a softmax and values was seen, though the "
             "model was run as "
             "attn_implementation='eager': either this is not the attention module, or it computes "
             "attention in a way that "
             "cannot be read"
         )
     return (
-        f"{where}: {spec.module!r} called neither scaled_dot_product_attention nor "
+        f"{layer_label}: {spec.module!r} called neither scaled_dot_product_attention nor "
         "multi_head_attention_forward, though the "
         "model was run as attn_implementation='sdpa': either this is not the attention module, or "
         "the architecture computes "
@@ -222,7 +232,7 @@ def _unread(spec: AttentionSpec, where: str) -> str:
 
 @contextmanager
 def use_attention(
-    module: nn.Module, implementation: str = "sdpa", *, unless: Collection[str] = ()
+    module: nn.Module, implementation: str = "sdpa", *, exceptions: Collection[str] = ()
 ) -> Iterator[None]:
     """Let a transformers model run under an attention implementation that can be read, whatever it
     was loaded with.
@@ -231,24 +241,24 @@ def use_attention(
     ----------
     module : nn.Module
     implementation : str
-    unless : collection of str
+    exceptions : collection of str
         Implementations that stay as they are.
     """
     configs = [
-        (config, before)
-        for config, before in implementations_of(module)
-        if before != implementation and before not in unless
+        (config, name)
+        for config, name in list_attention_implementations(module)
+        if name != implementation and name not in exceptions
     ]
     for config, _ in configs:
         config._attn_implementation = implementation
     try:
         yield
     finally:
-        for config, before in configs:
-            config._attn_implementation = before
+        for config, name in configs:
+            config._attn_implementation = name
 
 
-def implementations_of(module: nn.Module) -> list[tuple[Config, str]]:
+def list_attention_implementations(module: nn.Module) -> list[tuple[Config, str]]:
     """Each config inside a model, once, with the attention implementation that it names."""
     configs: dict[int, tuple[Config, str]] = {}
     for part in module.modules():
@@ -261,14 +271,16 @@ def implementations_of(module: nn.Module) -> list[tuple[Config, str]]:
 def arguments_by_name(
     layer: nn.Module, args: HookArguments, kwargs: HookKeywords
 ) -> tuple[ModelOutput, HookKeywords]:
-    """Hidden states, and all that a layer was given beside them by name."""
-    args, kwargs = _bare(args, kwargs)
+    """Return a layer's hidden states, and its other arguments by name."""
+    args, kwargs = _separate_states(args, kwargs)
     names = list(inspect.signature(layer.forward).parameters)
     return args[0], {**dict(zip(names[1:], args[1:], strict=False)), **kwargs}
 
 
-def _bare(args: HookArguments, kwargs: HookKeywords) -> tuple[HookArguments, HookKeywords]:
-    """Hidden states first, wherever they were passed; no cache (replay must not write to it)."""
+def _separate_states(
+    args: HookArguments, kwargs: HookKeywords
+) -> tuple[HookArguments, HookKeywords]:
+    """Return the arguments with the hidden states first, wherever they were passed."""
     kwargs = dict(kwargs)
     if not args:
         args = (kwargs.pop("hidden_states"),)

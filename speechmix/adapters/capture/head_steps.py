@@ -29,28 +29,28 @@ class HeadStep(NamedTuple):
     before: Tensor
     after: Tensor
 
-    def at(self, position: int) -> tuple[Tensor, Tensor]:
+    def select_position(self, position: int) -> tuple[Tensor, Tensor]:
         """Input and output [1, D] at one position."""
         before, after = (x[:, position] if x.ndim == 3 else x for x in (self.before, self.after))
         return before, after
 
 
 @contextmanager
-def head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
+def record_head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
     """Record the steps behind a stack's last layer, while the model runs with its head."""
     steps: list[HeadStep] = []
-    inside = {part for layer in stack.layers for part in layer.module.modules()}
+    layer_parts = {part for layer in stack.layers for part in layer.module.modules()}
 
-    def after_last_layer(*_: object) -> None:
+    def forget_steps(*_: object) -> None:
         steps.clear()
 
-    def after_step(module: nn.Module, args: HookArguments, output: Tensor) -> None:
+    def record_step(module: nn.Module, args: HookArguments, output: Tensor) -> None:
         steps.append(HeadStep(module, args[0], output))
 
     with ExitStack() as hooks:
-        hooks.callback(stack.layers[-1].module.register_forward_hook(after_last_layer).remove)
+        hooks.callback(stack.layers[-1].module.register_forward_hook(forget_steps).remove)
         for part in model.module.modules():
             is_step = isinstance(part, nn.Linear | nn.LayerNorm) or part is stack.final_norm
-            if is_step and part not in inside:
-                hooks.callback(part.register_forward_hook(after_step).remove)
+            if is_step and part not in layer_parts:
+                hooks.callback(part.register_forward_hook(record_step).remove)
         yield steps

@@ -24,12 +24,12 @@ from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..model import Model
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
-from .block import first_output
 from .device_copy import inputs_to_device
 from .forward_pass import arguments_by_name
+from .layer_run import first_output
 from .packed_states import pack_like, unpack_states
 
-Read = TypeVar("Read")
+Reading = TypeVar("Reading")
 INPUT = -1  # where layers are counted from 0: what enters the first of them
 
 
@@ -41,12 +41,12 @@ def stacks_with_states(model: Model) -> tuple[str, ...]:
 def hidden_states(
     model: Model,
     inputs: Mapping[str, Tensor],
-    read: Callable[[str, Tensor], Read],
+    read_states: Callable[[str, Tensor], Reading],
     *,
     stacks: Sequence[str] | None = None,
     final_norm: bool = True,
-    entering: Callable[[Tensor], Tensor] | None = None,
-) -> dict[str, list[Read]]:
+    transform_input: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, list[Reading]]:
     """Read the states of every layer while one forward pass runs.
 
     Parameters
@@ -54,21 +54,21 @@ def hidden_states(
     model : Model
     inputs : mapping of str to Tensor
         Prepared inputs; moved to the model's device and the precision that it computes in.
-    read : callable
-        ``read(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns
+    read_states : callable
+        ``read_states(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns
         what is kept of it: a mean over some positions is small, the states of a long clip in all
         layers are not.
     stacks : sequence of str, optional
         "encoder", "decoder"; all by default.
     final_norm : bool
         False for the last entry as it leaves the last layer, before the stack's final norm.
-    entering : callable, optional
+    transform_input : callable, optional
         Given what enters the first layer of a stack [B, T, D], returns what enters it instead.
 
     Returns
     -------
     dict of str to list
-        What `read` returned, L + 1 entries for each stack.
+        What `read_states` returned, L + 1 entries for each stack.
 
     Raises
     ------
@@ -86,54 +86,68 @@ def hidden_states(
     names = stacks_with_states(model) if stacks is None else tuple(stacks)
     for name in names:
         if name not in stacks_with_states(model):
-            has = list(stacks_with_states(model))
-            raise InputError(f"{model.name} has states of its own in {has}; asked for {name!r}")
-    entries: dict[str, list[Read]] = {name: [] for name in names}
+            available_stacks = list(stacks_with_states(model))
+            raise InputError(
+                f"{model.name} has states of its own in {available_stacks}; asked for {name!r}"
+            )
+    entries: dict[str, list[Reading]] = {name: [] for name in names}
     with model.in_use(model.state_dtype), torch.no_grad(), ExitStack() as hooks:
-        batch = len(next(iter(inputs.values())))
+        clip_count = len(next(iter(inputs.values())))
         for name in names:
-            _watch(model.stacks[name], entries[name], read, final_norm, entering, hooks, batch)
+            _hook_stack(
+                model.stacks[name],
+                entries[name],
+                read_states,
+                final_norm,
+                transform_input,
+                hooks,
+                clip_count,
+            )
         model.family.run(
             model.base, inputs_to_device(inputs, model.device, model.state_dtype), names
         )
     return entries
 
 
-def _watch(
+def _hook_stack(
     stack: Stack,
-    kept: list[Read],
-    read: Callable[[str, Tensor], Read],
+    readings: list[Reading],
+    read_states: Callable[[str, Tensor], Reading],
     final_norm: bool,
-    entering: Callable[[Tensor], Tensor] | None,
+    transform_input: Callable[[Tensor], Tensor] | None,
     hooks: ExitStack,
-    batch: int,
+    clip_count: int,
 ) -> None:
     """Hook the input of a stack's first layer and the output of each."""
-    last = len(stack) - 1
+    last_index = len(stack) - 1
 
-    def before(
+    def read_input(
         module: nn.Module, args: HookArguments, kwargs: HookKeywords
     ) -> tuple[HookArguments, HookKeywords] | None:
-        entered, named = arguments_by_name(module, args, kwargs)
-        if entered.ndim == 2 and batch > 1:
+        layer_input, named = arguments_by_name(module, args, kwargs)
+        if layer_input.ndim == 2 and clip_count > 1:
             raise InputError(
-                f"the {stack.name} runs {batch} clips in one row of states, which do not say where "
+                f"the {stack.name} runs {clip_count} clips in one row of states, which do not say where "
                 "one ends: give one at a time"
             )
-        states = unpack_states(entered) if entering is None else entering(unpack_states(entered))
-        kept.append(read(stack.name, states))
-        return None if entering is None else ((pack_like(entered, states),), named)
+        states = (
+            unpack_states(layer_input)
+            if transform_input is None
+            else transform_input(unpack_states(layer_input))
+        )
+        readings.append(read_states(stack.name, states))
+        return None if transform_input is None else ((pack_like(layer_input, states),), named)
 
-    def after(index: int) -> TorchFunction:
+    def make_output_hook(index: int) -> TorchFunction:
         def hook(module: nn.Module, args: HookArguments, output: ModelOutput) -> None:
             states = unpack_states(first_output(output))
-            if final_norm and index == last and stack.final_norm is not None:
+            if final_norm and index == last_index and stack.final_norm is not None:
                 states = stack.final_norm(states)
-            kept.append(read(stack.name, states))
+            readings.append(read_states(stack.name, states))
 
         return hook
 
-    first = stack.layers[0].module.register_forward_pre_hook(before, with_kwargs=True)
-    hooks.callback(first.remove)
+    input_hook = stack.layers[0].module.register_forward_pre_hook(read_input, with_kwargs=True)
+    hooks.callback(input_hook.remove)
     for index, layer in enumerate(stack.layers):
-        hooks.callback(layer.module.register_forward_hook(after(index)).remove)
+        hooks.callback(layer.module.register_forward_hook(make_output_hook(index)).remove)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Measured: the widest moment of a forward pass holds 2.6 (group norm) to 3.5 (layer norm) times the
 # first layer's output.
-_COPIES = 3.5
+_PEAK_FACTOR = 3.5
 
 
 def check_fits(model: ModelDescription, n_samples: int) -> None:
@@ -37,15 +37,18 @@ def check_fits(model: ModelDescription, n_samples: int) -> None:
     InputError
         It says what is needed, what is free, and about how long a clip may be.
     """
-    a_sample = bytes_per_sample(model)
-    free = free_bytes(model.device) if a_sample else None
-    if free is None or a_sample * n_samples <= free:
+    sample_bytes = bytes_per_sample(model)
+    available_bytes = free_bytes(model.device) if sample_bytes else None
+    if available_bytes is None or sample_bytes * n_samples <= available_bytes:
         return
-    seconds, most = n_samples / model.sample_rate, free / a_sample / model.sample_rate
+    seconds, max_seconds = (
+        n_samples / model.sample_rate,
+        available_bytes / sample_bytes / model.sample_rate,
+    )
     raise InputError(
-        f"a clip of {seconds:,.0f} s needs about {a_sample * n_samples / 2**30:,.0f} GiB for one "
+        f"a clip of {seconds:,.0f} s needs about {sample_bytes * n_samples / 2**30:,.0f} GiB for one "
         f"forward pass of {model.name}, "
-        f"{free / 2**30:,.1f} GiB are free: cut it (Clip.cut, --cut) to less than {most:,.0f} s, "
+        f"{available_bytes / 2**30:,.1f} GiB are free: cut it (Clip.cut, --cut) to less than {max_seconds:,.0f} s, "
         "or use a larger machine"
     )
 
@@ -56,7 +59,7 @@ def bytes_per_sample(model: ModelDescription) -> float:
     widths, strides = (getattr(model.config, name, None) for name in ("conv_dim", "conv_stride"))
     if not widths or not strides or not model.hears:
         return 0.0
-    result: float = _COPIES * model.state_dtype.itemsize * widths[0] / strides[0]
+    result: float = _PEAK_FACTOR * model.state_dtype.itemsize * widths[0] / strides[0]
     return result
 
 
@@ -64,24 +67,24 @@ def free_bytes(device: torch.device) -> int | None:
     """Memory that is free on a device, in bytes, also what torch holds there for use again; None
     where nobody knows."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + held
+        reserved_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + reserved_bytes
     if device.type != "cpu":
         return None
-    free = []
+    limits = []
     for path, name in (("/proc/meminfo", "MemAvailable:"), ("/sys/fs/cgroup/memory.max", "")):
         try:
             words = Path(path).read_text(encoding="ascii").split()
         except OSError:
             continue
         if name in words:
-            free.append(1024 * int(words[words.index(name) + 1]))
+            limits.append(1024 * int(words[words.index(name) + 1]))
         elif words and words[0].isdigit():
-            free.append(int(words[0]))
-    return min(free, default=None)
+            limits.append(int(words[0]))
+    return min(limits, default=None)
 
 
-def bytes_of_weights(source: str | Path, revision: str | None = None) -> int:
+def weight_bytes(source: str | Path, revision: str | None = None) -> int:
     """Size of the weights of a folder or hub id, as they lie on this machine; 0 where they do not
     yet."""
     folder = Path(source)

@@ -91,10 +91,10 @@ class MeasurableModel(ModelDescription):
             Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing
             is converted.
         """
-        own = self.dtype
-        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(own).eps:
+        weights_dtype = self.dtype
+        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(weights_dtype).eps:
             raise ModelError(
-                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with "
+                f"cannot run a {weights_dtype} model in {dtype} and give it back unchanged: load it with "
                 "dtype= instead"
             )
         with exclusive_access(self.module):
@@ -127,9 +127,9 @@ class MeasurableModel(ModelDescription):
                 "merged"
             )
         for name, stack in self.stacks.items():
-            again = bind(stack.spec, self.base, stack.heads)
-            if again is not None:
-                self.stacks[name] = replace(again, unknown_sum=stack.unknown_sum)
+            bound_stack = bind(stack.spec, self.base, stack.heads)
+            if bound_stack is not None:
+                self.stacks[name] = replace(bound_stack, unknown_sum=stack.unknown_sum)
         self._modules = parts
 
     @contextmanager

@@ -12,18 +12,18 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def unpack_states(states: Tensor, runs: int = 1) -> Tensor:
+def unpack_states(states: Tensor, run_count: int = 1) -> Tensor:
     """States [runs, T, D] of packed ones [runs T, D].
 
     Examples
     --------
     >>> import torch
-    >>> unpack_states(torch.zeros(6, 4), runs=2).shape, unpack_states(torch.zeros(5, 3, 4)).shape
+    >>> unpack_states(torch.zeros(6, 4), run_count=2).shape, unpack_states(torch.zeros(5, 3, 4)).shape
     (torch.Size([2, 3, 4]), torch.Size([5, 3, 4]))
     """
-    return states.unflatten(0, (runs, -1)) if states.ndim == 2 else states
+    return states.unflatten(0, (run_count, -1)) if states.ndim == 2 else states
 
 
-def pack_like(before: Tensor, states: Tensor) -> Tensor:
-    """States [R, T, D] as a layer takes them that was given `before`: packed, if that is."""
-    return states.flatten(0, 1) if before.ndim == 2 else states
+def pack_like(reference: Tensor, states: Tensor) -> Tensor:
+    """States [R, T, D] as a layer takes them that was given `reference`: packed, if that is."""
+    return states.flatten(0, 1) if reference.ndim == 2 else states

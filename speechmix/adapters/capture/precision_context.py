@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 
-_CHANGED = Condition()
+_OWNERS_CHANGED = Condition()
 _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 
@@ -31,25 +31,30 @@ def exclusive_access(module: nn.Module) -> Iterator[None]:
     Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
     own base model share them.
     """
-    me = get_ident()
-    if _OWNERS.get(id(module)) == me:  # with all its parts
+    thread_id = get_ident()
+    if _OWNERS.get(id(module)) == thread_id:  # with all its parts
         yield
         return
-    used = {id(held): held for held in _held(module)}  # alive, so that no other thing has its id
-    with _CHANGED:
-        _CHANGED.wait_for(lambda: all(_OWNERS.get(key, me) == me for key in used))
-        taken = [key for key in used if key not in _OWNERS]
-        _OWNERS.update(dict.fromkeys(taken, me))
+    # The objects stay alive, so that no other one has the same id.
+    objects_by_id = {id(part): part for part in _list_shared_objects(module)}
+    with _OWNERS_CHANGED:
+        _OWNERS_CHANGED.wait_for(
+            lambda: all(
+                _OWNERS.get(object_id, thread_id) == thread_id for object_id in objects_by_id
+            )
+        )
+        acquired_ids = [object_id for object_id in objects_by_id if object_id not in _OWNERS]
+        _OWNERS.update(dict.fromkeys(acquired_ids, thread_id))
     try:
         yield
     finally:
-        with _CHANGED:
-            for key in taken:
-                del _OWNERS[key]
-            _CHANGED.notify_all()
+        with _OWNERS_CHANGED:
+            for object_id in acquired_ids:
+                del _OWNERS[object_id]
+            _OWNERS_CHANGED.notify_all()
 
 
-def _held(module: nn.Module) -> Iterator[object]:
+def _list_shared_objects(module: nn.Module) -> Iterator[object]:
     """Everything in a module that measuring it changes for a while: parts, their weights and
     configs."""
     for part in list_modules(module):
@@ -79,29 +84,29 @@ def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> It
     >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
     True torch.bfloat16 True
     """
-    weights: dict[
+    parameter_replacements: dict[
         int, nn.Parameter
     ] = {}  # stand-ins by what they stand for: tied weights stay tied
-    buffers: dict[int, Tensor] = {}
-    with ExitStack() as undo:
+    buffer_replacements: dict[int, Tensor] = {}
+    with ExitStack() as exit_stack:
         for part in list_modules(module):
-            _set(undo, part, "training", False)
-            _set(
-                undo, part, "chunk_size_feed_forward", 0
+            _set_temporarily(exit_stack, part, "training", False)
+            _set_temporarily(
+                exit_stack, part, "chunk_size_feed_forward", 0
             )  # saves memory, refuses lengths it does not divide
             if part._parameters:
-                _lend_parameters(undo, part, weights, dtype)
+                _exchange_parameters(exit_stack, part, parameter_replacements, dtype)
             if part._buffers:
-                _exchange_buffers(undo, part, buffers, dtype)
+                _exchange_buffers(exit_stack, part, buffer_replacements, dtype)
         yield
 
 
-def _set(undo: ExitStack, part: nn.Module, name: str, value: bool | int) -> None:
+def _set_temporarily(exit_stack: ExitStack, part: nn.Module, name: str, value: bool | int) -> None:
     """Set an attribute that is there and has another value."""
-    before = part.__dict__.get(name)
-    if before:
+    old_value = part.__dict__.get(name)
+    if old_value:
         part.__dict__[name] = value
-        undo.callback(part.__dict__.__setitem__, name, before)
+        exit_stack.callback(part.__dict__.__setitem__, name, old_value)
 
 
 def has_adapters(module: nn.Module) -> bool:
@@ -111,71 +116,83 @@ def has_adapters(module: nn.Module) -> bool:
 
 def list_modules(module: nn.Module) -> list[nn.Module]:
     """Return a module with all its parts, each once: its ``modules()``, several times as fast."""
-    parts: dict[int, nn.Module] = {}
-    waiting: list[nn.Module | None] = [module]
-    while waiting:
-        part = waiting.pop()
-        if part is not None and id(part) not in parts:
-            parts[id(part)] = part
-            waiting.extend(reversed([*part._modules.values()]))
-    return list(parts.values())
+    modules_by_id: dict[int, nn.Module] = {}
+    pending: list[nn.Module | None] = [module]
+    while pending:
+        part = pending.pop()
+        if part is not None and id(part) not in modules_by_id:
+            modules_by_id[id(part)] = part
+            pending.extend(reversed([*part._modules.values()]))
+    return list(modules_by_id.values())
 
 
-def _lend_parameters(
-    undo: ExitStack, part: nn.Module, stand_ins: dict[int, nn.Parameter], dtype: torch.dtype | None
+def _exchange_parameters(
+    exit_stack: ExitStack,
+    part: nn.Module,
+    replacements: dict[int, nn.Parameter],
+    dtype: torch.dtype | None,
 ) -> None:
-    trained = []
+    trainable_parameters = []
     for name, parameter in part._parameters.items():
         if parameter is None:
             continue
-        if _converted_by(parameter, dtype):
-            undo.callback(part._parameters.__setitem__, name, parameter)
-            if id(parameter) not in stand_ins:
-                stand_ins[id(parameter)] = nn.Parameter(
+        if _needs_conversion(parameter, dtype):
+            exit_stack.callback(part._parameters.__setitem__, name, parameter)
+            if id(parameter) not in replacements:
+                replacements[id(parameter)] = nn.Parameter(
                     parameter.detach().to(dtype), requires_grad=False
                 )
-            part._parameters[name] = stand_ins[id(parameter)]
+            part._parameters[name] = replacements[id(parameter)]
         elif parameter.requires_grad:
             parameter.requires_grad_(False)
-            trained.append(parameter)
-    if trained:
-        undo.callback(lambda: [parameter.requires_grad_(True) for parameter in trained])
+            trainable_parameters.append(parameter)
+    if trainable_parameters:
+        exit_stack.callback(
+            lambda: [parameter.requires_grad_(True) for parameter in trainable_parameters]
+        )
 
 
 def _exchange_buffers(
-    undo: ExitStack, part: nn.Module, stand_ins: dict[int, Tensor], dtype: torch.dtype | None
+    exit_stack: ExitStack,
+    part: nn.Module,
+    replacements: dict[int, Tensor],
+    dtype: torch.dtype | None,
 ) -> None:
-    owned, attributes = dict(part._buffers), dict(part.__dict__)
-    not_stored = set(part._non_persistent_buffers_set)
-    for name, buffer in owned.items():
+    original_buffers, original_attributes = dict(part._buffers), dict(part.__dict__)
+    non_persistent_names = set(part._non_persistent_buffers_set)
+    for name, buffer in original_buffers.items():
         if buffer is not None:
-            if id(buffer) not in stand_ins:
-                stand_ins[id(buffer)] = buffer.detach().to(
-                    dtype if _converted_by(buffer, dtype) else buffer.dtype, copy=True
+            if id(buffer) not in replacements:
+                replacements[id(buffer)] = buffer.detach().to(
+                    dtype if _needs_conversion(buffer, dtype) else buffer.dtype, copy=True
                 )
-            part._buffers[name] = stand_ins[id(buffer)]
-    used = {name: (buffer, _writes(buffer)) for name, buffer in part._buffers.items()}
+            part._buffers[name] = replacements[id(buffer)]
+    states_before = {name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()}
 
-    def give_back() -> None:
-        now = {name: (buffer, _writes(buffer)) for name, buffer in part._buffers.items()}
-        written = now.keys() != used.keys() or any(
-            now[name][0] is not used[name][0] or now[name][1] != used[name][1] for name in used
+    def restore_buffers() -> None:
+        states_after = {
+            name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()
+        }
+        is_written = states_after.keys() != states_before.keys() or any(
+            states_after[name][0] is not states_before[name][0]
+            or states_after[name][1] != states_before[name][1]
+            for name in states_before
         )
         part._buffers.clear()
-        part._buffers.update(owned)
+        part._buffers.update(original_buffers)
         part._non_persistent_buffers_set.clear()
-        part._non_persistent_buffers_set.update(not_stored)
+        part._non_persistent_buffers_set.update(non_persistent_names)
         if (
-            written
+            is_written
         ):  # and with its tables what it notes about them, such as how long a text they reach
-            for name in part.__dict__.keys() - attributes.keys():
+            for name in part.__dict__.keys() - original_attributes.keys():
                 del part.__dict__[name]
-            part.__dict__.update(attributes)
+            part.__dict__.update(original_attributes)
 
-    undo.callback(give_back)
+    exit_stack.callback(restore_buffers)
 
 
-def _converted_by(tensor: Tensor, dtype: torch.dtype | None) -> bool:
+def _needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
     """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
     models are float32)."""
     if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
@@ -183,17 +200,17 @@ def _converted_by(tensor: Tensor, dtype: torch.dtype | None) -> bool:
     return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
 
 
-def _writes(tensor: Tensor | None) -> int | None:
+def _write_count(tensor: Tensor | None) -> int | None:
     """How often a tensor has been written to."""
     return None if tensor is None or tensor.is_inference() else tensor._version
 
 
-def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
+def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Return a floating-point type given by name or as it is."""
-    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+    resolved_dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(resolved_dtype, torch.dtype) or not resolved_dtype.is_floating_point:
         raise InputError(
             "dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found "
             f"{dtype!r}"
         )
-    return kind
+    return resolved_dtype

@@ -19,13 +19,19 @@ from torch.overrides import TorchFunctionMode
 
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 
-_MAKE = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_DRAW = (torch.bernoulli, torch.multinomial, torch.normal, Tensor.bernoulli, Tensor.multinomial)
-_FILL = (
+_CREATION_FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm)
+_SAMPLING_FUNCTIONS = (
+    torch.bernoulli,
+    torch.multinomial,
+    torch.normal,
+    Tensor.bernoulli,
+    Tensor.multinomial,
+)
+_FILL_FUNCTIONS = (
     *(Tensor.uniform_, Tensor.normal_, Tensor.random_, Tensor.bernoulli_, Tensor.exponential_),
     *(Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
 )
-_OPEN = threading.local()
+_CONTEXT = threading.local()
 
 
 @contextmanager
@@ -41,18 +47,18 @@ def isolated_random_numbers() -> Iterator[None]:
     >>> torch.equal(before, torch.get_rng_state())
     True
     """
-    if getattr(_OPEN, "depth", 0):
+    if getattr(_CONTEXT, "depth", 0):
         yield
         return
-    _OPEN.depth = 1
+    _CONTEXT.depth = 1
     try:
-        with _OwnGenerator():
+        with _GeneratorMode():
             yield
     finally:
-        _OPEN.depth = 0
+        _CONTEXT.depth = 0
 
 
-class _OwnGenerator(TorchFunctionMode):
+class _GeneratorMode(TorchFunctionMode):
     """Hands a generator to functions that draw and were given none."""
 
     def __init__(self) -> None:
@@ -67,8 +73,8 @@ class _OwnGenerator(TorchFunctionMode):
         kwargs: HookKeywords | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _DRAWING and kwargs.get("generator") is None:
-            kwargs = {**kwargs, "generator": self._generator(_device(func, args, kwargs))}
+        if func in _RANDOM_FUNCTIONS and kwargs.get("generator") is None:
+            kwargs = {**kwargs, "generator": self._generator(_output_device(func, args, kwargs))}
         return func(*args, **kwargs)
 
     def _generator(self, device: torch.device) -> torch.Generator:
@@ -77,12 +83,12 @@ class _OwnGenerator(TorchFunctionMode):
         return self._generators[device]
 
 
-_DRAWING = frozenset((*_MAKE, *_DRAW, *_FILL))
+_RANDOM_FUNCTIONS = frozenset((*_CREATION_FUNCTIONS, *_SAMPLING_FUNCTIONS, *_FILL_FUNCTIONS))
 
 
-def _device(func: TorchFunction, args: HookArguments, kwargs: HookKeywords) -> torch.device:
+def _output_device(func: TorchFunction, args: HookArguments, kwargs: HookKeywords) -> torch.device:
     """Where a function draws."""
-    given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-    if given is not None and func not in _MAKE:
-        return given.device
+    tensor = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if tensor is not None and func not in _CREATION_FUNCTIONS:
+        return tensor.device
     return torch.device(kwargs.get("device") or torch.get_default_device())

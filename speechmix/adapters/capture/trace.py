@@ -2,7 +2,7 @@
 projections gave.
 
 In: values that forward_pass.py and attention_calls.py leave here, for all clips of a batch. Out: the same for
-one of them (`Trace.of`), which a `Block` is made of; attention weights of chosen rows.
+one of them (`LayerTrace.select_clip`), which a `Block` is made of; attention weights of chosen rows.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class AttentionCall:
             positions = (
                 torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
             )
-            later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
-            scores = scores.masked_fill(later, -torch.inf)
+            is_later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
+            scores = scores.masked_fill(is_later, -torch.inf)
         return scores.softmax(dim=-1)
 
-    def of_heads(self, heads: slice) -> AttentionCall:
+    def select_heads(self, heads: slice) -> AttentionCall:
         """The same call of some heads."""
         mask = (
             self.mask[heads]
@@ -80,20 +80,20 @@ class AttentionCall:
             sink=sink,
         )
 
-    def cut_heads(self, inner: int) -> None:
-        """Cut heads to the width that makes `inner` numbers in all, where they were padded with
+    def trim_heads(self, heads_width: int) -> None:
+        """Cut heads to the width that makes `heads_width` numbers in all, where they were padded with
         zeros."""
-        width = inner // len(self.value)
-        if self.value.shape[-1] > width:
+        head_width = heads_width // len(self.value)
+        if self.value.shape[-1] > head_width:
             self.query, self.key, self.value = (
-                x[..., :width] for x in (self.query, self.key, self.value)
+                x[..., :head_width] for x in (self.query, self.key, self.value)
             )
-            self.context = None if self.context is None else self.context[..., :width]
+            self.context = None if self.context is None else self.context[..., :head_width]
 
 
 @dataclass
-class Trace:
-    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one
+class LayerTrace:
+    """What has been seen of one layer so far in the pass, for all clips of the batch or (`select_clip`) one
     of them."""
 
     hidden: Tensor
@@ -103,36 +103,36 @@ class Trace:
     outputs: dict[int, ModelOutput] = field(default_factory=dict)
     residuals: dict[int, Tensor] = field(default_factory=dict)
     projections: dict[nn.Module, Tensor] = field(default_factory=dict)
-    entered: dict[nn.Module, Tensor] = field(default_factory=dict)
+    inputs: dict[nn.Module, Tensor] = field(default_factory=dict)
 
-    def of(self, clip: int) -> Trace:
+    def select_clip(self, clip: int) -> LayerTrace:
         """Return the trace of one clip of the batch (a batch of 1)."""
         if len(self.hidden) == 1:
             return self
-        of_clip = _of_clip(clip, len(self.hidden))
-        return Trace(
-            of_clip(self.hidden),
-            of_clip(self.kwargs),
+        select = _clip_selector(clip, len(self.hidden))
+        return LayerTrace(
+            select(self.hidden),
+            select(self.kwargs),
             self.packed,
-            {number: [calls[clip]] for number, calls in self.calls.items()},
-            of_clip(self.outputs),
-            of_clip(self.residuals),
-            of_clip(self.projections),
-            of_clip(self.entered),
+            {attention_index: [calls[clip]] for attention_index, calls in self.calls.items()},
+            select(self.outputs),
+            select(self.residuals),
+            select(self.projections),
+            select(self.inputs),
         )
 
 
-def _of_clip(clip: int, count: int) -> Callable[[ModelOutput], ModelOutput]:
+def _clip_selector(clip: int, clip_count: int) -> Callable[[ModelOutput], ModelOutput]:
     """Return a function that takes one clip out of whatever is batched: tensors of at least two
     axes, and what holds them."""
 
-    def of_clip(value: ModelOutput) -> ModelOutput:
+    def select(value: ModelOutput) -> ModelOutput:
         if isinstance(value, Tensor):
-            return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
+            return value[clip : clip + 1] if value.ndim > 1 and len(value) == clip_count else value
         if isinstance(value, dict):
-            return {name: of_clip(part) for name, part in value.items()}
+            return {name: select(part) for name, part in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(of_clip(part) for part in value)
+            return type(value)(select(part) for part in value)
         return value
 
-    return of_clip
+    return select

@@ -77,7 +77,7 @@ class ConvolutionChange:
             modules.expand, self.input_positions
         ).chunk(2, dim=-1)  # [W, C] each
         # Rows that a padding mask sets to zero before the convolution stay zero whatever changes.
-        self._is_unpadded = block.entering_channels(
+        self._is_unpadded = block.input_channels(
             modules.depthwise, self.input_positions, modules.left
         ).any(dim=-1, keepdim=True)
         self._norm = _create_norm(modules.depthwise_norm, block.channels(modules.depthwise, rows))

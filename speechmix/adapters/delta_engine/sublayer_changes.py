@@ -92,7 +92,7 @@ class FeedForwardChange:
     def __init__(
         self, block: Block, modules: FeedForwardModules, rows: Tensor, product: MatrixProduct
     ):
-        self._modules, self._recorded_output, self._rows = modules, block.seen, rows
+        self._modules, self._recorded_output, self._rows = modules, block.recorded_output, rows
         self._product, self._project_down = product, product.without_bias(modules.down)
         self.input_projections = [
             module for module in (modules.up, modules.gate) if module is not None
@@ -190,7 +190,7 @@ class AttentionChange:
             block.call(modules.number),
             rows,
             modules,
-            block.seen,
+            block.recorded_output,
         )
         product = MatrixProduct(self._call.value.dtype)
         self._project_query, self._project_output = (

@@ -154,7 +154,7 @@ def granite_grid(config: Config, n_samples: int) -> FrameGrid:
 
 def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     features = extract_features(model, clip)
-    return Prepared(dict(features.tensors), sound=features.sound)
+    return Prepared(dict(features.tensors), audio_hash=features.audio_hash)
 
 
 def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:

@@ -108,7 +108,9 @@ def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], Prepared]:
         )  # says what is too short, where extractors stumble
         features = extract_features(model, clip)
         inputs = {name: features.tensors[name] for name in names if name in features.tensors}
-        return add_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))
+        return add_decoder_tokens(
+            model, clip, stacks, Prepared(inputs, audio_hash=features.audio_hash)
+        )
 
     return prepare
 

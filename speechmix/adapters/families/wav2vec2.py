@@ -70,7 +70,9 @@ def _sew_grid(config: Config, n_samples: int) -> FrameGrid:
 
 def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     features = extract_features(model, clip)
-    return Prepared({"input_values": features.tensors["input_values"]}, sound=features.sound)
+    return Prepared(
+        {"input_values": features.tensors["input_values"]}, audio_hash=features.audio_hash
+    )
 
 
 def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:

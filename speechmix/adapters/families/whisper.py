@@ -75,7 +75,7 @@ def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
         )
     features = extract_features(model, clip)
     prepared = Prepared(
-        {"input_features": features.tensors["input_features"]}, sound=features.sound
+        {"input_features": features.tensors["input_features"]}, audio_hash=features.audio_hash
     )
     return add_decoder_tokens(model, clip, stacks, prepared)
 

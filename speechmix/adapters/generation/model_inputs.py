@@ -33,7 +33,7 @@ class Prepared:
         The encoder's, where it reads text.
     generated_text : GeneratedText, optional
         What the model wrote itself, where that is what its decoder is fed.
-    sound : str, optional
+    audio_hash : str, optional
         Hash of the sound that the inputs were made of, where what is made of them is remembered
         (activation_cache.py).
     audio_tokens : AudioTokens, optional
@@ -44,7 +44,7 @@ class Prepared:
     tokens: Tokens | None = None
     source_tokens: Tokens | None = None
     generated_text: GeneratedText | None = None
-    sound: str | None = None
+    audio_hash: str | None = None
     audio_tokens: AudioTokens | None = None
 
     @property
@@ -73,10 +73,10 @@ class HashedInputs(dict[str, Tensor]):
     Parameters
     ----------
     inputs : dict of str to Tensor
-    sound : str or None
+    audio_hash : str or None
         As in `Prepared`.
     """
 
-    def __init__(self, inputs: Mapping[str, torch.Tensor], sound: str | None):
+    def __init__(self, inputs: Mapping[str, torch.Tensor], audio_hash: str | None):
         super().__init__(inputs)
-        self.sound = sound
+        self.audio_hash = audio_hash

@@ -112,7 +112,7 @@ def generate_greedily(
     limit = min(max_tokens + n_prefix, *decoder_lengths(model))
     rules = _rules(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
-        memory, new, past = run_encoder(model, inputs, heard.sound), ids, None
+        memory, new, past = run_encoder(model, inputs, heard.audio_hash), ids, None
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(

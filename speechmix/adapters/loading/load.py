@@ -17,7 +17,7 @@ import torch
 from ...errors import InputError
 from ..binding.fidelity_check import measure_as_given
 from ..binding.self_check import self_check
-from ..capture.precision_context import dtype_named, has_adapters
+from ..capture.precision_context import has_adapters, resolve_dtype
 from ..families.family import Family
 from ..families.registry import family_of_type
 from ..model import Model
@@ -120,7 +120,7 @@ def load(
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
     dtype, device = resolve_transformers_options(named_otherwise, dtype=dtype, device=device)
-    precision = None if dtype is None or dtype == "auto" else dtype_named(dtype)
+    precision = None if dtype is None or dtype == "auto" else resolve_dtype(dtype)
     device = _device(device)
     if is_pipeline(source):
         source, processor = source.model, source if processor is None else processor

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..capture.attention_calls import WeightedValues, read_multi_head
+from ..capture.attention_calls import WeightedSumFinder, read_multi_head
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 
 
@@ -90,7 +90,7 @@ class PatchedValues(TorchFunctionMode):
         )
         self._packed_length = packed_length
         self._position_offset = 0  # positions of the calls before this one
-        self._product = WeightedValues() if head_count is not None else None
+        self._product = WeightedSumFinder() if head_count is not None else None
 
     def __torch_function__(
         self,
@@ -107,7 +107,7 @@ class PatchedValues(TorchFunctionMode):
             )
             return func(query, key, patched_values, *rest, **kwargs)
         output = func(*args, **kwargs)
-        if self._product is not None and self._product.comes(func, args, output):
+        if self._product is not None and self._product.is_weighted_sum(func, args, output):
             weights, value = args[:2]
             values_by_run = (
                 value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._head_count or 1))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ..capture.block import first_output
+from ..capture.layer_run import first_output
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 
 if TYPE_CHECKING:

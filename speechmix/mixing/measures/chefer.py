@@ -29,8 +29,9 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.binding.layer_components import weight_of
-from ...adapters.capture.block import Block, first_output
+from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.layer_run import first_output
 from ...errors import InputError
 from .availability import mixing_between_layers
 from .gradient_pass import RetainedGraph
@@ -240,7 +241,7 @@ def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor
     for first in range(0, n_heads, at_once):
         heads = slice(first, first + at_once)
         of_weights = by_head[heads] @ call.value[heads].transpose(1, 2)  # [h, Q, K]
-        summed += of_weights.mul_(call.of_heads(heads).weights()).clamp_min_(0).sum(dim=0)
+        summed += of_weights.mul_(call.select_heads(heads).weights()).clamp_min_(0).sum(dim=0)
     return (summed / n_heads).detach()
 
 

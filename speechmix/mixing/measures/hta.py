@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...adapters.capture.block import first_output
+from ...adapters.capture.layer_run import first_output
 from ...adapters.capture.packed_states import unpack_states
 from ...errors import InputError
 from .state_replacement import replaced_states

@@ -114,7 +114,7 @@ class AltiLogitReader:
     ):
         stack = prenorm_output_stack(model)
         self._objective_count = len(objectives)
-        self._read = _read(model, stack, inputs, view.prepared.sound, objectives)
+        self._read = _read(model, stack, inputs, view.prepared.audio_hash, objectives)
         rows, logit_directions = self._read.rows, self._read.logit_directions
         self._decomposition = LogitDecomposition(
             view, request, stack, rows, logit_directions, reference=reference, known_units=units

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.capture.head_steps import HeadStep, head_steps
+from ...adapters.capture.head_steps import HeadStep, record_head_steps
 from ...adapters.model import Model
 from ...errors import InputError
 from ..measures.decompx import (
@@ -87,7 +87,7 @@ def decompose_by_decompx(
             carried["vectors"] = sources[:, :, None] * block.inputs[:, None]
         carried["vectors"] = vectors_through_layer(block, carried["vectors"])
 
-    with head_steps(model, stack) as steps, Capture([stack], on_block):
+    with record_head_steps(model, stack) as steps, Capture([stack], on_block):
         output = model.module(**inputs, return_dict=True)
     logits = torch.cat(
         [objective.function(output) for objective in objectives]
@@ -105,7 +105,7 @@ def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: O
     position: int = details["position"] if "position" in details else details["row"]
     carried, previous_output = vectors[position][None], None
     for step in steps:
-        step_input, step_output = step.at(position)
+        step_input, step_output = step.select_position(position)
         if previous_output is not None:
             carried = vectors_through_activation(carried, previous_output, step_input)
         is_norm = weight_of(step.module).ndim == 1

@@ -163,7 +163,7 @@ def run_forward(
     states = getattr(output, "encoder_last_hidden_state", None)
     if states is not None:
         store_encoder_states(
-            model, states, views[0].prepared.sound, attention=model.readable_attention
+            model, states, views[0].prepared.audio_hash, attention=model.readable_attention
         )
 
 

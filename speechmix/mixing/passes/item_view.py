@@ -117,9 +117,9 @@ class View(ABC):
         mask leaves."""
         stack = block.stack.name
         if self._encoder_spans is None and stack != "decoder":
-            self._encoder_spans = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+            self._encoder_spans = [Span(i, i + 1, str(i), "frame") for i in block.unmasked_sources]
         if stack == "encoder" and self.prepared.audio_tokens is not None:
-            self.prepared.audio_tokens.check(len(block.unmasked), self._model.name)
+            self.prepared.audio_tokens.check(len(block.unmasked_sources), self._model.name)
         targets, sources = self._targets_and_sources(stack)
         for spans, length, side in (
             (targets, block.n_targets, "target"),

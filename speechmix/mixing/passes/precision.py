@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ...adapters.capture.forward_pass import use_attention
-from ...adapters.capture.precision_context import dtype_named
+from ...adapters.capture.precision_context import resolve_dtype
 from ...adapters.delta_engine.matrix_products import TF32, supported_product_dtype
 from ...adapters.model import Model
 from ...errors import InputError
@@ -29,7 +29,7 @@ class Precision(NamedTuple):
         precision rounds away."""
         states, products = model.state_dtype, request.product_dtype
         if request.dtype is not None:
-            states = dtype_named(request.dtype)
+            states = resolve_dtype(request.dtype)
             if states.itemsize < 4:
                 warnings.warn(
                     f"scores are computed on {states} states: expect relative errors of tens of "
@@ -43,7 +43,7 @@ class Precision(NamedTuple):
             )
         if products is None or products == TF32:
             return cls(states, products or states)
-        return cls(states, supported_product_dtype(dtype_named(products), model.device))
+        return cls(states, supported_product_dtype(resolve_dtype(products), model.device))
 
 
 @contextmanager

@@ -24,7 +24,9 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> Prepared:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
-    prepared = Prepared(tensors, sound=inputs.sound if isinstance(inputs, HashedInputs) else None)
+    prepared = Prepared(
+        tensors, audio_hash=inputs.audio_hash if isinstance(inputs, HashedInputs) else None
+    )
     if "input_ids" in tensors:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None

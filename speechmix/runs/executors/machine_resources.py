@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ...adapters.capture.memory import bytes_of_weights, free_bytes
+from ...adapters.capture.memory import free_bytes, weight_bytes
 
 _BYTES_OF_A_PROCESS = (
     2**30
@@ -53,7 +53,7 @@ def workers_for(
     free = free_bytes(torch.device("cpu"))
     if free is None:
         return workers
-    largest = max((bytes_of_weights(source, revision) for source in sources), default=0)
+    largest = max((weight_bytes(source, revision) for source in sources), default=0)
     return max(1, min(workers, free // (2 * largest + _BYTES_OF_A_PROCESS)))
 
 

@@ -1,0 +1,270 @@
+"""One layer as it ran in a forward pass: its modules, its input and output, the outputs of its
+projections; and how to run it again on other inputs.
+
+`Block` (block.py) adds what a measure reads of its attention. forward_pass.py makes both; they live no
+longer than their layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ...errors import ModelError
+from ..binding.bound_layers import Stack
+from ..binding.layer_components import AttentionModules, Layer
+from ..transformers_types import HookKeywords, ModelOutput
+from .packed_states import pack_like, unpack_states
+from .trace import AttentionCall, LayerTrace
+
+if TYPE_CHECKING:
+    from .forward_pass import Capture
+
+
+class LayerRun:
+    """One layer of one clip, recorded in a forward pass.
+
+    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the
+    model.
+
+    Attributes
+    ----------
+    stack : Stack
+    layer : int
+    modules : Layer
+        The layer's modules.
+    clip : int
+        Index of the clip in the batch.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        stack: Stack,
+        layer: int,
+        trace: LayerTrace,
+        output: Tensor,
+        clip: int = 0,
+    ):
+        self.stack, self.layer, self.clip = stack, layer, clip
+        self.modules: Layer = stack.layers[layer]
+        self._capture, self._trace, self._output = capture, trace, output
+        self._call = self.call(self.modules.studied)
+
+    @property
+    def n_targets(self) -> int:
+        return self._call.query.shape[1]
+
+    @property
+    def output(self) -> Tensor:
+        """The layer's output [Q, D] as it goes into the next layer."""
+        return self._output
+
+    def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the
+        state before it.
+
+        Raises
+        ------
+        ModelError
+            If it is not certain to be that (`Stack.unknown_sum`), unless `confirmed` is False.
+        """
+        if confirmed and self.stack.unknown_sum:
+            raise ModelError(
+                f"the residual stream of the {self.stack.name} cannot be read: "
+                f"{self.stack.unknown_sum}. Measures that count it "
+                "(alti, mixing ratios, attention norms with the residual) need a table that says; "
+                "value_zeroing, attention and "
+                "attention_norm do not"
+            )
+        return self._trace.residuals[self.modules.studied][0, rows]
+
+    def recorded_output(
+        self, projection: nn.Module, rows: Tensor, compute_output: Callable[[], Tensor]
+    ) -> Tensor:
+        """Return a projection's output at the rows in the forward pass, [R, out].
+
+        Parameters
+        ----------
+        compute_output : callable
+            Computes it, where the projection did not run as a module of its own on [B, Q, in].
+        """
+        output = self._trace.projections.get(projection)
+        if output is None or output.ndim != 3 or output.shape[1] != self.n_targets:
+            return compute_output()
+        return output[0, rows]
+
+    def channels(self, convolution: nn.Module, rows: Tensor) -> Tensor:
+        """Return a convolution's output at the rows in the forward pass, [R, C]."""
+        return self._trace.projections[convolution][0].T[rows]
+
+    def input_channels(self, convolution: nn.Module, rows: Tensor, left_padding: int) -> Tensor:
+        """Return a convolution's input at the rows, [R, C]; `left_padding` may have been put in front."""
+        states = self._trace.inputs[convolution][0].T
+        return states[rows if len(states) == self.n_targets else rows + left_padding]
+
+    def call(self, attention_index: int) -> AttentionCall:
+        """Return queries, keys and values of one of the layer's attention blocks, by its index in
+        the spec."""
+        return self._trace.calls[attention_index][0]
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        """The norm behind this layer: the stack's own, if this is its last layer and it has one."""
+        return self.stack.final_norm if self.layer == len(self.stack) - 1 else None
+
+    def rerun(self, hidden: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind
+        cross-attention.
+
+        Returns
+        -------
+        Tensor [Q, D]
+            Layer output, behind the final norm if this is the stack's last layer. Differentiable
+            where autograd is on.
+        """
+        trace = self._trace
+        kwargs = (
+            trace.kwargs
+            if memory is None
+            else {**trace.kwargs, "encoder_hidden_states": memory[None]}
+        )
+        return self._apply_final_norm(
+            self._run_layer(trace.hidden if hidden is None else hidden[None], kwargs)[0]
+        )
+
+    @property
+    def inputs(self) -> Tensor:
+        """Sources' states: the layer's input [K, D], or for cross-attention the encoder's
+        output."""
+        if self.stack.name == "cross":
+            result: Tensor = self._trace.kwargs["encoder_hidden_states"][0]
+            return result
+        return self._trace.hidden[0]
+
+    def states(self, rows: Tensor) -> Tensor:
+        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last
+        layer."""
+        return self._apply_final_norm(self._output[rows])
+
+    def replay_all(self, contexts: Tensor) -> Tensor:
+        """Run the layer's own modules on all rows in their order, with the attention contexts
+        replaced.
+
+        For layers that mix positions behind attention: a changed row changes others.
+
+        Parameters
+        ----------
+        contexts : Tensor [N, Q, H, d]
+            N ways in which attention gives something else.
+
+        Returns
+        -------
+        Tensor [N, Q, D]
+            As for `replay`.
+        """
+        trace, attention = self._trace, self.modules.attention
+        attention_output = _replace_states(
+            trace.outputs[self.modules.studied], _project_context(attention, contexts)
+        )
+        with self._capture.paused(), _fixed_output(attention.module, attention_output):
+            states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
+        return self._apply_final_norm(states)
+
+    def replay(self, rows: Tensor, context: Tensor, *, number: int | None = None) -> Tensor:
+        """Run the layer's own modules on chosen rows, with the attention context replaced.
+
+        Parameters
+        ----------
+        rows : Tensor [P]
+            Target positions, in any order and as often as wanted.
+        context : Tensor [P, H, d]
+            What attention gives each of them instead, before the output projection.
+        number : int, optional
+            Which of the layer's attention blocks it is the context of; the studied one by default.
+
+        Returns
+        -------
+        Tensor [P, D]
+            Layer output, behind the final norm if this is the stack's last layer.
+        """
+        trace, changed_index = self._trace, self.modules.studied if number is None else number
+        with ExitStack() as stubs:
+            stubs.enter_context(self._capture.paused())
+            for attention_index, attention in enumerate(self.modules.attentions):
+                if (
+                    attention_index > changed_index
+                ):  # runs for real on the changed rows; its keys and values are as before
+                    for projection in (attention.key, attention.value):
+                        stubs.enter_context(
+                            _fixed_output(projection, trace.projections[projection])
+                        )
+                    continue
+                recorded_output = trace.outputs[attention_index]
+                attention_output = _project_context(attention, context[None])
+                if attention_index < changed_index:
+                    attention_output = first_output(recorded_output)[:, rows]
+                stubs.enter_context(
+                    _fixed_output(
+                        attention.module, _replace_states(recorded_output, attention_output)
+                    )
+                )
+            states = self._run_layer(trace.hidden[:, rows], self._select_kwargs(rows))
+        return self._apply_final_norm(states[0])
+
+    def _run_layer(self, hidden: Tensor, kwargs: HookKeywords) -> Tensor:
+        """Run the layer's own module on states [N, P, D]."""
+        layer_input = hidden.flatten(0, 1) if self._trace.packed else hidden
+        return unpack_states(
+            first_output(self.modules.module.forward(layer_input, **kwargs)), len(hidden)
+        )
+
+    def _select_kwargs(self, rows: Tensor) -> HookKeywords:
+        """The layer's keyword arguments for chosen rows: what attention behind the studied block
+        adds to scores has rows."""
+
+        def select_rows(value: ModelOutput) -> ModelOutput:
+            has_rows = (
+                isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
+            )
+            return value[..., rows, :] if has_rows else value
+
+        return {name: select_rows(value) for name, value in self._trace.kwargs.items()}
+
+    def _apply_final_norm(self, states: Tensor) -> Tensor:
+        return states if self.final_norm is None else self.final_norm(states)
+
+
+def _project_context(attention: AttentionModules, context: Tensor) -> Tensor:
+    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected)
+    [N, P, H d]."""
+    joined_heads = context.flatten(2)
+    return attention.output(joined_heads) if attention.projects else joined_heads
+
+
+def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
+    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
+    the tensor's place."""
+    states = pack_like(first_output(output), states)
+    return (states, *output[1:]) if isinstance(output, tuple) else states
+
+
+@contextmanager
+def _fixed_output(module: nn.Module, output: ModelOutput) -> Iterator[None]:
+    """Let a module return something given, without running."""
+    instance_forward = module.__dict__.get("forward")
+    module.forward = lambda *args, **kwargs: output
+    try:
+        yield
+    finally:
+        if instance_forward is None:
+            del module.forward
+        else:
+            module.forward = instance_forward
+
+
+def first_output(output: ModelOutput) -> ModelOutput:
+    return output[0] if isinstance(output, tuple) else output
