@@ -11,13 +11,13 @@ from __future__ import annotations
 import torch
 
 
-def weight_of(module):
+def projection_weight(module):
     return module.weight.T if type(module).__name__ == "Conv1D" else module.weight
 
 
 def linear(module, x, relevance):
     """R_i = sum_j x_i w_ji / z_j R_j, with the bias in z."""
-    return x * ((relevance / module(x)) @ weight_of(module))
+    return x * ((relevance / module(x)) @ projection_weight(module))
 
 
 def norm(module, x, relevance):

@@ -65,7 +65,7 @@ class Model(MeasurableModel):
         What was made of the weights, within `unchanged`.
     activation_cache : ActivationCache, optional
         What was made of the sounds heard last, within `unchanged`.
-    eager_as_given : bool
+    needs_eager_attention : bool
         Whether attention is read off the softmax because the model, as it was given, computes
         something else than torch's attention function (fidelity_check.py).
     """
@@ -89,7 +89,7 @@ class Model(MeasurableModel):
     activation_cache: ActivationCache | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    eager_as_given: bool = field(default=False, init=False, repr=False)
+    needs_eager_attention: bool = field(default=False, init=False, repr=False)
     # modules that the stacks are bound to
     _modules: list[torch.nn.Module] = field(init=False, repr=False, compare=False)
     _fingerprint: tuple[WeightsSnapshot, str] | None = field(
@@ -138,7 +138,9 @@ class Model(MeasurableModel):
                 )  # before hashing: what is written meanwhile is noticed next time
                 self._fingerprint = seen, fingerprint(*parts)
         told = self._asked if self.converses else self.prefix.facts
-        if self.eager_as_given:  # the same weights give other states under another implementation
+        if (
+            self.needs_eager_attention
+        ):  # the same weights give other states under another implementation
             told = (*(told or ()), "eager")
         return self._fingerprint[1] if told is None else digest([self._fingerprint[1], *told])[:16]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ..adapters.binding.norms import gain_of
+from ..adapters.binding.norms import norm_gain
 from ..adapters.model import Model
 from ..errors import InputError
 
@@ -136,7 +136,7 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
             next(layer.module.parameters()).detach().new_zeros(model.stacks[stack].width)
         )
         first_gains, second_gains = (
-            gain_of(norm, reference_tensor).detach().double().cpu().numpy() for norm in norms
+            norm_gain(norm, reference_tensor).detach().double().cpu().numpy() for norm in norms
         )
         gains.append((first_gains, second_gains))
     return gains

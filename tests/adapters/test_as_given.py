@@ -146,7 +146,7 @@ def test_the_measured_model_has_a_fingerprint_of_its_own():
         drawn(transformers.FalconForCausalLM, config, attn_implementation="eager")
     )
     sdpa = speechmix.load(drawn(transformers.FalconForCausalLM, config, attn_implementation="sdpa"))
-    assert eager.eager_as_given != sdpa.eager_as_given
+    assert eager.needs_eager_attention != sdpa.needs_eager_attention
     assert eager.fingerprint != sdpa.fingerprint
 
 
@@ -191,12 +191,12 @@ def test_a_model_that_computes_the_same_both_ways_is_read_from_sdpa(dtype):
         drawn(transformers.LlamaForCausalLM, config, attn_implementation="eager").to(dtype)
     )
     assert model.readable_attention == "sdpa"
-    assert not model.eager_as_given
+    assert not model.needs_eager_attention
 
 
 def test_where_neither_way_gives_the_same_loading_names_the_reason(monkeypatch):
     module = with_sinks("gpt_oss")
-    monkeypatch.setattr(as_given, "difference", lambda model: 0.3)
+    monkeypatch.setattr(as_given, "measure_difference", lambda model: 0.3)
     with pytest.raises(
         speechmix.SpeechmixError, match="attention sinks are ignored by the sdpa path"
     ):

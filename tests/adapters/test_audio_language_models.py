@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.binding.meta_model import outline
+from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
 from speechmix.adapters.generation.audio_tokens import AudioTokens
 from speechmix.adapters.generation.generated_texts import generate_text
@@ -70,7 +70,7 @@ def test_of_a_model_that_thinks_and_talks_the_thinker_is_measured(tmp_path):
         model = speechmix.load(source, processor=processor, device="cpu")
         assert type(model.module) is type(thinker)
         assert np.array_equal(decoder_map(model).scores, expected.scores)
-    assert len(outline(tmp_path).stacks["encoder"]) == 2
+    assert len(build_meta_model(tmp_path).stacks["encoder"]) == 2
 
 
 def test_qwen2_5_omni_is_asked_by_its_own_processor(tmp_path):

@@ -508,4 +508,4 @@ def test_every_family_of_the_library_passes_in_every_precision():
     for name in ALL_FAMILIES:
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
             model = speechmix.load(build(name).to(dtype))
-            assert not any(stack.unknown_sum for stack in model.stacks.values()), name
+            assert not any(stack.unknown_sum_reason for stack in model.stacks.values()), name

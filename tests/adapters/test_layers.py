@@ -12,7 +12,7 @@ import torch
 
 import speechmix
 from speechmix.adapters.binding import bound_layers as layers
-from speechmix.adapters.binding.bound_layers import bind, layer_modules
+from speechmix.adapters.binding.bound_layers import bind_stack, layer_modules
 from speechmix.adapters.patching.patched_runs import run_patches
 from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import ModelError
@@ -41,7 +41,7 @@ def test_bound_modules_are_those_the_table_names(any_model):
         assert tuple(layer.module for layer in stack.layers) == modules
         assert len(stack) == len(modules)
         for layer in stack.layers:
-            assert layer.studied == stack.spec.block_index
+            assert layer.studied_index == stack.spec.block_index
             assert layer.attention is layer.attentions[stack.spec.block_index]
             for plan, bound in zip(stack.spec.blocks, layer.attentions, strict=True):
                 for name in ("module", "value", "key", "output", "norm", "query", "branch_norm"):
@@ -71,7 +71,7 @@ def test_stacks_know_what_runs_their_layers():
 
 def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
     model = speechmix.load(build("whisper-80"))
-    decoder, cross = (model.stacks[name].layers[0].rest for name in ("decoder", "cross"))
+    decoder, cross = (model.stacks[name].layers[0].post_attention for name in ("decoder", "cross"))
     layer = model.base.decoder.layers[0]
     assert [(later.number, later.norm, later.query) for later in decoder.attentions] == [
         (1, layer.encoder_attn_layer_norm, layer.encoder_attn.q_proj)
@@ -92,9 +92,12 @@ def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
             )
         },
     ):
-        assert bind(replace(stack.spec, **changes), model.base, 4).layers[0].rest is None, changes
+        assert (
+            bind_stack(replace(stack.spec, **changes), model.base, 4).layers[0].post_attention
+            is None
+        ), changes
     # Gemma 3 norms what a block gives.
-    assert speechmix.load(build("gemma3_text")).stacks["decoder"].layers[0].rest is None
+    assert speechmix.load(build("gemma3_text")).stacks["decoder"].layers[0].post_attention is None
 
 
 def test_a_feed_forward_runs_without_its_norm_and_residual():
@@ -118,12 +121,12 @@ def test_a_path_that_leads_nowhere_fails_when_it_is_bound():
         ModelError,
         match=r"attention of the encoder: expected 'attention.output.norm' inside BertLayer",
     ):
-        bind(replace(plan, blocks=(block,)), model.base, 4)
+        bind_stack(replace(plan, blocks=(block,)), model.base, 4)
     with pytest.raises(ModelError, match=r"feed-forward of the encoder: .* has no 'fc1'"):
-        bind(
+        bind_stack(
             replace(plan, feed_forwards=(replace(plan.feed_forwards[0], up="fc1"),)), model.base, 4
         )
-    assert bind(replace(plan, layers="nowhere.layer"), model.base, 4) is None
+    assert bind_stack(replace(plan, layers="nowhere.layer"), model.base, 4) is None
 
 
 @pytest.mark.parametrize("name", ["bert", "whisper-80"])

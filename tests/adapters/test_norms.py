@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from speechmix.adapters.binding.norms import Norm, gain_of
+from speechmix.adapters.binding.norms import Norm, norm_gain
 from speechmix.errors import ModelError
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_norm_is_refused(module, states):
 
 def test_gain_has_the_states_precision():
     assert (
-        gain_of(
+        norm_gain(
             nn.LayerNorm(3, elementwise_affine=False), torch.zeros(2, 3, dtype=torch.double)
         ).dtype
         == torch.double

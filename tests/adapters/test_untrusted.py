@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.binding.meta_model import outline
+from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.errors import ModelError
 from tests.adapters.test_adapted import adapted
 from tests.conftest import build
@@ -58,7 +58,7 @@ def test_code_of_a_model_folder_is_not_run(tmp_path, answers_yes, init):
     with pytest.raises(ModelError, match=r"Python code of its own.*never runs"):
         speechmix.load(folder, init=init, device="cpu")
     with pytest.raises(ModelError, match=r"Python code of its own"):
-        outline(folder)
+        build_meta_model(folder)
     assert not (folder / "witness").exists()
 
 

@@ -128,13 +128,13 @@ def test_measures_that_count_the_residual_stream_find_it_or_refuse(name):
     entry, model = MORE_FAMILIES[name], loaded(name)
     options = {
         "spans": sides(entry, "encoder")[0],
-        "stacks": list(entry.unknown_sum or entry.stacks)[:1],
+        "stacks": list(entry.unknown_sum_reason or entry.stacks)[:1],
     }
     assert all(
-        bool(stack.unknown_sum) == (name in entry.unknown_sum)
+        bool(stack.unknown_sum_reason) == (name in entry.unknown_sum_reason)
         for name, stack in model.stacks.items()
     )
-    if entry.unknown_sum:
+    if entry.unknown_sum_reason:
         with pytest.raises(ModelError, match="residual stream"):
             speechmix.mix(model, fed(entry), measures=["alti"], **options)
     else:

@@ -41,7 +41,7 @@ class Entry:
         Of Value Zeroing, beside the largest score.
     eager : float
         Of attention beside the model's own eager path.
-    unknown_sum : tuple of str
+    unknown_sum_reason : tuple of str
         Stacks in which measures that count the residual stream refuse.
     heard : bool
         Whether sound stands among the tokens of a decoder: then its units are the positions that
@@ -57,7 +57,7 @@ class Entry:
     tokens: int = 7
     tolerance: float = 1e-10
     eager: float = 1e-10
-    unknown_sum: tuple[str, ...] = ()
+    unknown_sum_reason: tuple[str, ...] = ()
     heard: bool = False
 
 
@@ -217,7 +217,7 @@ def _text(
     """A language model's entry; its config class has the model's name."""
     changes = {
         name: options.pop(name)
-        for name in ("shown", "each_head", "tolerance", "eager", "unknown_sum")
+        for name in ("shown", "each_head", "tolerance", "eager", "unknown_sum_reason")
         if name in options
     }
     config = getattr(transformers, f"{model.partition('For')[0].removesuffix('Model')}Config")(
@@ -604,7 +604,7 @@ MORE_FAMILIES = {
     "qwen2.5-omni": _omni(),
     "voxtral": _voxtral(),
     "granite-speech": _granite_speech(1.0),
-    "granite-speech, scaled": replace(_granite_speech(0.5), unknown_sum=("decoder",)),
+    "granite-speech, scaled": replace(_granite_speech(0.5), unknown_sum_reason=("decoder",)),
     "unispeech": _waveform_encoder("UniSpeech"),
     "unispeech-sat": _waveform_encoder(
         "UniSpeechSat", do_stable_layer_norm=True, feat_extract_norm="layer"
@@ -660,7 +660,7 @@ MORE_FAMILIES = {
     "gpt_neox": _text(
         "GPTNeoXForCausalLM",
         "attention.query_key_value",
-        unknown_sum=("decoder",),
+        unknown_sum_reason=("decoder",),
         eager=_ROUNDED,
         **_NEOX,
         **_TEXT,
@@ -677,17 +677,17 @@ MORE_FAMILIES = {
         "PhiForCausalLM",
         "self_attn.v_proj",
         norm="model.final_layernorm",
-        unknown_sum=("decoder",),
+        unknown_sum_reason=("decoder",),
         eager=_ROUNDED,
         **_TEXT,
     ),
-    "falcon": _falcon(_last(6), unknown_sum=("decoder",)),
+    "falcon": _falcon(_last(6), unknown_sum_reason=("decoder",)),
     "falcon, two norms": _falcon(
         _of_heads(2, 4),
         new_decoder_architecture=True,
         num_kv_heads=2,
         multi_query=False,
-        unknown_sum=("decoder",),
+        unknown_sum_reason=("decoder",),
     ),
     # with ALiBi its eager path computes other logits than the one that is measured
     "falcon, in order": _falcon(

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
-from speechmix.adapters.binding.meta_model import outline
+from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.mixing.passes.operation_count import (
     count_operations,
     make_blank_inputs,
@@ -47,7 +47,9 @@ def counted(work) -> int:
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
     model = tiny(name, torch.float32)
-    operations = count_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
+    operations = count_operations(
+        build_meta_model(model), seconds=1.0, measures=measures, targets=rows
+    )
     inputs, spans = make_blank_inputs(model, 1.0)
     inputs = {
         key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x

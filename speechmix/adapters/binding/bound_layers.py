@@ -22,7 +22,7 @@ from .layer_components import (
     FeedForwardModules,
     Layer,
     ProjectionHalf,
-    weight_of,
+    projection_weight,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class StackTable(Protocol):
-    """What of a `Family` says where the stacks are."""
+    """The part of a `Family` that says where the stacks are."""
 
     @property
     def name(self) -> str: ...
@@ -54,7 +54,7 @@ class Stack:
     layers : tuple of Layer
     final_norm : nn.Module, optional
     heads, width : int
-    unknown_sum : str
+    unknown_sum_reason : str
         Why its residual sums are not known; empty if they are.
     """
 
@@ -64,7 +64,7 @@ class Stack:
     final_norm: nn.Module | None = field(repr=False)
     heads: int
     width: int
-    unknown_sum: str = ""
+    unknown_sum_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -83,24 +83,24 @@ def bind_stacks(family: StackTable, module: PretrainedModule, base: nn.Module) -
         If the table, perhaps borrowed from another architecture, does not fit the config or the
         parts.
     """
-    place = "the config"
+    table_location = "the config"
     try:
         stacks = {}
         for spec in family.stacks(module.config):
-            place = f"the {spec.name} (layers {spec.layers!r})"
-            stack = bind(spec, base, family.heads(module.config, spec.name))
+            table_location = f"the {spec.name} (layers {spec.layers!r})"
+            stack = bind_stack(spec, base, family.heads(module.config, spec.name))
             if stack is not None:
                 stacks[spec.name] = stack
         return stacks
     except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
         raise ModelError(
-            f"{type(module).__name__}: the table of the family {family.name} does not fit {place}: "
+            f"{type(module).__name__}: the table of the family {family.name} does not fit {table_location}: "
             f"{error}. Correct its paths, "
             "see speechmix.register"
         ) from error
 
 
-def bind(spec: StackSpec, base: nn.Module, heads: int) -> Stack | None:
+def bind_stack(spec: StackSpec, base: nn.Module, heads: int) -> Stack | None:
     """Find a stack in a base model; None if the model has no such part (an encoder alone has no
     decoder).
 
@@ -112,22 +112,22 @@ def bind(spec: StackSpec, base: nn.Module, heads: int) -> Stack | None:
     if not hasattr(base, spec.layers.split(".")[0]):
         return None
     path, _, _ = spec.layers.rpartition(".")
-    layers = tuple(bound_layer(module, spec) for module in layer_modules(spec, base))
+    layers = tuple(bind_layer(module, spec) for module in layer_modules(spec, base))
     return Stack(
         spec,
-        submodule(base, path, what=f"layers of the {spec.name}") if path else base,
+        submodule(base, path, label=f"layers of the {spec.name}") if path else base,
         layers,
-        submodule(base, spec.final_norm, what=f"final norm of the {spec.name}")
+        submodule(base, spec.final_norm, label=f"final norm of the {spec.name}")
         if spec.final_norm
         else None,
         heads,
-        width=weight_of(layers[0].attention.output).shape[0],
-        unknown_sum=_no_sum(spec),
+        width=projection_weight(layers[0].attention.output).shape[0],
+        unknown_sum_reason=_explain_missing_sum(spec),
     )
 
 
-def _no_sum(spec: StackSpec) -> str:
-    """Why it is known from the table alone that residual + attention is not to be had."""
+def _explain_missing_sum(spec: StackSpec) -> str:
+    """Say why the table alone shows that the residual sum is not known; empty if it does not."""
     attention = spec.blocks[spec.block_index]
     if spec.parallel:
         return (
@@ -142,63 +142,68 @@ def _no_sum(spec: StackSpec) -> str:
 
 
 def layer_modules(spec: StackSpec, base: nn.Module) -> tuple[nn.Module, ...]:
-    """The modules that are a stack's layers."""
-    modules: Any = submodule(
-        base, spec.layers, what=f"layers of the {spec.name}"
-    )  # a list of modules, of whatever class
+    """Return the modules that are a stack's layers."""
+    # A list of modules, of whatever class.
+    modules: Any = submodule(base, spec.layers, label=f"layers of the {spec.name}")
     return tuple(modules)
 
 
-def bound_layer(module: nn.Module, spec: StackSpec) -> Layer:
+def bind_layer(module: nn.Module, spec: StackSpec) -> Layer:
     """Look up all that a table names inside one layer."""
-    attentions, feed_forwards = f"attention of the {spec.name}", f"feed-forward of the {spec.name}"
-    convolution, closing = spec.convolution, spec.closing_norm
+    attention_label, feed_forward_label = (
+        f"attention of the {spec.name}",
+        f"feed-forward of the {spec.name}",
+    )
+    convolution, closing_norm_path = spec.convolution, spec.closing_norm
     return Layer(
         module,
         tuple(
             AttentionModules(
-                **_named(module, attention, what=attentions),
-                projects=attention.output.startswith(f"{attention.module}."),
+                **_look_up_modules(module, attention, label=attention_label),
+                includes_output=attention.output.startswith(f"{attention.module}."),
             )
             for attention in spec.blocks
         ),
         tuple(
-            FeedForwardModules(**_named(module, part, what=feed_forwards))
+            FeedForwardModules(**_look_up_modules(module, part, label=feed_forward_label))
             for part in spec.feed_forwards
         ),
         spec.block_index,
-        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {spec.name}"))
+        ConvolutionModules(
+            **_look_up_modules(module, convolution, label=f"convolution of the {spec.name}")
+        )
         if convolution
         else None,
-        submodule(module, closing, what=f"closing norm of the {spec.name}") if closing else None,
+        submodule(module, closing_norm_path, label=f"closing norm of the {spec.name}")
+        if closing_norm_path
+        else None,
         spec.parallel,
     )
 
 
-def _named(
-    layer: nn.Module, spec: AttentionSpec | FeedForwardSpec | ConvolutionSpec, *, what: str
+def _look_up_modules(
+    layer: nn.Module, spec: AttentionSpec | FeedForwardSpec | ConvolutionSpec, *, label: str
 ) -> JsonObject:
-    """The modules of a spec by its own names for them, without those it has no path of, and what
-    else it says."""
-    told = {part.name: getattr(spec, part.name) for part in fields(spec)}
+    """Look up the modules that a spec has paths of; its other values stay as they are."""
+    spec_values = {spec_field.name: getattr(spec, spec_field.name) for spec_field in fields(spec)}
     return {
-        name: submodule(layer, path, what=what) if isinstance(path, str) else path
-        for name, path in told.items()
+        name: submodule(layer, path, label=label) if isinstance(path, str) else path
+        for name, path in spec_values.items()
         if path is not None
     }
 
 
-def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
+def submodule(root: nn.Module, path: str, *, label: str) -> nn.Module:
     """Follow a dotted path; the error names the step that is missing. ``path:0`` and ``path:1`` are
     halves of a projection."""
     path, _, half = path.partition(":")
-    reached = root
+    module = root
     for step in path.split("."):
-        if not hasattr(reached, step):
+        if not hasattr(module, step):
             raise ModelError(
-                f"{what}: expected {path!r} inside {type(root).__name__}, but "
-                f"{type(reached).__name__} has no {step!r}. "
+                f"{label}: expected {path!r} inside {type(root).__name__}, but "
+                f"{type(module).__name__} has no {step!r}. "
                 "The family's table does not fit this model; see speechmix.register"
             )
-        reached = getattr(reached, step)
-    return ProjectionHalf(reached, int(half)) if half else reached
+        module = getattr(module, step)
+    return ProjectionHalf(module, int(half)) if half else module

@@ -21,18 +21,15 @@ from ...errors import ModelError
 from ..capture.forward_pass import Capture, list_attention_implementations, use_attention
 from ..model import Model
 from ..transformers_types import HookArguments, ModelOutput
-from .bound_layers import bind
+from .bound_layers import bind_stack
 
-READABLE = (
-    "sdpa",
-    "eager",
-)  # others (flash) compute the same as "eager" by their definition, and not in every precision
-# for each layer, in single precision: "eager" code has its softmax there, whatever the weights'
-# precision
+# Others (flash) compute the same as "eager" by their definition, and not in every precision.
+READABLE_IMPLEMENTATIONS = ("sdpa", "eager")
+# For each layer, in single precision: "eager" code has its softmax there, whatever the weights have.
 _ROUNDING = 100
 
 
-def measure_as_given(model: Model) -> None:
+def match_original_states(model: Model) -> None:
     """Bind a model's stacks so that what is measured is the model that was given.
 
     Raises
@@ -41,32 +38,32 @@ def measure_as_given(model: Model) -> None:
         If the model computes something else under the implementation that its attention is read
         from.
     """
-    found = difference(model)
-    if found is None:
+    state_difference = measure_difference(model)
+    if state_difference is None:
         return
     if model.readable_attention == "sdpa":
-        read_off_softmax(model)
-        if difference(model) is None:
+        switch_to_eager(model)
+        if measure_difference(model) is None:
             return
-    given = sorted({name for _, name in list_attention_implementations(model.module)})
+    implementations = sorted({name for _, name in list_attention_implementations(model.module)})
     raise ModelError(
         f"{model.name}: run as attn_implementation={model.readable_attention!r}, from which "
         "attention is read, "
         f"{type(model.module).__name__} gives other states than as it was given "
-        f"({', '.join(given)}): they differ by "
-        f"{found:.2g} of their largest. {reason(model)}. Load it with attn_implementation='eager'"
+        f"({', '.join(implementations)}): they differ by "
+        f"{state_difference:.2g} of their largest. {explain_difference(model)}. Load it with attn_implementation='eager'"
     )
 
 
-def reason(model: Model) -> str:
+def explain_difference(model: Model) -> str:
     """Why a class may compute something else under torch's attention function."""
     if any("sink" in name for name, _ in model.module.named_parameters()):
         return "Its attention sinks are ignored by the sdpa path of this class"
-    without = sorted(
+    unsupported_classes = sorted(
         {type(part).__name__ for part in model.module.modules() if _refuses_sdpa(part)}
     )
-    if without:
-        return f"{', '.join(without)} says that it does not support sdpa"
+    if unsupported_classes:
+        return f"{', '.join(unsupported_classes)} says that it does not support sdpa"
     return "Its code computes attention in two ways"
 
 
@@ -74,19 +71,21 @@ def _refuses_sdpa(part: nn.Module) -> bool:
     return getattr(type(part), "_supports_sdpa", None) is False
 
 
-def read_off_softmax(model: Model) -> None:
+def switch_to_eager(model: Model) -> None:
     """Bind all stacks so that attention is read off the softmax of a model that runs as "eager"."""
     for name, stack in list(model.stacks.items()):
         blocks = tuple(replace(block, needs_eager=True) for block in stack.spec.blocks)
-        bound = bind(replace(stack.spec, blocks=blocks), model.base, stack.heads)
+        bound = bind_stack(replace(stack.spec, blocks=blocks), model.base, stack.heads)
         if bound is not None:
-            model.stacks[name] = replace(bound, unknown_sum=stack.unknown_sum or bound.unknown_sum)
-    model.eager_as_given = True
+            model.stacks[name] = replace(
+                bound, unknown_sum_reason=stack.unknown_sum_reason or bound.unknown_sum_reason
+            )
+    model.needs_eager_attention = True
 
 
-def difference(model: Model) -> float | None:
-    """How far the states of a measured model are from those of the model as given, as a share of
-    the largest.
+def measure_difference(model: Model) -> float | None:
+    """Measure how far the states of the measured model are from those of the given model, as a
+    share of the largest.
 
     None where they are the same up to rounding, where nothing is changed to measure it, and where
     the model cannot be run on the tiny input as it was given: the self-check then says what is
@@ -94,59 +93,61 @@ def difference(model: Model) -> float | None:
     """
     readable = model.readable_attention
     if all(
-        name == readable or (readable == "eager" and name not in READABLE)
-        for _, name in _used(model)
+        name == readable or (readable == "eager" and name not in READABLE_IMPLEMENTATIONS)
+        for _, name in list_attention_implementations(model.base)
     ):
         return None
     for positions in (8, None):  # some encoders cannot be cut
         try:
-            given = _states(model, None, positions)
-            measured = _states(model, readable, positions)
+            original_states = _collect_last_states(model, None, positions)
+            measured_states = _collect_last_states(model, readable, positions)
         except (
             Exception
         ):  # a table that does not fit, or a class that refuses to run as it was given
             continue
         return _largest_difference(
-            given, measured, layers=sum(len(stack) for stack in model.stacks.values())
+            original_states,
+            measured_states,
+            layer_count=sum(len(stack) for stack in model.stacks.values()),
         )
     return None
 
 
-def _used(model: Model) -> list[tuple[object, str]]:
-    return list_attention_implementations(model.base)
-
-
 def _largest_difference(
-    given: dict[str, Tensor], measured: dict[str, Tensor], *, layers: int
+    original_states: dict[str, Tensor], measured_states: dict[str, Tensor], *, layer_count: int
 ) -> float | None:
-    allowed = _ROUNDING * layers * torch.finfo(torch.float32).eps
+    tolerance = _ROUNDING * layer_count * torch.finfo(torch.float32).eps
     shares = [
-        float((states - measured[name]).abs().max() / states.abs().max().clamp_min(1e-30))
-        for name, states in given.items()
-        if name in measured and states.shape == measured[name].shape and states.isfinite().all()
+        float((states - measured_states[name]).abs().max() / states.abs().max().clamp_min(1e-30))
+        for name, states in original_states.items()
+        if name in measured_states
+        and states.shape == measured_states[name].shape
+        and states.isfinite().all()
     ]
     largest = max(shares, default=0.0)
-    return None if largest <= allowed else largest
+    return None if largest <= tolerance else largest
 
 
-def _states(model: Model, implementation: str | None, positions: int | None) -> dict[str, Tensor]:
-    """Last states of each stack on the tiny input, under an attention implementation; None for the
-    one that was given."""
-    wide = torch.float64 if model.dtype == torch.float64 else torch.float32
+def _collect_last_states(
+    model: Model, implementation: str | None, positions: int | None
+) -> dict[str, Tensor]:
+    """Run the tiny input under an attention implementation (None: the one that was given) and
+    return each stack's last states."""
+    check_dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     inputs = {
-        key: value.to(model.device, wide if value.is_floating_point() else value.dtype)
+        key: value.to(model.device, check_dtype if value.is_floating_point() else value.dtype)
         for key, value in model.family.tiny_inputs(model.config).items()
     }
-    runs = (
-        use_attention(model.module, "eager", exceptions=READABLE)
+    attention_context = (
+        use_attention(model.module, "eager", exceptions=READABLE_IMPLEMENTATIONS)
         if implementation is None
         else use_attention(model.module, implementation)
     )
     with (
-        model.in_use(wide),
+        model.in_use(check_dtype),
         torch.no_grad(),
-        runs,
-        _last_states(model) as states,
+        attention_context,
+        _record_last_states(model) as states,
         Capture(
             list(model.stacks.values()), lambda block: None, layers=(), max_positions=positions
         ),
@@ -156,20 +157,20 @@ def _states(model: Model, implementation: str | None, positions: int | None) -> 
 
 
 @contextmanager
-def _last_states(model: Model) -> Iterator[dict[str, Tensor]]:
-    """What the last layer of each stack gives."""
+def _record_last_states(model: Model) -> Iterator[dict[str, Tensor]]:
+    """Record the output of each stack's last layer."""
     states: dict[str, Tensor] = {}
     hooks = []
     for name, stack in model.stacks.items():
 
-        def keep(
+        def record_states(
             module: nn.Module, args: HookArguments, output: ModelOutput, name: str = name
         ) -> None:
-            first = output[0] if isinstance(output, tuple) else output
-            if isinstance(first, Tensor):
-                states[name] = first
+            first_output = output[0] if isinstance(output, tuple) else output
+            if isinstance(first_output, Tensor):
+                states[name] = first_output
 
-        hooks.append(stack.layers[-1].module.register_forward_hook(keep))
+        hooks.append(stack.layers[-1].module.register_forward_hook(record_states))
     try:
         yield states
     finally:

@@ -22,7 +22,7 @@ class AttentionModules:
     ----------
     module, value, key, output : nn.Module
         The attention module and its projections.
-    projects : bool
+    includes_output : bool
         True if the output projection is a part of the attention module (in BERT it follows it).
     norm, query, branch_norm : nn.Module, optional
         Where the table names them.
@@ -34,7 +34,7 @@ class AttentionModules:
     value: nn.Module
     key: nn.Module
     output: nn.Module
-    projects: bool
+    includes_output: bool
     norm: nn.Module | None = None
     query: nn.Module | None = None
     branch_norm: nn.Module | None = None
@@ -98,19 +98,19 @@ class LaterAttention:
 
     Parameters
     ----------
-    number : int
+    attention_index : int
         Which of the layer's attention blocks it is.
     norm, query, output : nn.Module
     """
 
-    number: int
+    attention_index: int
     norm: nn.Module
     query: nn.Module
     output: nn.Module
 
 
 @dataclass(frozen=True)
-class AfterAttention:
+class PostAttentionModules:
     """What lies behind a layer's studied attention, where its table describes all of it: the way of
     a change.
 
@@ -146,7 +146,7 @@ class Layer:
     module : nn.Module
     attentions : tuple of AttentionModules
     feed_forwards : tuple of FeedForwardModules
-    studied : int
+    studied_index : int
         Which of `attentions` the stack studies.
     convolution : ConvolutionModules, optional
     closing_norm : nn.Module, optional
@@ -157,7 +157,7 @@ class Layer:
     module: nn.Module
     attentions: tuple[AttentionModules, ...]
     feed_forwards: tuple[FeedForwardModules, ...]
-    studied: int
+    studied_index: int
     convolution: ConvolutionModules | None = None
     closing_norm: nn.Module | None = None
     parallel: bool = False
@@ -165,75 +165,72 @@ class Layer:
     @property
     def attention(self) -> AttentionModules:
         """The attention block that is studied."""
-        return self.attentions[self.studied]
+        return self.attentions[self.studied_index]
 
     @property
-    def rest(self) -> AfterAttention | None:
-        """What lies behind the studied attention; None where the table does not describe it well
-        enough.
+    def post_attention(self) -> PostAttentionModules | None:
+        """Return the modules behind the studied attention; None where the table does not describe
+        them well enough.
 
         Blocks whose own output is normed (Gemma 3) are not: where all of it is taken away, a change
         says nothing.
         """
         norm, later = self.attention.norm, []
         if self.parallel:
-            return AfterAttention(None, (), ())
+            return PostAttentionModules(None, (), ())
         if norm is None or not self.feed_forwards:
             return None
-        for number, attention in enumerate(
-            self.attentions[self.studied + 1 :], start=self.studied + 1
+        for index, attention in enumerate(
+            self.attentions[self.studied_index + 1 :], start=self.studied_index + 1
         ):
             if attention.norm is None or attention.query is None:
                 return None
-            later.append(LaterAttention(number, attention.norm, attention.query, attention.output))
-        branches = [attention.branch_norm for attention in self.attentions[self.studied :]]
+            later.append(LaterAttention(index, attention.norm, attention.query, attention.output))
+        branches = [attention.branch_norm for attention in self.attentions[self.studied_index :]]
         if any(branches) or any(part.branch_norm for part in self.feed_forwards):
             return None
-        return AfterAttention(
+        return PostAttentionModules(
             norm, tuple(later), self.feed_forwards, self.convolution, self.closing_norm
         )
 
 
 class ProjectionHalf(nn.Module):
-    """One half of what a projection gives, as a projection of its own: it has the other's weights
-    and none itself.
+    """One half of a projection's output, as a projection that shares its weights.
 
     Parameters
     ----------
-    both : nn.Module
+    full_projection : nn.Module
         Linear projection [in, 2 out].
-    number : {0, 1}
+    half_index : {0, 1}
         Which half.
     """
 
-    def __init__(self, both: nn.Module, number: int):
+    def __init__(self, full_projection: nn.Module, half_index: int):
         super().__init__()
-        self._both, self._number = (
-            (both,),
-            number,
-        )  # in a tuple, so that it is not registered as a part
+        self._full_projection = (full_projection,)  # in a tuple: it is not registered as a part
+        self._half_index = half_index
 
     @property
     def projection(self) -> tuple[nn.Module, int]:
         """The projection that this is a half of, and which."""
-        return self._both[0], self._number
+        return self._full_projection[0], self._half_index
 
     @property
     def weight(self) -> Tensor:
-        return weight_of(self._both[0]).chunk(2)[self._number]
+        return projection_weight(self._full_projection[0]).chunk(2)[self._half_index]
 
     @property
     def bias(self) -> Tensor | None:
-        bias = bias_of(self._both[0])
-        return None if bias is None else bias.chunk(2)[self._number]
+        bias = module_bias(self._full_projection[0])
+        return None if bias is None else bias.chunk(2)[self._half_index]
 
     def forward(self, states: Tensor) -> Tensor:
         return nn.functional.linear(states, self.weight, self.bias)
 
 
-def weight_of(projection: nn.Module) -> Tensor:
-    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way
-    round.
+def projection_weight(projection: nn.Module) -> Tensor:
+    """Return the weight [out, in] of a linear projection, also of transformers' Conv1D (GPT-2),
+    which stores it transposed.
 
     A convolution with a kernel of one position (Conformers) is a linear projection too.
     """
@@ -243,6 +240,6 @@ def weight_of(projection: nn.Module) -> Tensor:
     return weight.T if type(projection).__name__ == "Conv1D" else weight
 
 
-def bias_of(module: nn.Module) -> Tensor | None:
-    """Bias of a projection or norm; None where it has none."""
+def module_bias(module: nn.Module) -> Tensor | None:
+    """Return the bias of a projection or norm; None where it has none."""
     return getattr(module, "bias", None)

@@ -41,7 +41,7 @@ from ..transformers_types import Config
 from .bound_layers import submodule
 
 
-def outline(source: str | Path | Model | Any, *, revision: str | None = None) -> Model:
+def build_meta_model(source: str | Path | Model | Any, *, revision: str | None = None) -> Model:
     """Build a model on the meta device, from its config alone.
 
     Parameters
@@ -64,13 +64,13 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
     Examples
     --------
     >>> import transformers
-    >>> model = outline(transformers.BertModel(transformers.BertConfig(num_hidden_layers=2)))
+    >>> model = build_meta_model(transformers.BertModel(transformers.BertConfig(num_hidden_layers=2)))
     >>> model.device.type, len(model.stacks["encoder"])
     ('meta', 2)
     """
     if isinstance(source, Model):
         module_class = type(source.module)
-        return _built(source.name, source.config, lambda config: module_class(config))
+        return _build_model(source.name, source.config, lambda config: module_class(config))
     source = source.model if is_pipeline(source) else source
     check_model_reference(source)
     if isinstance(source, torch.nn.Module):
@@ -80,22 +80,24 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
             raise ModelError(
                 f"expected a transformers model, found {type(module).__name__}, which has no config"
             )
-        return _built(
+        return _build_model(
             getattr(module, "name_or_path", "") or type(module).__name__, config, type(module)
         )
-    place = resolve_path_or_id(source)
-    base = adapter_base(place)
-    options = {"revision": revision} if revision and base is None else {}
-    config = config_of(place if base is None else resolve_path_or_id(base), options)
+    path_or_id = resolve_path_or_id(source)
+    adapter_base_id = adapter_base(path_or_id)
+    options = {"revision": revision} if revision and adapter_base_id is None else {}
+    config = config_of(
+        path_or_id if adapter_base_id is None else resolve_path_or_id(adapter_base_id), options
+    )
     cls = transformers_class(family_of_type(config.model_type).auto_class(config))
-    name = Path(place).resolve().name if Path(place).is_dir() else os.fspath(source)
+    name = Path(path_or_id).resolve().name if Path(path_or_id).is_dir() else os.fspath(source)
     build = partial(cls.from_config, **NO_CUSTOM_CODE) if hasattr(cls, "from_config") else cls
-    return _built(name, config, build)
+    return _build_model(name, config, build)
 
 
-def _built(name: str, config: Config, build: Callable[[Config], torch.nn.Module]) -> Model:
+def _build_model(name: str, config: Config, build: Callable[[Config], torch.nn.Module]) -> Model:
     family = family_of_type(getattr(config, "model_type", None))
-    default = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
         config = copy.deepcopy(config)
@@ -111,12 +113,12 @@ def _built(name: str, config: Config, build: Callable[[Config], torch.nn.Module]
             f"cannot build a model from the config of {name}: {brief(error)}"
         ) from error
     finally:
-        torch.set_default_dtype(default)
+        torch.set_default_dtype(default_dtype)
     return Model(module, family, name, "random", 0, *split_processor(None, family, config))
 
 
 @contextmanager
-def first_layers(model: Model) -> Iterator[Model]:
+def keep_first_layers(model: Model) -> Iterator[Model]:
     """Have a model on the meta device with the first layer of each stack alone, as long as the
     block lasts.
 
@@ -125,23 +127,25 @@ def first_layers(model: Model) -> Iterator[Model]:
     Examples
     --------
     >>> import transformers
-    >>> model = outline(transformers.BertModel(transformers.BertConfig(num_hidden_layers=12)))
-    >>> with first_layers(model) as shallow:
+    >>> model = build_meta_model(transformers.BertModel(transformers.BertConfig(num_hidden_layers=12)))
+    >>> with keep_first_layers(model) as shallow:
     ...     len(shallow.stacks["encoder"])
     1
     """
     paths = {stack.spec.layers for stack in model.stacks.values()}
-    lists = [submodule(model.base, path, what="layers") for path in paths]
-    of_lists = [
-        (part, dict(part._modules)) for part in lists if isinstance(part, torch.nn.ModuleList)
+    layer_lists = [submodule(model.base, path, label="layers") for path in paths]
+    saved_layers = [
+        (layer_list, dict(layer_list._modules))
+        for layer_list in layer_lists
+        if isinstance(layer_list, torch.nn.ModuleList)
     ]
     try:
-        for part, _ in of_lists:
-            del part[1:]
+        for layer_list, _ in saved_layers:
+            del layer_list[1:]
         yield Model(
             model.module, model.family, model.name, model.init, model.seed, model.feature_extractor
         )
     finally:
-        for part, modules in of_lists:
-            part._modules.clear()
-            part._modules.update(modules)
+        for layer_list, modules in saved_layers:
+            layer_list._modules.clear()
+            layer_list._modules.update(modules)

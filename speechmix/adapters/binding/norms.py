@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from .layer_components import bias_of
+from .layer_components import module_bias
 
 
 class Norm:
@@ -44,10 +44,10 @@ class Norm:
 
     def __init__(self, module: nn.Module, states: Tensor):
         self._module, self._states = module, states
-        self._centres = isinstance(module, nn.LayerNorm)
-        self._eps = eps_of(module)
-        self._gain = gain_of(module, states)
-        bias = bias_of(module)
+        self._is_layer_norm = isinstance(module, nn.LayerNorm)
+        self._eps = norm_epsilon(module)
+        self._gain = norm_gain(module, states)
+        bias = module_bias(module)
         self.bias = torch.zeros_like(self._gain) if bias is None else bias
         self._centred = self._centre(states)
         self._square = self._centred.square().mean(dim=-1, keepdim=True) + self._eps
@@ -63,13 +63,13 @@ class Norm:
         ModelError
             If it is neither a layer norm nor an RMS norm.
         """
-        if self._centres:
+        if self._is_layer_norm:
             return 1 / self.deviation[:, 0]
-        plain, normed = self.direction(self._states), self._module(self._states)
-        scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(
-            torch.finfo(plain.dtype).tiny
+        unscaled, normed = self.direction(self._states), self._module(self._states)
+        scale = (normed * unscaled).sum(-1) / unscaled.square().sum(-1).clamp_min(
+            torch.finfo(unscaled.dtype).tiny
         )
-        if not torch.allclose(normed, scale[:, None] * plain, rtol=1e-3, atol=1e-4):
+        if not torch.allclose(normed, scale[:, None] * unscaled, rtol=1e-3, atol=1e-4):
             raise ModelError(
                 f"{type(self._module).__name__} is neither a layer norm nor an RMS norm: no "
                 "decomposition behind it"
@@ -81,42 +81,42 @@ class Norm:
         """gain * dc: what vectors [..., D] add to a state becomes, up to each row's scale."""
         return self._centre(vectors) * self._gain
 
-    def read_through(self, readers: Tensor) -> Tensor:
-        """What readers [R, D] of the norm's output read of its input: <read_through(r), dx> = <r,
-        scale * direction(dx)>.
+    def pull_back(self, readout_vectors: Tensor) -> Tensor:
+        """Turn vectors [R, D] that read the norm's output into vectors that read its input:
+        <pull_back(r), dx> = <r, scale * direction(dx)>.
 
         An RMS norm may round inside (transformers computes it in single precision): each
         coordinate's own factor N(x) / x is taken then, so that what is read of x is what is read of
         N(x) to the last digit.
         """
-        weighted = readers * (self.scale[:, None] * self._gain)
-        if self._centres:
+        weighted = readout_vectors * (self.scale[:, None] * self._gain)
+        if self._is_layer_norm:
             return self._centre(weighted)
         nonzero = self._states != 0
         factors = self._module(self._states) / self._states.where(
             nonzero, torch.ones_like(self._states)
         )
-        return torch.where(nonzero, readers * factors, weighted)
+        return torch.where(nonzero, readout_vectors * factors, weighted)
 
     def change(self, dx: Tensor) -> Tensor:
-        """N(x + dx) - N(x), for changes [..., R, D]."""
+        """Return N(x + dx) - N(x) for changes dx [..., R, D]."""
         inverse, shift = self.scales(dx)
         return (self._centre(dx) * inverse + self._centred * shift) * self._gain
 
     def scales(self, dx: Tensor) -> tuple[Tensor, Tensor]:
         """1/s' and 1/s' - 1/s = -(s'^2 - s^2) / (s s' (s + s')), each with a last axis of 1."""
         dc = self._centre(dx)
-        grown = ((2 * self._centred + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
-        s = (self._square + grown).clamp_min(self._eps).sqrt()
-        return 1 / s, -grown / (self.deviation * s * (self.deviation + s))
+        square_change = ((2 * self._centred + dc) * dc).mean(dim=-1, keepdim=True)  # s'^2 - s^2
+        s = (self._square + square_change).clamp_min(self._eps).sqrt()
+        return 1 / s, -square_change / (self.deviation * s * (self.deviation + s))
 
     def _centre(self, x: Tensor) -> Tensor:
-        return x - x.mean(dim=-1, keepdim=True) if self._centres else x
+        return x - x.mean(dim=-1, keepdim=True) if self._is_layer_norm else x
 
 
-def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
-    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for
-    Gemma keeps it as weight - 1.
+def norm_gain(norm: nn.Module, like: Tensor) -> Tensor:
+    """Return what a layer norm or RMS norm multiplies by, [D]; an RMS norm is run to read it, for
+    Gemma stores weight - 1.
 
     Parameters
     ----------
@@ -125,12 +125,12 @@ def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
     """
     if isinstance(norm, nn.LayerNorm):
         return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
-    result: Tensor = norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+    result: Tensor = norm(like.new_ones(like.shape[-1])) * (1 + norm_epsilon(norm)) ** 0.5
     return result
 
 
-def eps_of(norm: nn.Module) -> float:
-    """What a norm adds to the mean square."""
+def norm_epsilon(norm: nn.Module) -> float:
+    """Return what a norm adds to the mean square."""
     eps: float | None = getattr(norm, "eps", None)
-    otherwise: float = getattr(norm, "variance_epsilon", 0.0)
-    return eps or otherwise
+    variance_epsilon: float = getattr(norm, "variance_epsilon", 0.0)
+    return eps or variance_epsilon

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from .layer_components import bias_of
+from .layer_components import module_bias
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -26,7 +26,7 @@ class OutputHead(NamedTuple):
 
 
 def head_projection(model: Model) -> nn.Module | None:
-    """The module that makes logits, where there is one."""
+    """Return the module that computes logits; None where there is none."""
     projection = model.module.get_output_embeddings()
     return (
         getattr(model.module, "lm_head", None) if projection is None else projection
@@ -54,15 +54,15 @@ def output_head(model: Model) -> OutputHead:
             "off the last state; found "
             f"{type(projection).__name__} in a {type(module).__name__}"
         )
-    cap = getattr(model.text_config, "final_logit_softcapping", None)
-    if cap:
+    logit_cap = getattr(model.text_config, "final_logit_softcapping", None)
+    if logit_cap:
         raise ModelError(
-            f"{model.name} caps its logits (final_logit_softcapping={cap}): they are no sum of "
+            f"{model.name} caps its logits (final_logit_softcapping={logit_cap}): they are no sum of "
             "parts. Ask what is needed "
             "(speechmix.knock_out) or take a gradient (measures='gradient_input')"
         )
-    bias = bias_of(projection)
-    added = getattr(module, "final_logits_bias", None)  # a buffer [1, V] of BART and its kin
-    if isinstance(added, Tensor):
-        bias = added[0] if bias is None else bias + added[0]
+    bias = module_bias(projection)
+    final_bias = getattr(module, "final_logits_bias", None)  # a buffer [1, V] of BART and its kin
+    if isinstance(final_bias, Tensor):
+        bias = final_bias[0] if bias is None else bias + final_bias[0]
     return OutputHead(weight, bias)

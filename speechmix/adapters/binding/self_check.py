@@ -22,7 +22,12 @@ from ..capture.block import Block
 from ..capture.forward_pass import Capture, use_attention
 from ..delta_engine.change_propagator import ChangePropagator
 from ..model import Model
-from .traced_states import ROUNDING, entering_states, stack_outputs, states_agree
+from .traced_states import (
+    ROUNDING_TOLERANCE,
+    record_part_inputs,
+    record_stack_outputs,
+    states_agree,
+)
 
 _POSITIONS = 8
 
@@ -30,65 +35,76 @@ _POSITIONS = 8
 def self_check(model: Model) -> None:
     """Check a model; raises `ModelError` naming what does not fit.
 
-    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.unknown_sum`) and
+    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.unknown_sum_reason`) and
     measures that need it refuse.
     """
     try:
-        _check(model)
+        _check_model(model)
     except ModelError as error:
-        if broken := [
+        if non_finite_names := [
             name for name, weight in model.module.named_parameters() if not weight.isfinite().all()
         ]:
             raise ModelError(
-                f"{model.name}: weights are not finite (NaN or infinity): {', '.join(broken[:5])}"
-                f"{f' and {len(broken) - 5} more' if broken[5:] else ''}. Load the checkpoint "
+                f"{model.name}: weights are not finite (NaN or infinity): {', '.join(non_finite_names[:5])}"
+                f"{f' and {len(non_finite_names) - 5} more' if non_finite_names[5:] else ''}. Load the checkpoint "
                 "again, or train it again"
             ) from error
         raise
 
 
-def _check(model: Model) -> None:
+def _check_model(model: Model) -> None:
     try:
-        seen = _seen(model, _POSITIONS)
+        pass_record = _record_pass(model, _POSITIONS)
     except SpeechmixError:
         raise
     except (
         Exception
     ):  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
-        seen = _seen_whole(model)
+        pass_record = _record_full_pass(model)
     for stack in list(model.stacks.values()):
-        unseen = [layer for layer in range(len(stack)) if layer not in seen.layers[stack.name]]
-        if unseen:
+        missing_layers = [
+            layer for layer in range(len(stack)) if layer not in pass_record.layers[stack.name]
+        ]
+        if missing_layers:
             raise ModelError(
-                f"{model.name}: layers {unseen} of the {stack.name} did not run in a forward pass"
+                f"{model.name}: layers {missing_layers} of the {stack.name} did not run in a forward pass"
             )
-        last, returned = seen.last[stack.name], seen.outputs.get(stack.name, [])
-        same_shape = [states for states in returned if states.shape == last.shape]
-        if same_shape and not any(states_agree(states, last, effect=0) for states in same_shape):
+        last_states, stack_outputs = (
+            pass_record.last[stack.name],
+            pass_record.outputs.get(stack.name, []),
+        )
+        comparable_outputs = [
+            states for states in stack_outputs if states.shape == last_states.shape
+        ]
+        if comparable_outputs and not any(
+            states_agree(states, last_states, effect=0) for states in comparable_outputs
+        ):
             raise ModelError(
                 f"{model.name}: the output of the {stack.name} is not its last layer's output "
                 "behind "
                 f"{stack.spec.final_norm or 'no final norm'}; correct final_norm in the family's "
                 "table"
             )
-        model.stacks[stack.name] = replace(stack, unknown_sum=seen.unknown_sum.get(stack.name, ""))
+        model.stacks[stack.name] = replace(
+            stack, unknown_sum_reason=pass_record.unknown_sum_reason.get(stack.name, "")
+        )
 
 
-class _Pass:
-    """What one forward pass showed of each stack: layers that ran, last states [T, D], what its
-    holder returned."""
+class _PassRecord:
+    """Record of one forward pass for each stack: layers that ran, last states [T, D], outputs of
+    the module that holds it."""
 
     def __init__(self, model: Model):
         self.layers: dict[str, set[int]] = {name: set() for name in model.stacks}
         self.last: dict[str, Tensor] = {}
         self.outputs: dict[str, list[Tensor]] = {}
-        self.unknown_sum: dict[str, str] = {}
+        self.unknown_sum_reason: dict[str, str] = {}
         self.structures: set[Hashable] = set()  # of the layers that were run whole
 
 
-def _seen_whole(model: Model) -> _Pass:
+def _record_full_pass(model: Model) -> _PassRecord:
     try:
-        return _seen(model, None)
+        return _record_pass(model, None)
     except SpeechmixError:
         raise
     except Exception as error:
@@ -101,151 +117,168 @@ def _seen_whole(model: Model) -> _Pass:
         ) from error
 
 
-def _seen(model: Model, positions: int | None) -> _Pass:
+def _record_pass(model: Model, positions: int | None) -> _PassRecord:
     """Run the model on its family's tiny input, check each layer, and return what was seen."""
-    seen = _Pass(model)
+    pass_record = _PassRecord(model)
 
     def on_block(block: Block) -> None:
         name = block.stack.name
-        where = f"{model.name}, {name} layer {block.layer} ({type(model.module).__name__})"
-        structure = _structure(block)
-        _check_block(block, where, whole=structure not in seen.structures)
-        seen.structures.add(structure)
-        if reason := _sum_unconfirmed(block, entered, where):
-            seen.unknown_sum[name] = reason
-        seen.layers[name].add(block.layer)
+        layer_label = f"{model.name}, {name} layer {block.layer} ({type(model.module).__name__})"
+        structure = _layer_structure(block)
+        _check_layer(block, layer_label, check_all_rows=structure not in pass_record.structures)
+        pass_record.structures.add(structure)
+        if sum_reason := _explain_unconfirmed_sum(block, part_inputs, layer_label):
+            pass_record.unknown_sum_reason[name] = sum_reason
+        pass_record.layers[name].add(block.layer)
         if block.layer == len(block.stack) - 1:
-            seen.last[name] = block.states(
+            pass_record.last[name] = block.states(
                 torch.arange(block.n_targets, device=block.values.device)
             )
 
-    wide = torch.float64 if model.dtype == torch.float64 else torch.float32
+    check_dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     inputs = {
-        key: value.to(model.device, wide if value.is_floating_point() else value.dtype)
+        key: value.to(model.device, check_dtype if value.is_floating_point() else value.dtype)
         for key, value in model.family.tiny_inputs(model.config).items()
     }
     with (
-        model.in_use(wide),
+        model.in_use(check_dtype),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
-        entering_states(model) as entered,
-        stack_outputs(model, seen.outputs),
+        record_part_inputs(model) as part_inputs,
+        record_stack_outputs(model, pass_record.outputs),
         Capture(list(model.stacks.values()), on_block, max_positions=positions),
     ):
         model.family.run(model.base, inputs, tuple(model.stacks))
-    return seen
+    return pass_record
 
 
-def _structure(block: Block) -> Hashable:
-    """What layers share that do the same with other numbers: classes and options of their parts,
-    shapes of weights."""
+def _layer_structure(block: Block) -> Hashable:
+    """Return what layers of one structure share: classes and options of parts, shapes of
+    weights."""
     module = block.modules.module
-    parts = tuple((name, type(part), part.extra_repr()) for name, part in module.named_modules())
+    part_options = tuple(
+        (name, type(part), part.extra_repr()) for name, part in module.named_modules()
+    )
     return (
         block.stack.name,
-        parts,
+        part_options,
         tuple((name, weight.shape) for name, weight in module.named_parameters()),
     )
 
 
-def _check_block(block: Block, where: str, *, whole: bool) -> None:
+def _check_layer(block: Block, layer_label: str, *, check_all_rows: bool) -> None:
     """Check one layer.
 
     Most of what that costs is reading the weights, anew for every few rows. So all rows are
-    replayed (`whole`) in the first layer of each structure alone: there what mixes positions is
+    replayed (`check_all_rows`) in the first layer of each structure alone: there what mixes positions is
     seen, however far apart. In further layers of the same structure those that are changed are, and
     one more.
     """
-    rows = _rows(block)
+    rows = _select_check_rows(block)
     attention = block.attention(rows)
     if attention.shape[0] != block.stack.heads:
         raise ModelError(
-            f"{where}: expected {block.stack.heads} heads, found attention of shape "
+            f"{layer_label}: expected {block.stack.heads} heads, found attention of shape "
             f"{tuple(attention.shape)}"
         )
     if not states_agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
-        raise ModelError(f"{where}: rows of the attention weights do not sum to one")
+        raise ModelError(f"{layer_label}: rows of the attention weights do not sum to one")
     if block.causal and block.attention().triu(1).any():
-        raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
+        raise ModelError(
+            f"{layer_label}: its table calls it causal, but positions attend to later ones"
+        )
     if not block.causal and block.n_targets > 2 and not block.attention().triu(1).any():
         raise ModelError(
-            f"{where}: its table does not call it causal, but no position attends to a later one"
+            f"{layer_label}: its table does not call it causal, but no position attends to a later one"
         )
     # The context of the first row and the last is taken away, those between stay: what leaks to
     # others is seen from either side, near and far. Any change beyond rounding will do: one
     # source's may be small or never attended to.
-    edges, without = _without_edges(block)
-    before = block.states(torch.arange(block.n_targets, device=edges.device))
+    edge_rows, ablated_context = _ablate_edge_rows(block)
+    states = block.states(torch.arange(block.n_targets, device=edge_rows.device))
     if block.modules.convolution is not None:
-        again, after = block.replay_all(torch.stack([block.context, without]))
-        same = states_agree(again, before, effect=(after - again).abs().max())
-    elif block.modules.rest is None or whole:
-        after = block.replay_all(without[None])[0]
-        same = _still(
-            after, before, edges
+        replayed_states, changed_states = block.replay_all(
+            torch.stack([block.context, ablated_context])
+        )
+        is_consistent = states_agree(
+            replayed_states, states, effect=(changed_states - replayed_states).abs().max()
+        )
+    elif block.modules.post_attention is None or check_all_rows:
+        changed_states = block.replay_all(ablated_context[None])[0]
+        is_consistent = _has_no_other_change(
+            changed_states, states, edge_rows
         ) and states_agree(  # rows alone, too, as Value Zeroing replays them
             block.replay(rows, block.context[rows]),
-            before[rows],
-            effect=(after - before).abs().max(),
+            states[rows],
+            effect=(changed_states - states).abs().max(),
         )
     else:
-        few = edges.new_tensor(sorted({0, min(1, block.n_targets - 1), block.n_targets - 1}))
-        after = before.index_copy(0, few, block.replay(few, without[few]))
-        same = _still(after, before, edges)
-    change = (after - before)[edges]
-    moved = change.abs().max()
-    if not same:
+        changed_rows = edge_rows.new_tensor(
+            sorted({0, min(1, block.n_targets - 1), block.n_targets - 1})
+        )
+        changed_states = states.index_copy(
+            0, changed_rows, block.replay(changed_rows, ablated_context[changed_rows])
+        )
+        is_consistent = _has_no_other_change(changed_states, states, edge_rows)
+    change = (changed_states - states)[edge_rows]
+    max_change = change.abs().max()
+    if not is_consistent:
         raise ModelError(
-            f"{where}: running the layer's modules, with attention taken from some rows, does not "
+            f"{layer_label}: running the layer's modules, with attention taken from some rows, does not "
             "give the others what its "
             "forward pass gave them, so something besides attention mixes positions (name a "
             "convolution in the table: "
             "StackSpec.convolution), or the table's paths are wrong. Value Zeroing cannot be "
             "replayed"
         )
-    if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
+    if max_change <= 4 * torch.finfo(states.dtype).eps * states.abs().max():
         raise ModelError(
-            f"{where}: zeroing the value vectors changes nothing; is {block.stack.spec.name!r} the "
+            f"{layer_label}: zeroing the value vectors changes nothing; is {block.stack.spec.name!r} the "
             "right block?"
         )
-    if block.modules.rest is None:
+    if block.modules.post_attention is None:
         return
-    propagator = ChangePropagator(block, edges)
+    propagator = ChangePropagator(block, edge_rows)
     propagated_change = propagator(
-        (without - block.context)[propagator.input_positions].flatten(1)[None]
+        (ablated_context - block.context)[propagator.input_positions].flatten(1)[None]
     )[0]
-    if not states_agree(propagated_change, change, effect=moved, size=before.abs().max()):
+    if not states_agree(propagated_change, change, effect=max_change, size=states.abs().max()):
         raise ModelError(
-            f"{where}: carrying a change through the layer as its table describes it (norms, "
+            f"{layer_label}: carrying a change through the layer as its table describes it (norms, "
             "feed-forward) does not give what "
             "running its modules gives. Correct the table, or leave feed_forwards out so that "
             "layers are replayed"
         )
 
 
-def _without_edges(block: Block) -> tuple[Tensor, Tensor]:
-    """The first row and the last, and the attention context [Q, H, d] with zeros at them."""
-    edges = torch.tensor(sorted({0, block.n_targets - 1}), device=block.values.device)
-    return edges, block.context.index_fill(0, edges, 0)
+def _ablate_edge_rows(block: Block) -> tuple[Tensor, Tensor]:
+    """Return the first and the last row, and the attention context [Q, H, d] with zeros there."""
+    edge_rows = torch.tensor(sorted({0, block.n_targets - 1}), device=block.values.device)
+    return edge_rows, block.context.index_fill(0, edge_rows, 0)
 
 
-def _still(after: Tensor, before: Tensor, changed: Tensor) -> bool:
-    """True if all rows but the changed ones are as they were, to rounding."""
-    moved = (after - before).index_fill(0, changed, 0)
-    return bool(moved.abs().max() <= ROUNDING * torch.finfo(moved.dtype).eps * before.abs().max())
+def _has_no_other_change(after: Tensor, before: Tensor, changed_rows: Tensor) -> bool:
+    """Return True if all rows but the changed ones are as before, to rounding."""
+    other_changes = (after - before).index_fill(0, changed_rows, 0)
+    return bool(
+        other_changes.abs().max()
+        <= ROUNDING_TOLERANCE * torch.finfo(other_changes.dtype).eps * before.abs().max()
+    )
 
 
-def _rows(block: Block) -> Tensor:
-    """Some target positions, last first, and not all of them."""
+def _select_check_rows(block: Block) -> Tensor:
+    """Select some target positions, last first, and not all of them."""
     rows = torch.arange(block.n_targets, device=block.values.device).flip(0)[
         : max(1, block.n_targets - 1)
     ]
     return rows[:: -(-len(rows) // _POSITIONS)]
 
 
-def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], where: str) -> str:
-    """Why it is not certain that the layer goes on with residual + attention's output; empty if it
-    is.
+def _explain_unconfirmed_sum(
+    block: Block, part_inputs: Mapping[nn.Module, list[Tensor]], layer_label: str
+) -> str:
+    """Say why it is not certain that the layer goes on with residual + attention's output; empty if
+    it is.
 
     In a post-norm layer that sum must enter the block's norm; in a pre-norm one whatever comes next
     (the next norm, or nothing: then it is the layer's output). A full description that is wrong
@@ -253,23 +286,25 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     """
     attention, pre_norm = block.modules.attention, block.stack.spec.norm_order == "pre"
     if block.modules.parallel or (attention.norm is None and attention.branch_norm is None):
-        return block.stack.unknown_sum
-    rows = _rows(block)
-    branch = block.attention_output(rows)
+        return block.stack.unknown_sum_reason
+    rows = _select_check_rows(block)
+    attention_output = block.attention_output(rows)
     if attention.branch_norm is not None:
-        branch = attention.branch_norm(branch)
-    state = block.residual(rows, confirmed=False) + branch
-    parts = list(entered) if pre_norm or attention.norm is None else [attention.norm]
+        attention_output = attention.branch_norm(attention_output)
+    state = block.residual(rows, confirmed=False) + attention_output
+    parts = list(part_inputs) if pre_norm or attention.norm is None else [attention.norm]
     candidates = [
         x
         for part in parts
-        for x in entered.get(part, ())
+        for x in part_inputs.get(part, ())
         if x.shape[-2:] == (block.n_targets, state.shape[-1])
     ]
     if pre_norm:
         candidates.append(block.output)
     if any(
-        states_agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max())
+        states_agree(
+            x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=attention_output.abs().max()
+        )
         for x in candidates
     ):
         return ""
@@ -279,5 +314,5 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
         "(norm_order, norm, branch_norm; or attention and feed-forward run side by side)"
     )
     if block.modules.feed_forwards:
-        raise ModelError(f"{where}: {reason}. Correct the table")
+        raise ModelError(f"{layer_label}: {reason}. Correct the table")
     return reason

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...errors import ModelError
-from ..binding.layer_components import AttentionModules, weight_of
+from ..binding.layer_components import AttentionModules, projection_weight
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 from .trace import AttentionCall, LayerTrace
 
@@ -46,7 +46,7 @@ class AttentionReader(TorchFunctionMode):
     def __init__(self, trace: LayerTrace, attention_index: int, attention: AttentionModules):
         super().__init__()
         self._trace, self._attention_index = trace, attention_index
-        self._heads_width = weight_of(attention.output).shape[1]
+        self._heads_width = projection_weight(attention.output).shape[1]
         self._sum_finder = WeightedSumFinder() if attention.needs_eager else None
         self._blocks: list[AttentionCall] = []  # calls of packed states, one for each block
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..binding.layer_components import bias_of, weight_of
+from ..binding.layer_components import module_bias, projection_weight
 from .layer_run import LayerRun
 
 
@@ -67,13 +67,13 @@ class Block(LayerRun):
     @property
     def output_weight(self) -> Tensor:
         """Output projection W_O split by head, [H, d, D]."""
-        weight = weight_of(self.modules.attention.output)  # [D, H d]
+        weight = projection_weight(self.modules.attention.output)  # [D, H d]
         return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
 
     @property
     def output_bias(self) -> Tensor:
         """Bias of the output projection, [D]; zeros where it has none."""
-        bias = bias_of(self.modules.attention.output)
+        bias = module_bias(self.modules.attention.output)
         return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
 
     def attention_output(self, rows: Tensor) -> Tensor:
@@ -86,14 +86,14 @@ class Block(LayerRun):
     @property
     def floats_per_pair(self) -> int:
         """About how many numbers a (target position, source) pair takes in the delta engine."""
-        later_indices = range(self.modules.studied + 1, len(self.modules.attentions))
+        later_indices = range(self.modules.studied_index + 1, len(self.modules.attentions))
         later_calls = [
             self.call(attention_index)
             for attention_index in later_indices
             if attention_index in self._trace.calls
         ]
         feed_forward_width = max(
-            (weight_of(part.up).shape[0] for part in self.modules.feed_forwards),
+            (projection_weight(part.up).shape[0] for part in self.modules.feed_forwards),
             default=4 * self.stack.width,
         )
         return (

@@ -52,7 +52,7 @@ class LayerRun:
         self.stack, self.layer, self.clip = stack, layer, clip
         self.modules: Layer = stack.layers[layer]
         self._capture, self._trace, self._output = capture, trace, output
-        self._call = self.call(self.modules.studied)
+        self._call = self.call(self.modules.studied_index)
 
     @property
     def n_targets(self) -> int:
@@ -70,17 +70,17 @@ class LayerRun:
         Raises
         ------
         ModelError
-            If it is not certain to be that (`Stack.unknown_sum`), unless `confirmed` is False.
+            If it is not certain to be that (`Stack.unknown_sum_reason`), unless `confirmed` is False.
         """
-        if confirmed and self.stack.unknown_sum:
+        if confirmed and self.stack.unknown_sum_reason:
             raise ModelError(
                 f"the residual stream of the {self.stack.name} cannot be read: "
-                f"{self.stack.unknown_sum}. Measures that count it "
+                f"{self.stack.unknown_sum_reason}. Measures that count it "
                 "(alti, mixing ratios, attention norms with the residual) need a table that says; "
                 "value_zeroing, attention and "
                 "attention_norm do not"
             )
-        return self._trace.residuals[self.modules.studied][0, rows]
+        return self._trace.residuals[self.modules.studied_index][0, rows]
 
     def recorded_output(
         self, projection: nn.Module, rows: Tensor, compute_output: Callable[[], Tensor]
@@ -168,7 +168,7 @@ class LayerRun:
         """
         trace, attention = self._trace, self.modules.attention
         attention_output = _replace_states(
-            trace.outputs[self.modules.studied], _project_context(attention, contexts)
+            trace.outputs[self.modules.studied_index], _project_context(attention, contexts)
         )
         with self._capture.paused(), _fixed_output(attention.module, attention_output):
             states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
@@ -191,7 +191,7 @@ class LayerRun:
         Tensor [P, D]
             Layer output, behind the final norm if this is the stack's last layer.
         """
-        trace, changed_index = self._trace, self.modules.studied if number is None else number
+        trace, changed_index = self._trace, self.modules.studied_index if number is None else number
         with ExitStack() as stubs:
             stubs.enter_context(self._capture.paused())
             for attention_index, attention in enumerate(self.modules.attentions):
@@ -242,7 +242,7 @@ def _project_context(attention: AttentionModules, context: Tensor) -> Tensor:
     """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected)
     [N, P, H d]."""
     joined_heads = context.flatten(2)
-    return attention.output(joined_heads) if attention.projects else joined_heads
+    return attention.output(joined_heads) if attention.includes_output else joined_heads
 
 
 def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:

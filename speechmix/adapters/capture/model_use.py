@@ -16,7 +16,7 @@ import torch
 
 from ...errors import InputError, ModelError
 from ...files.timing import phase
-from ..binding.bound_layers import bind, layer_modules
+from ..binding.bound_layers import bind_stack, layer_modules
 from ..delta_engine.matrix_products import WeightProducts
 from ..loading.model_description import ModelDescription
 from ..transformers_types import Inputs, ModelOutput
@@ -127,9 +127,11 @@ class MeasurableModel(ModelDescription):
                 "merged"
             )
         for name, stack in self.stacks.items():
-            bound_stack = bind(stack.spec, self.base, stack.heads)
+            bound_stack = bind_stack(stack.spec, self.base, stack.heads)
             if bound_stack is not None:
-                self.stacks[name] = replace(bound_stack, unknown_sum=stack.unknown_sum)
+                self.stacks[name] = replace(
+                    bound_stack, unknown_sum_reason=stack.unknown_sum_reason
+                )
         self._modules = parts
 
     @contextmanager

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..binding.layer_components import weight_of
+from ..binding.layer_components import projection_weight
 from ..binding.norms import Norm
 from .convolution_change import ConvolutionChange
 from .matrix_products import MatrixProduct
@@ -42,7 +42,7 @@ class ChangePropagator:
     Parameters
     ----------
     block : Block
-        Of a layer that is described (`Layer.rest`).
+        Of a layer that is described (`Layer.post_attention`).
     rows : Tensor [R]
         Target positions.
     product : MatrixProduct, optional
@@ -72,7 +72,7 @@ class ChangePropagator:
         product: MatrixProduct | None = None,
         positions: Sequence[int] | None = None,
     ):
-        modules = block.modules.rest
+        modules = block.modules.post_attention
         if modules is None:
             raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
         self._is_pre_norm = block.stack.spec.norm_order == "pre"
@@ -169,7 +169,7 @@ class ChangePropagator:
                 yield self(context.permute(1, 2, 0, 3).flatten(2))
             return
         norm, feed_forward, step_count = self._fused_feed_forward
-        output_weight = weight_of(self._output_projection).T  # [H d, D]
+        output_weight = projection_weight(self._output_projection).T  # [H d, D]
         output_sums = _WeightedSums(values, output_weight, self._state_product)
         sums_by_projection: dict[nn.Module, _WeightedSums] = {}
         for projection in feed_forward.input_projections:

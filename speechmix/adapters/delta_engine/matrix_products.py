@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from ..binding.layer_components import weight_of
+from ..binding.layer_components import projection_weight
 
 TF32 = "tf32"
 
@@ -76,7 +76,7 @@ class MatrixProduct:
 
     def weight(self, projection: nn.Module) -> Tensor:
         """Return a projection's weight [out, in] in this precision."""
-        stored_weight = weight_of(projection)
+        stored_weight = projection_weight(projection)
         return (
             stored_weight
             if stored_weight.dtype == self.dtype
@@ -92,7 +92,7 @@ class MatrixProduct:
     def _get_or_compute(
         self, projections: tuple[nn.Module, ...], compute_matrix: Callable[[], Tensor]
     ) -> Tensor:
-        key = (*projections, weight_of(projections[0]).dtype, self.dtype)
+        key = (*projections, projection_weight(projections[0]).dtype, self.dtype)
         if key not in self._matrices:
             matrix = self._store.get(key) if self._store else None
             if matrix is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..binding.layer_components import FeedForwardModules, LaterAttention, weight_of
+from ..binding.layer_components import FeedForwardModules, LaterAttention, projection_weight
 from .matrix_products import MatrixProduct
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class FeedForwardChange:
         self.input_projections = [
             module for module in (modules.up, modules.gate) if module is not None
         ]
-        self.projected_width = sum(weight_of(module).shape[0] for module in self.input_projections)
+        self.projected_width = sum(
+            projection_weight(module).shape[0] for module in self.input_projections
+        )
 
     def record_output(self, x: Tensor) -> Tensor:
         """Run the block on the rows' own states, keep what `change` needs, and return its output."""
@@ -187,7 +189,7 @@ class AttentionChange:
 
     def __init__(self, block: Block, modules: LaterAttention, rows: Tensor):
         self._call, self._rows, self._modules, self._recorded_output = (
-            block.call(modules.number),
+            block.call(modules.attention_index),
             rows,
             modules,
             block.recorded_output,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...errors import InputError
-from ..binding.fidelity_check import measure_as_given
+from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.precision_context import has_adapters, resolve_dtype
 from ..families.family import Family
@@ -138,7 +138,7 @@ def load(
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             precision = torch.float32 if dtype is None else precision  # None for "auto"
             model = _from_source(place, init, seed, precision, device, revision, processor)
-        measure_as_given(model)
+        match_original_states(model)
         if check:
             self_check(model)
     return model

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
 from ...files.json_files import JsonObject
-from ..binding.bound_layers import bind
+from ..binding.bound_layers import bind_stack
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
@@ -112,7 +112,7 @@ def _cannot_be_pickled(part: nn.Module) -> bool:
 def model_contents(
     model: Model,
 ) -> tuple[Any, dict[str, tuple[StackSpec, int, str]], JsonObject]:
-    """The module (or what it is built again from), each stack's spec, heads and `unknown_sum`, and the
+    """The module (or what it is built again from), each stack's spec, heads and `unknown_sum_reason`, and the
     other fields."""
     module = (
         ModuleRecipe.of(model.module)
@@ -120,7 +120,8 @@ def model_contents(
         else model.module
     )
     stacks = {
-        name: (stack.spec, stack.heads, stack.unknown_sum) for name, stack in model.stacks.items()
+        name: (stack.spec, stack.heads, stack.unknown_sum_reason)
+        for name, stack in model.stacks.items()
     }
     fields = {name: value for name, value in model.__dict__.items() if name not in _NOT_PICKLED}
     return module, stacks, fields
@@ -142,10 +143,10 @@ def restore_model(
         module, family_of_type(getattr(module.config, "model_type", None)), fields["name"]
     )
     model.__dict__.update(fields)
-    for name, (spec, heads, unknown_sum) in stacks.items():
-        bound = bind(spec, model.base, heads)
+    for name, (spec, heads, unknown_sum_reason) in stacks.items():
+        bound = bind_stack(spec, model.base, heads)
         if bound is not None:
-            model.stacks[name] = replace(bound, unknown_sum=unknown_sum)
+            model.stacks[name] = replace(bound, unknown_sum_reason=unknown_sum_reason)
     return model
 
 

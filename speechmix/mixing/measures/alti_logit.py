@@ -52,7 +52,7 @@ def read_attention(block: Block, rows: Tensor, readers: Tensor) -> tuple[Tensor,
     of_norm = torch.zeros_like(readers[:, 0])
     if block.modules.attention.branch_norm is not None:
         norm = Norm(block.modules.attention.branch_norm, block.attention_output(rows))
-        of_norm, readers = (readers * norm.bias).sum(dim=-1), norm.read_through(readers)
+        of_norm, readers = (readers * norm.bias).sum(dim=-1), norm.pull_back(readers)
     head_readers = torch.einsum("hcd,pd->hpc", block.output_weight, readers)
     by_source = (block.attention(rows) * (head_readers @ block.values.transpose(1, 2))).sum(dim=0)
     return by_source, of_norm + readers @ block.output_bias

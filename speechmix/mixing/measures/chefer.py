@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import weight_of
+from ...adapters.binding.layer_components import projection_weight
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import first_output
@@ -138,7 +138,7 @@ def _attended(passes: SharedPasses) -> _Attended:
     n_logits: list[int] = []
 
     def on_block(block: Block) -> None:
-        calls[block.stack.name, block.layer] = block.call(block.modules.studied)
+        calls[block.stack.name, block.layer] = block.call(block.modules.studied_index)
 
     def start(stack: str, layer: int, states: Tensor) -> Tensor:
         return states if states.requires_grad else states.detach().requires_grad_(True)
@@ -233,7 +233,11 @@ def _divide_by_sums(values: Tensor, sums: Tensor) -> Tensor:
 
 def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
     """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
-    of_context = gradient[0] @ weight_of(attention.output) if attention.projects else gradient[0]
+    of_context = (
+        gradient[0] @ projection_weight(attention.output)
+        if attention.includes_output
+        else gradient[0]
+    )
     n_heads, n_sources, _ = call.value.shape
     by_head = of_context.unflatten(-1, (n_heads, -1)).transpose(0, 1)  # [H, Q, d]
     at_once = max(1, _WEIGHTS_BYTES // (len(of_context) * n_sources * of_context.element_size()))

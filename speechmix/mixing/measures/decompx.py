@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import bias_of, weight_of
+from ...adapters.binding.layer_components import module_bias, projection_weight
 from ...adapters.binding.norms import Norm
 from ...errors import ModelError
 
@@ -53,7 +53,7 @@ def vectors_through_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
 
 def vectors_through_linear(vectors: Tensor, module: nn.Module) -> Tensor:
     """Carry vectors [..., S, D] through a linear projection."""
-    return vectors_through_bias(vectors @ weight_of(module).T, bias_of(module))
+    return vectors_through_bias(vectors @ projection_weight(module).T, module_bias(module))
 
 
 def vectors_through_norm(vectors: Tensor, module: nn.Module, states: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def vectors_through_layer(block: Block, vectors: Tensor) -> Tensor:
     if not pre:
         vectors, states = vectors_through_norm(vectors, norm, states), norm(states)
     for part in block.modules.feed_forwards:
-        size = max(1, _CHUNK_FLOATS // (vectors.shape[1] * weight_of(part.up).shape[0]))
+        size = max(1, _CHUNK_FLOATS // (vectors.shape[1] * projection_weight(part.up).shape[0]))
         chunks = zip(vectors.split(size), states.split(size), strict=True)
         carried = [_pass_feed_forward(part, *chunk, pre=pre) for chunk in chunks]
         vectors, states = (torch.cat(halves) for halves in zip(*carried, strict=True))
@@ -118,14 +118,16 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
     """
     value = block.modules.attention.value
     values = (
-        vectors_through_linear(vectors, value) if block.layer == 0 else vectors @ weight_of(value).T
+        vectors_through_linear(vectors, value)
+        if block.layer == 0
+        else vectors @ projection_weight(value).T
     )  # [T, S, H d]
     heads = (
         values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
     )  # [H, T, S d]
     context = (block.attention() @ heads).unflatten(-1, (vectors.shape[1], -1))  # [H, T, S, d]
     attended: Tensor = (
-        context.permute(1, 2, 0, 3).flatten(2) @ weight_of(block.modules.attention.output).T
+        context.permute(1, 2, 0, 3).flatten(2) @ projection_weight(block.modules.attention.output).T
     )
     return attended
 
@@ -133,10 +135,10 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
 def _bias_behind(block: Block) -> Tensor:
     """Bias behind attention, with that of the values above the first layer: weights sum to one, so
     a row sees it once."""
-    bias = bias_of(block.modules.attention.value)
+    bias = module_bias(block.modules.attention.value)
     if bias is None or block.layer == 0:
         return block.output_bias
-    return block.output_bias + weight_of(block.modules.attention.output) @ bias
+    return block.output_bias + projection_weight(block.modules.attention.output) @ bias
 
 
 def _pass_feed_forward(

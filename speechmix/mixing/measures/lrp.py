@@ -22,8 +22,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import bias_of
-from ...adapters.binding.norms import gain_of
+from ...adapters.binding.layer_components import module_bias
+from ...adapters.binding.norms import norm_gain
 
 
 def with_way_back(value: Tensor, other: Tensor) -> Tensor:
@@ -81,8 +81,8 @@ def relevance_through_norm(
         return relevance_through_activation(before, after)
     centred = before - before.mean(dim=-1, keepdim=True)
     deviation = (centred.square().mean(dim=-1, keepdim=True) + module.eps).sqrt().detach()
-    linear = gain_of(module, before) * centred / deviation
-    return relevance_through_bias(with_way_back(after, linear), bias_of(module), unit)
+    linear = norm_gain(module, before) * centred / deviation
+    return relevance_through_bias(with_way_back(after, linear), module_bias(module), unit)
 
 
 def relevance_through_attention(

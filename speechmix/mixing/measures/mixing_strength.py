@@ -51,7 +51,7 @@ def mixing_strength(
     Tensor [W_t, 1]
         One column, for it is computed and collected like the scores of one source.
     """
-    delta = engine == "delta" and block.modules.rest is not None
+    delta = engine == "delta" and block.modules.post_attention is not None
     if block.modules.convolution is not None:
         ratios = (_carried_windows if delta else _replayed_whole)(block, units, batch_size)
     else:

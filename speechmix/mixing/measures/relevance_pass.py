@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
-from ...adapters.binding.layer_components import ProjectionHalf, bias_of
+from ...adapters.binding.layer_components import ProjectionHalf, module_bias
 from ...adapters.capture.attention_calls import read_multi_head
 from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
@@ -162,7 +162,7 @@ class RelevanceRules(TorchFunctionMode):
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             return lambda module, args, output: relevance_through_bias(
-                output, bias_of(module), self.unit(BIAS, place)
+                output, module_bias(module), self.unit(BIAS, place)
             )
         if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(
             ("RMSNorm", "T5LayerNorm")

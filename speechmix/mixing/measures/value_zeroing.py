@@ -76,7 +76,7 @@ def value_zeroing(
     """
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
-    if engine == "delta" and block.modules.rest:
+    if engine == "delta" and block.modules.post_attention:
         distance_moved = find_distance(distance, of_change=True)
         for rows, source, states, change in _carried(
             block, units, heads == "each", batch_size, product
@@ -131,7 +131,7 @@ def value_zeroing_share(
     scores = zeroed(block, units, distance=distance)
     if block.stack.name != "cross":
         return scores
-    studied = block.modules.studied
+    studied = block.modules.studied_index
     of_cross, of_self = (
         distance_without_source(block, units, number, distance=distance)
         for number in (studied, studied - 1)

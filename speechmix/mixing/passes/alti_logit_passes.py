@@ -241,7 +241,7 @@ def _read(
     )
     final_norm = Norm(norm, norm_inputs[-1][0, rows])
     return Readout(
-        rows, final_norm.read_through(weights), values, weights @ final_norm.bias, head_bias
+        rows, final_norm.pull_back(weights), values, weights @ final_norm.bias, head_bias
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from ...adapters.binding.layer_components import weight_of
+from ...adapters.binding.layer_components import projection_weight
 from ...adapters.capture.features import extract_features
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
@@ -55,7 +55,7 @@ def clip_bytes(model: Model) -> int:
     """
     width = max(
         (
-            weight_of(part.up).shape[0]
+            projection_weight(part.up).shape[0]
             for stack in model.stacks.values()
             for part in stack.layers[0].feed_forwards
         ),

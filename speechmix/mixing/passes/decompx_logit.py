@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters.binding.layer_components import weight_of
+from ...adapters.binding.layer_components import projection_weight
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.head_steps import HeadStep, record_head_steps
@@ -55,7 +55,7 @@ def check_decompx_covers(model: Model) -> None:
             "speechmix.knock_out"
         )
     elif (
-        stack.unknown_sum
+        stack.unknown_sum_reason
         or not stack.layers[0].feed_forwards
         or stack.layers[0].attention.norm is None
     ):
@@ -108,7 +108,7 @@ def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: O
         step_input, step_output = step.select_position(position)
         if previous_output is not None:
             carried = vectors_through_activation(carried, previous_output, step_input)
-        is_norm = weight_of(step.module).ndim == 1
+        is_norm = projection_weight(step.module).ndim == 1
         carried = (
             vectors_through_norm(carried, step.module, step_input)
             if is_norm

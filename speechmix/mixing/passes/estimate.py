@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...adapters.binding.bound_layers import Stack
-from ...adapters.binding.layer_components import weight_of
-from ...adapters.binding.meta_model import outline
+from ...adapters.binding.layer_components import projection_weight
+from ...adapters.binding.meta_model import build_meta_model
 from ...adapters.capture.activation_cache import MAX_FEATURE_BYTES, MAX_STATE_BYTES
 from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model
@@ -111,7 +111,7 @@ def estimate(
             if torch.cuda.is_available()
             else "cpu"
         )
-    model = outline(source, revision=revision)
+    model = build_meta_model(source, revision=revision)
     measure_names = [measures] if isinstance(measures, str) else list(measures)
     operations = count_operations(
         model, seconds=seconds, measures=measure_names, targets=targets, stacks=stacks
@@ -181,7 +181,7 @@ def _check_counts(**counts: tuple[object, int]) -> None:
 def _feed_forward_width(stack: Stack) -> int:
     """Width of a stack's feed-forwards."""
     return max(
-        (weight_of(part.up).shape[0] for part in stack.layers[0].feed_forwards),
+        (projection_weight(part.up).shape[0] for part in stack.layers[0].feed_forwards),
         default=4 * stack.width,
     )
 

@@ -153,7 +153,7 @@ class LogitDecomposition:
         )
         for part, values in (("attention_bias", bias), ("outside", outside)):
             self._add_layer_values(self.layer_terms[part], values, starts_layer=is_first_block)
-        if block.modules.studied == len(block.modules.attentions) - 1:
+        if block.modules.studied_index == len(block.modules.attentions) - 1:
             attention_output, norm = (
                 block.attention_output(self._rows),
                 block.modules.attention.branch_norm,

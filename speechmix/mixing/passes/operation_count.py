@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.meta_model import first_layers
+from ...adapters.binding.meta_model import keep_first_layers
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
@@ -150,7 +150,7 @@ def count_operations(
     Parameters
     ----------
     model : Model
-        On the meta device (`outline`).
+        On the meta device (`build_meta_model`).
     seconds : float
         Length of the clip.
     measures : sequence of str
@@ -182,7 +182,7 @@ def count_operations(
         [STRENGTH] if any(not measure.objective for measure in requested_measures) else []
     )
     with (
-        first_layers(model) as shallow_model,
+        keep_first_layers(model) as shallow_model,
         inference_context(shallow_model, Precision.of(shallow_model, request)),
     ):
         layer_counts = {
