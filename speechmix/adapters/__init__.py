@@ -5,7 +5,7 @@ from .binding.layer_components import Layer
 from .families.family import Family
 from .families.registry import families, family_of_type, register
 from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
-from .generation.model_inputs import Prepared
+from .generation.model_inputs import PreparedInputs
 from .loading import pickling as _pickling  # noqa: F401  (how pickle takes a Model)
 from .loading.load import load
 from .model import Model
@@ -17,7 +17,7 @@ __all__ = [
     "FeedForwardSpec",
     "Layer",
     "Model",
-    "Prepared",
+    "PreparedInputs",
     "Stack",
     "StackSpec",
     "families",

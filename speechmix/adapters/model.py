@@ -2,7 +2,7 @@
 it came from.
 
 `Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. What can be read off it
-is in `described`, what its decoder is told in `prefix`, what it writes by itself in `writing`.
+is in `description`, what its decoder is told in `prefix`, what it writes by itself in `writing`.
 """
 
 from __future__ import annotations
@@ -132,12 +132,14 @@ class Model(MeasurableModel):
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
         with exclusive_access(self.module):  # another thread may run it in another precision
-            if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
+            if self._fingerprint is None or not self._fingerprint[0].is_unchanged(
+                *parts, generation
+            ):
                 seen = WeightsSnapshot(
                     *parts, generation
                 )  # before hashing: what is written meanwhile is noticed next time
                 self._fingerprint = seen, fingerprint(*parts)
-        told = self._asked if self.converses else self.prefix.facts
+        told = self._asked if self.converses else self.prefix.hash_values
         if (
             self.needs_eager_attention
         ):  # the same weights give other states under another implementation
@@ -147,7 +149,7 @@ class Model(MeasurableModel):
     @property
     def _asked(self) -> tuple[Any, ...]:
         """The prompt, and how it is written around a sound."""
-        return (*self.prompt.facts, str(getattr(self.processor, "chat_template", None)))
+        return (*self.prompt.hash_values, str(getattr(self.processor, "chat_template", None)))
 
     def forget_fingerprint(self) -> None:
         """Let the next `fingerprint` be made from every number again."""
@@ -189,9 +191,9 @@ class Model(MeasurableModel):
                 + ("" if self.tokenizer is not None else " without a tokenizer")
             )
         self.family.check_prefix(self, prefix)
-        if self.prefix.described:
-            plain = plain.removesuffix(f" ({self.prefix.described})")
-        return self._told(plain, prefix.described, prefix=prefix)
+        if self.prefix.description:
+            plain = plain.removesuffix(f" ({self.prefix.description})")
+        return self._told(plain, prefix.description, prefix=prefix)
 
     def with_prompt(
         self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False
@@ -237,18 +239,18 @@ class Model(MeasurableModel):
             Prompt(self.prompt.text if text is None else text, answer, transcribes),
             self.name,
         )
-        if self.prompt.described:
-            plain = plain.removesuffix(f" ({self.prompt.described})")
-        return self._told(plain, prompt.described, prompt=prompt)
+        if self.prompt.description:
+            plain = plain.removesuffix(f" ({self.prompt.description})")
+        return self._told(plain, prompt.description, prompt=prompt)
 
-    def _told(self, plain: str, described: str, **told: DecoderPrefix | Prompt) -> Model:
+    def _told(self, plain: str, description: str, **told: DecoderPrefix | Prompt) -> Model:
         """The same model, told something else."""
         other = copy(self)
         for name, value in told.items():
             setattr(other, name, value)
         other.stacks, other.generated_texts = dict(self.stacks), {}
         other.weight_products = other.activation_cache = None
-        other.name = f"{plain} ({described})" if described else plain
+        other.name = f"{plain} ({description})" if description else plain
         return other
 
     def translate(self, sentence: Sentence | str) -> Sentence:

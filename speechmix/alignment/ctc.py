@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.words.timed_words import Word
@@ -163,7 +163,7 @@ def _best_path(
             owner.append(None)
         labels += ids or [wildcard]
         owner += [index] * max(1, len(ids))
-    of_labels, scores = best_path(emission, labels, blank=blank)
+    of_labels, scores = best_ctc_path(emission, labels, blank=blank)
     frames: list[list[int]] = [[] for _ in letters]
     for word, heard in zip(owner, of_labels, strict=True):
         if word is not None:

@@ -35,7 +35,7 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
     Parameters
     ----------
     model : Model
-        A recogniser with its processor (`Model.can_spell`).
+        A recogniser with its processor (`Model.can_transcribe`).
     clip : Clip
     texts : sequence of str [N]
 
@@ -49,7 +49,7 @@ def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Ten
 
 
 def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
-    if not model.can_spell:
+    if not model.can_transcribe:
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
     require_transcription(model, "the log-likelihood of a text")
     prepared = model.family.prepare(model, clip, ("encoder",))

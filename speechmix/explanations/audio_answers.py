@@ -39,7 +39,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     view.prepare(("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     heard = prepared.audio_tokens
-    if heard is None or heard.answer is None:
+    if heard is None or heard.answer_position is None:
         raise InputError(f"{clip.name}: {model.label} was fed no answer")
     texts = [word.text for word in clip.words or ()]
     among_tokens = {
@@ -55,9 +55,11 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
         for source in in_encoder
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
-    sources += _of_prompt(asked, ids[: heard.answer])
+    sources += _of_prompt(asked, ids[: heard.answer_position])
     written = prepared.generated_text
-    drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
+    drafts, words = drafts_of_ids(
+        asked, ids, heard.answer_position, ended=written is None or written.ended
+    )
     sources += text_sources(drafts, words, by_token=by_token)
     decision = decision_on(
         asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..adapters.generation.decoder_prefix import first_timestamp
+from ..adapters.generation.decoder_prefix import first_timestamp_id
 from ..errors import InputError
 from ..interventions.removable_sources import Source
 from .generated_tokens import (
@@ -73,7 +73,7 @@ def drafts_of_ids(
     the text has one."""
     own = list(ids[n_prefix:])
     owners, words = group_pieces(pieces_of(model, own))
-    timestamps = first_timestamp(model) if model.prefix.timestamps else None
+    timestamps = first_timestamp_id(model) if model.prefix.timestamps else None
     drafts = [
         Draft(id_, label_of(model, id_), n_prefix + place - ahead, word, n_prefix + place)
         for place, (id_, word) in enumerate(zip(own, owners, strict=True))

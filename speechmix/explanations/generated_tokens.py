@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.generation.model_inputs import HashedInputs, Prepared
+from ..adapters.generation.model_inputs import HashedInputs, PreparedInputs
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
 from ..mixing.measures.token_objectives import Objective, token_logits
@@ -182,7 +182,10 @@ class Writing:
 
 
 def decision_on(
-    model: Model, item: Clip | Sentence, prepared: Prepared, sources: dict[str, tuple[Source, ...]]
+    model: Model,
+    item: Clip | Sentence,
+    prepared: PreparedInputs,
+    sources: dict[str, tuple[Source, ...]],
 ) -> Decision:
     """A decision of which nothing is read yet."""
     from ..inputs.words.spans import Span

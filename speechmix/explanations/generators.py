@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.generation.decoder_text import decoder_tokens
 from ..adapters.generation.generated_texts import generate_text
-from ..adapters.generation.model_inputs import Prepared
+from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.generation.text_tokens import MASK, encode_sentence
 from ..adapters.generation.tokens import Tokens
 from ..errors import InputError
@@ -127,7 +127,7 @@ def _letters(model: Model, logits: Tensor) -> tuple[list[Draft], list[str]]:
 def _letters_of_text(model: Model, logits: Tensor, text: str) -> tuple[list[Draft], list[str]]:
     """Letters of a given text at the frames of its best path."""
     scores, ids = logits.log_softmax(dim=-1), model.tokenizer(text).input_ids
-    frames, _ = best_path(scores.float(), ids, blank=model.config.pad_token_id)
+    frames, _ = best_ctc_path(scores.float(), ids, blank=model.config.pad_token_id)
     peaks = [
         max(run, key=lambda frame: float(scores[frame, id_]))
         for id_, run in zip(ids, frames, strict=True)
@@ -154,7 +154,7 @@ def _drafts_of_letters(
 def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
     """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who
     wrote it."""
-    if not model.can_spell:
+    if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe a clip: expected a speech recogniser with its "
             "processor"
@@ -218,7 +218,7 @@ def _continuation(
             f"{sentence.name!r}: nothing stands before the text that is to be explained"
         )
     fed = torch.tensor([ids])
-    prepared = Prepared(
+    prepared = PreparedInputs(
         {"input_ids": fed, "attention_mask": torch.ones_like(fed)},
         Tokens.from_ids(ids, model.tokenizer),
     )

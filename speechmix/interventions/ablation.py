@@ -167,6 +167,6 @@ def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int])
     model.refuse_audio_tokens(
         f"{message}; for an audio language model use knock_out or ablate_input"
     )
-    if model.hears and not model.can_spell:
+    if model.hears and not model.can_transcribe:
         raise InputError(message)
     return Decision.prepare(model, item)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.features import run_encoder, wrap_encoder_states
-from ..adapters.generation.model_inputs import Prepared
+from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.model import Model
 from ..adapters.patching.shared_encoder import share_encoder_states
 from ..adapters.transformers_types import ModelOutput
@@ -58,7 +58,7 @@ class Decision:
     model : Model
     item : Clip, Sentence or None
         The item that the model gets; None for prepared inputs.
-    prepared : Prepared
+    prepared : PreparedInputs
     objective : Objective
     sources : dict of stack to tuple of Source
         In the decoder of an audio language model, a word's audio has the word's index. The words of
@@ -76,7 +76,7 @@ class Decision:
 
     model: Model
     item: Clip | Sentence | None
-    prepared: Prepared
+    prepared: PreparedInputs
     objective: Objective
     sources: Mapping[str, tuple[Source, ...]] = field(repr=False)
     units: str = "word"

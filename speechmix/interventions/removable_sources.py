@@ -123,9 +123,9 @@ def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[S
         for stack in model.stacks
     }
     audio_tokens = view.prepared.audio_tokens
-    if audio_tokens is not None and audio_tokens.answer is not None and words is not None:
+    if audio_tokens is not None and audio_tokens.answer_position is not None and words is not None:
         sources["decoder"] = audio_and_answer_sources(
-            view.sources("decoder"), words, audio_tokens.answer
+            view.sources("decoder"), words, audio_tokens.answer_position
         )
     elif audio_tokens is not None and not sources["encoder"]:
         sources["encoder"] = _audio_frame_sources(model, view.prepared.inputs, audio_tokens)

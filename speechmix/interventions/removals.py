@@ -82,7 +82,7 @@ def change_inputs(
         new_inputs |= _change_sound(
             model, item, inputs, [removal for removal in removals if removal.side == SOUND]
         )
-    generated_side = None if model.gives_labels else model.capabilities.generated_input
+    generated_side = None if model.has_label_head else model.capabilities.generated_input
     for removal in removals:
         side, fill = removal.side, removal.fill
         if isinstance(fill, tuple):

@@ -206,7 +206,7 @@ def _can_batch(decision: Decision) -> bool:
     """Whether inputs can run together: a causal classifier without a padding token cannot tell where each of many ends."""
     model = decision.model
     has_padding = getattr(model.text_config, "pad_token_id", None) is not None
-    return has_padding or not (model.gives_labels and model.capabilities.label_pooling == "last")
+    return has_padding or not (model.has_label_head and model.capabilities.label_pooling == "last")
 
 
 def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
-from ..adapters.generation.ctc_paths import best_path
-from ..adapters.generation.word_positions import place_of_target
+from ..adapters.generation.ctc_paths import best_ctc_path
+from ..adapters.generation.word_positions import locate_target
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.multipart_words import join_words
@@ -70,7 +70,7 @@ def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
     if decision.prepared.tokens is None:
         frames = _target_frames(decision, clip)
         labels, label_indices = _target_labels(decision, clip)
-        paths, _ = best_path(
+        paths, _ = best_ctc_path(
             intact_logits.float().log_softmax(dim=-1).cpu(),
             labels,
             blank=decision.model.config.pad_token_id,
@@ -140,7 +140,7 @@ def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:
 def _target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
     """Return the labels of the whole text, and the indices of the target's labels."""
     text, tokenizer = _clip_text(clip), decision.model.tokenizer
-    span = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
+    span = locate_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)
     target_labels, remaining_labels = (
         list(tokenizer(part).input_ids) for part in (text[slice(*span)], text[span[0] :].rstrip())

@@ -233,7 +233,7 @@ class ModelRun:
             if key.kind == TRANSCRIPTS_KIND.name:
                 return str(json.loads(results.row(key)["content"])[0]["transcript"])
         transcribes = (
-            model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
+            model.init == "trained" and model.can_transcribe and model.prefix.task == "transcribe"
         )
         if not transcribes or clip.name not in self._drawn:
             return None

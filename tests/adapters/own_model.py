@@ -8,7 +8,7 @@ import types
 import torch
 import transformers
 
-from speechmix.adapters import AttentionSpec, Family, Prepared, StackSpec
+from speechmix.adapters import AttentionSpec, Family, PreparedInputs, StackSpec
 from speechmix.inputs.audio.frame_grid import FrameGrid
 
 
@@ -123,7 +123,7 @@ def own_family(**changes):
         model_types=("own_speech",),
         stacks=lambda config: (StackSpec(**{**plan, **changes}),),
         grid=lambda config, n_samples: FrameGrid.from_convolutions(n_samples, [400], [320]),
-        prepare=lambda model, clip, stacks: Prepared(
+        prepare=lambda model, clip, stacks: PreparedInputs(
             {"waveform": torch.as_tensor(clip.audio(16_000))[None]}
         ),
         run=lambda base, inputs, stacks: base(**inputs),

@@ -214,7 +214,7 @@ def test_padding_is_a_unit_where_the_decoder_hears_it():
 
 
 def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.generation.transcription.LONGEST", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.transcription.MAX_TRANSCRIPT_TOKENS", 8)
     found = decoder_map(qwen, prompt="Who speaks?")
     assert found.provenance["answer_by"].startswith("answer of the model")
     module, processor = tiny.qwen2_audio()
@@ -301,7 +301,7 @@ def test_frames_become_positions_and_too_many_or_few_are_noticed(qwen):
     for n_frames in (18, 22):
         with pytest.raises(InputError, match="audio tokens"):
             heard.check(n_frames, "m")
-    spans = heard.of_frames([Span(0, 1), Span(0, 4), Span(7, 20)])
+    spans = heard.convert_frame_spans([Span(0, 1), Span(0, 4), Span(7, 20)])
     assert [(span.start, span.stop) for span in spans] == [(3, 4), (3, 5), (6, 13)]
     with pytest.raises(InputError, match="no audio token"):
         locate_audio_tokens(qwen, [1, 2, 3])

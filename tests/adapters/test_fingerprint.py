@@ -205,7 +205,7 @@ def test_large_and_odd_tensors(monkeypatch):
     module.register_buffer("empty", torch.zeros(0, 3))
     module.register_buffer("number", torch.tensor(3.0))
     whole = fingerprint(module)
-    monkeypatch.setattr("speechmix.adapters.loading.fingerprint._CHUNK", 256)
+    monkeypatch.setattr("speechmix.adapters.loading.fingerprint._CHUNK_BYTES", 256)
     assert fingerprint(module) == whole
     with torch.inference_mode():
         module.number = module.number.clone()

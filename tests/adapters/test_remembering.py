@@ -129,13 +129,13 @@ def test_a_clip_that_cannot_be_read_fails_where_it_is_used(tmp_path):
 
 
 def test_what_was_used_longest_ago_is_let_go():
-    remembered = LRUCache(limit=16)
+    remembered = LRUCache(max_bytes=16)
     for name in "abcd":
-        remembered.keep(name, {"x": torch.zeros(1)})
+        remembered.store(name, {"x": torch.zeros(1)})
     assert remembered.get("a")
-    remembered.keep("e", {"x": torch.zeros(1)})
+    remembered.store("e", {"x": torch.zeros(1)})
     assert [name for name in "abcde" if remembered.get(name)] == ["a", "c", "d", "e"]
-    remembered.keep("large", {"x": torch.zeros(5)})
+    remembered.store("large", {"x": torch.zeros(5)})
     assert remembered.get("large") is None
     assert remembered.get("e")
 

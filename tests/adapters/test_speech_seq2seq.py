@@ -98,7 +98,7 @@ def test_what_it_writes_is_what_transformers_generates(model):
 
 
 def test_without_a_text_it_is_fed_what_it_writes_itself(speecht5, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.generation.transcription.LONGEST", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.transcription.MAX_TRANSCRIPT_TOKENS", 8)
     clip = tiny.clip(text=None).replace(words=None)
     found = speechmix.mix(speecht5, clip, units="frame", measures="attention")["attention", "cross"]
     assert found.provenance["decoder_text_by"].startswith("transcript of the model")

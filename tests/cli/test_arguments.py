@@ -153,7 +153,7 @@ def test_a_hub_that_does_not_answer_is_one_line_soon(monkeypatch):
     unreachable = hub._unreachable.__wrapped__
     monkeypatch.setattr(
         hub,
-        "_unreachable",
+        "_explain_unreachable",
         hub.cache(lambda endpoint: asked.append(endpoint) or unreachable(endpoint)),
     )
     for _ in range(2):
@@ -169,9 +169,9 @@ def test_a_hub_that_answers_is_asked_as_before(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "_unreachable", lambda endpoint: "")
+    monkeypatch.setattr(hub, "_explain_unreachable", lambda endpoint: "")
     assert hub.hub_options("openai/whisper-small") == {}
-    monkeypatch.setattr(hub, "_unreachable", lambda endpoint: "no route")
+    monkeypatch.setattr(hub, "_explain_unreachable", lambda endpoint: "no route")
     assert hub.hub_options("openai/whisper-small") == {"local_files_only": True}
     assert hub.hub_options(CTC) == {}
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

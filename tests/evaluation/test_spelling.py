@@ -61,7 +61,7 @@ def test_a_ctc_model_is_read_greedily(tmp_path):
     clip = speechmix.Clip.from_array(
         np.random.default_rng(0).normal(size=16_000), 16_000, text="les livres"
     )
-    assert model.can_spell
+    assert model.can_transcribe
     assert transcribe(model, clip) == "les livres"
 
 
@@ -69,7 +69,7 @@ def test_a_model_without_a_head_cannot_spell():
     model = speechmix.load(
         build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor()
     )
-    assert not model.can_spell
+    assert not model.can_transcribe
     clip = speechmix.Clip.from_array(np.ones(16_000), 16_000)
     with pytest.raises(InputError, match="cannot transcribe"):
         transcribe(model, clip)

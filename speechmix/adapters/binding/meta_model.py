@@ -22,10 +22,10 @@ from ...errors import ModelError
 from ..families.registry import family_of_type
 from ..loading.checkpoints import (
     NO_CUSTOM_CODE,
-    brief,
-    config_of,
     custom_code_message,
+    first_line,
     needs_custom_code,
+    read_config,
     split_processor,
     transformers_class,
 )
@@ -86,7 +86,7 @@ def build_meta_model(source: str | Path | Model | Any, *, revision: str | None =
     path_or_id = resolve_path_or_id(source)
     adapter_base_id = adapter_base(path_or_id)
     options = {"revision": revision} if revision and adapter_base_id is None else {}
-    config = config_of(
+    config = read_config(
         path_or_id if adapter_base_id is None else resolve_path_or_id(adapter_base_id), options
     )
     cls = transformers_class(family_of_type(config.model_type).auto_class(config))
@@ -110,7 +110,7 @@ def _build_model(name: str, config: Config, build: Callable[[Config], torch.nn.M
         if needs_custom_code(error):
             raise ModelError(custom_code_message(name)) from error
         raise ModelError(
-            f"cannot build a model from the config of {name}: {brief(error)}"
+            f"cannot build a model from the config of {name}: {first_line(error)}"
         ) from error
     finally:
         torch.set_default_dtype(default_dtype)

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
-from ..generation.model_inputs import Prepared
+from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2
 from .family import Family
@@ -152,17 +152,17 @@ def granite_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     features = extract_features(model, clip)
-    return Prepared(dict(features.tensors), audio_hash=features.audio_hash)
+    return PreparedInputs(dict(features.tensors), audio_hash=features.audio_hash)
 
 
-def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
     with."""
     if model.feature_extractor is None:
         return _prepare(model, clip, stacks)
-    return Prepared(
+    return PreparedInputs(
         {"input_features": model.feature_extractor(clip.audio(model.sample_rate))["input_features"]}
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ...inputs.audio.frame_grid import FrameGrid
     from ...inputs.sentences.sentence import Sentence
-    from ..generation.model_inputs import Prepared
+    from ..generation.model_inputs import PreparedInputs
     from ..generation.prompts import DecoderPrefix, GeneratedText
     from ..model import Model
     from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule, Processor
@@ -41,7 +41,7 @@ class Family:
         model reads text.
     prepare : callable
         ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence`
-        (`Prepared`).
+        (`PreparedInputs`).
     run : callable
         ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
     tiny_inputs : callable
@@ -79,7 +79,7 @@ class Family:
     stacks: Callable[[Config], tuple[StackSpec, ...]]
     grid: Callable[[Config, int], FrameGrid] | None
     # of a Clip where there is a grid, else of a Sentence
-    prepare: Callable[[Model, Any, tuple[str, ...]], Prepared]
+    prepare: Callable[[Model, Any, tuple[str, ...]], PreparedInputs]
     run: Callable[[PretrainedModule, Inputs, tuple[str, ...]], ModelOutput]
     tiny_inputs: Callable[[Config], dict[str, Tensor]]
     auto_class: Callable[[Config], str]

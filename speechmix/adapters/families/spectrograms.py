@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ..generation.model_inputs import Prepared
+from ..generation.model_inputs import PreparedInputs
 from ..generation.text_tokens import checkpoint_class
 from ..transformers_types import Config
 from .family import Family
@@ -45,7 +45,7 @@ def _no_grid(config: Config, n_samples: int) -> NoReturn:
     )
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     _no_grid(model.config, 0)
 
 

@@ -21,7 +21,7 @@ from ...errors import ModelError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
-from ..generation.model_inputs import Prepared
+from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
@@ -101,15 +101,15 @@ def _speech2text_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid(n_frames, 0.01 * hop, 0.0125, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], Prepared]:
-    def prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], PreparedInputs]:
+    def prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
         model.grid(
             len(clip.audio(model.sample_rate))
         )  # says what is too short, where extractors stumble
         features = extract_features(model, clip)
         inputs = {name: features.tensors[name] for name in names if name in features.tensors}
         return add_decoder_tokens(
-            model, clip, stacks, Prepared(inputs, audio_hash=features.audio_hash)
+            model, clip, stacks, PreparedInputs(inputs, audio_hash=features.audio_hash)
         )
 
     return prepare

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
-from ..generation.model_inputs import Prepared
+from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
@@ -68,9 +68,9 @@ def _sew_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.from_convolutions(n_samples, kernels, strides)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     features = extract_features(model, clip)
-    return Prepared(
+    return PreparedInputs(
         {"input_values": features.tensors["input_values"]}, audio_hash=features.audio_hash
     )
 

@@ -19,7 +19,7 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.decoder_prefix import check_prefix
-from ..generation.model_inputs import Prepared
+from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
@@ -62,7 +62,7 @@ def _grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.fixed_window(config.max_source_positions)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     audio = clip.audio(model.sample_rate)
     window = _grid(model.config, 0).duration
     if len(audio) > window * model.sample_rate:
@@ -74,7 +74,7 @@ def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
             "keeps the words that lie between, where their times are known"
         )
     features = extract_features(model, clip)
-    prepared = Prepared(
+    prepared = PreparedInputs(
         {"input_features": features.tensors["input_features"]}, audio_hash=features.audio_hash
     )
     return add_decoder_tokens(model, clip, stacks, prepared)

@@ -20,9 +20,9 @@ from ...files.timing import phase
 from ..capture.memory import check_fits
 from ..transformers_types import Processor
 from .audio_tokens import AudioTokens
-from .decoder_text import check_ends_once, provided_text, text_with_foil
+from .decoder_text import check_end_token, provided_text, text_with_foil
 from .generated_texts import generate_text
-from .model_inputs import Prepared
+from .model_inputs import PreparedInputs
 from .prompts import GeneratedText
 from .token_words import align_tokens_to_words
 from .tokens import Tokens
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
 
-_OF_TEXT = ("input_ids", "attention_mask")
+_PROMPT_INPUT_NAMES = ("input_ids", "attention_mask")
 
 
-def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     """Inputs of an audio language model: the prompt with the sound, and behind it the answer, where
     the decoder is asked about.
 
@@ -48,21 +48,21 @@ def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Pr
     ModelError
         If the model was loaded without its processor.
     """
-    asked = prepare_prompt(model, clip)
-    ids, written = asked["input_ids"][0].tolist(), None
+    prompt_inputs = prepare_prompt(model, clip)
+    ids, generated_text = prompt_inputs["input_ids"][0].tolist(), None
     if "decoder" not in stacks:
-        return Prepared(dict(asked), audio_tokens=locate_audio_tokens(model, ids))
-    text = provided_answer(model, clip)
-    if text is None:
-        written = generate_text(model, clip)
-    tokens = _tokens_of(model, clip, ids, text, written)
-    inputs = {**asked, "input_ids": torch.tensor([tokens.ids])}
+        return PreparedInputs(dict(prompt_inputs), audio_tokens=locate_audio_tokens(model, ids))
+    answer_text = provided_answer(model, clip)
+    if answer_text is None:
+        generated_text = generate_text(model, clip)
+    tokens = _tokenize_prompt_and_answer(model, clip, ids, answer_text, generated_text)
+    inputs = {**prompt_inputs, "input_ids": torch.tensor([tokens.ids])}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    return Prepared(
+    return PreparedInputs(
         inputs,
         tokens,
-        generated_text=written,
-        audio_tokens=locate_audio_tokens(model, tokens.ids, answer=len(ids)),
+        generated_text=generated_text,
+        audio_tokens=locate_audio_tokens(model, tokens.ids, answer_position=len(ids)),
     )
 
 
@@ -86,12 +86,12 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
-    limits = [grid.duration * model.sample_rate] if grid.is_fixed_window else []
-    longest = min(
-        [*limits, getattr(model.feature_extractor, "n_samples", len(audio))]
+    sample_limits = [grid.duration * model.sample_rate] if grid.is_fixed_window else []
+    max_samples = min(
+        [*sample_limits, getattr(model.feature_extractor, "n_samples", len(audio))]
     )  # beyond that, extractors cut
-    if len(audio) > longest:
-        window = longest / model.sample_rate
+    if len(audio) > max_samples:
+        window = max_samples / model.sample_rate
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
             f"{window:g} s at a time. Cut "
@@ -99,10 +99,10 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     check_fits(model, len(audio))
     with phase("features"):
-        made = (model.family.build_chat_inputs or write_chat_inputs)(
+        chat_inputs = (model.family.build_chat_inputs or write_chat_inputs)(
             model.processor, audio, model.prompt.text
         )
-    inputs = {name: torch.as_tensor(value) for name, value in made.items()}
+    inputs = {name: torch.as_tensor(value) for name, value in chat_inputs.items()}
     if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
         raise InputError(
             f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of "
@@ -128,38 +128,44 @@ def write_chat_inputs(
     ModelError
         If no way to write the conversation leaves one audio token in it.
     """
-    token = processor.audio_token
-    parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
-    ways: list[Callable[[], str]] = (
+    audio_token = processor.audio_token
+    message_parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
+    templates: list[Callable[[], str]] = (
         [lambda: text]
-        if token in text
-        else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
+        if audio_token in text
+        else [
+            lambda: _apply_chat_template(processor, message_parts),
+            lambda: _apply_chat_template(processor, audio_token + text),
+        ]
     )
-    for way in ways:
+    for write_conversation in templates:
         try:
-            written = way()
+            conversation = write_conversation()
         except Exception:  # a template raises what it likes; the next way may do
             continue
-        if written.count(token) == 1:
+        if conversation.count(audio_token) == 1:
             result: Mapping[str, torch.Tensor] = processor(
-                text=[written], audio=[audio], return_tensors="pt", **_rate_of(processor)
+                text=[conversation],
+                audio=[audio],
+                return_tensors="pt",
+                **_sampling_rate_option(processor),
             )
             return result
     raise ModelError(
         f"{type(processor).__name__}: its chat template leaves no place for one sound: give a "
-        f"prompt that holds {token!r} "
+        f"prompt that holds {audio_token!r} "
         "itself, as the model was trained on, and that is taken as it is"
     )
 
 
-def _chat(processor: Processor, content: Any) -> str:
+def _apply_chat_template(processor: Processor, content: Any) -> str:
     result: str = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
     return result
 
 
-def _rate_of(processor: Processor) -> JsonObject:
+def _sampling_rate_option(processor: Processor) -> JsonObject:
     """Whisper's extractor wants to hear what the rate is."""
     extractor = getattr(processor, "feature_extractor", None)
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}
@@ -167,38 +173,47 @@ def _rate_of(processor: Processor) -> JsonObject:
 
 def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of a prompt around it."""
-    prompt = _OF_TEXT if "input_ids" in inputs else ()
+    prompt = _PROMPT_INPUT_NAMES if "input_ids" in inputs else ()
     return {name: tensor for name, tensor in inputs.items() if name not in prompt}
 
 
-def describe_prompt_and_answer(model: Model, prepared: Prepared) -> JsonObject:
+def describe_prompt_and_answer(model: Model, prepared: PreparedInputs) -> JsonObject:
     """What a map says of the decoder's text: the prompt, where sound and answer are among its
     positions, whose answer it is."""
-    tokens, heard, written = prepared.tokens, prepared.audio_tokens, prepared.generated_text
-    if tokens is None or heard is None:
+    tokens, audio_tokens, generated_text = (
+        prepared.tokens,
+        prepared.audio_tokens,
+        prepared.generated_text,
+    )
+    if tokens is None or audio_tokens is None:
         return {}
-    told: JsonObject = {"sound_positions": [heard.start, heard.stop]}
-    if heard.answer is None:
-        return told
-    by = (
-        written.by
-        if written
+    description: JsonObject = {"sound_positions": [audio_tokens.start, audio_tokens.stop]}
+    if audio_tokens.answer_position is None:
+        return description
+    answer_source = (
+        generated_text.by
+        if generated_text
         else "answer given"
         if model.prompt.answer is not None
         else "the clip's text"
     )
-    ids = tokens.ids[heard.answer :]
-    cut = (
+    ids = tokens.ids[audio_tokens.answer_position :]
+    cut_note = (
         {}
-        if written is None or written.ended
+        if generated_text is None or generated_text.ended
         else {"answer_cut": f"after {len(ids)} tokens, as long as it may be"}
     )
     answer = {
         "answer": model.tokenizer.decode(ids, skip_special_tokens=True),
-        "answer_by": by,
-        **cut,
+        "answer_by": answer_source,
+        **cut_note,
     }
-    return {**told, "prompt": model.prompt.text, "answer_position": heard.answer, **answer}
+    return {
+        **description,
+        "prompt": model.prompt.text,
+        "answer_position": audio_tokens.answer_position,
+        **answer,
+    }
 
 
 def provided_answer(model: Model, clip: Clip) -> str | None:
@@ -213,53 +228,63 @@ def provided_answer(model: Model, clip: Clip) -> str | None:
     return answer.strip() if answer and answer.strip() else None
 
 
-def _tokens_of(
-    model: Model, clip: Clip, prompt: list[int], text: str | None, written: GeneratedText | None
+def _tokenize_prompt_and_answer(
+    model: Model,
+    clip: Clip,
+    prompt_ids: list[int],
+    text: str | None,
+    generated_text: GeneratedText | None,
 ) -> Tokens:
     """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the
     clip that are in it."""
-    tokenizer, special = (
+    tokenizer, special_ids = (
         model.tokenizer,
         set(model.tokenizer.all_special_ids) | {model.config.audio_token_id},
     )
     labels = [
-        tokenizer.convert_ids_to_tokens(i) if i in special else tokenizer.decode([i]).strip() or "␣"
-        for i in prompt
+        tokenizer.convert_ids_to_tokens(i)
+        if i in special_ids
+        else tokenizer.decode([i]).strip() or "␣"
+        for i in prompt_ids
     ]
-    kinds = ["special" if i in special else "token" for i in prompt]
-    answer = _spelled(model, clip, text) if text is not None else _as_written(model, written)
-    end = tokenizer.eos_token if written is None or written.ended else "<next>"
+    kinds = ["special" if i in special_ids else "token" for i in prompt_ids]
+    answer = (
+        _tokenize_text(model, clip, text)
+        if text is not None
+        else _tokenize_generated_text(model, generated_text)
+    )
+    end_label = tokenizer.eos_token if generated_text is None or generated_text.ended else "<next>"
     tokens = Tokens(
-        ids=[*prompt, *answer.ids],
-        labels=[*labels, *answer.labels, end],
-        words=[*[None] * len(prompt), *answer.words, None],
+        ids=[*prompt_ids, *answer.ids],
+        labels=[*labels, *answer.labels, end_label],
+        words=[*[None] * len(prompt_ids), *answer.words, None],
         kinds=[*kinds, *["token"] * len(answer.ids), "special"],
         ahead=1,
     )
     if text is None or clip.foil is None or clip.target is None:
         return tokens
     ids, foil_ids = (
-        [*prompt, *spelling.ids, tokenizer.eos_token_id]
-        for spelling in (answer, _spelled(model, clip, text_with_foil(clip, text)))
+        [*prompt_ids, *spelled_tokens.ids, tokenizer.eos_token_id]
+        for spelled_tokens in (answer, _tokenize_text(model, clip, text_with_foil(clip, text)))
     )
     return tokens.decided(ids, foil_ids)
 
 
-def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
+def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
     tokens = Tokens(*align_tokens_to_words(model.tokenizer, text, clip.words or ()), kinds=[])
-    check_ends_once(model, clip, text, tokens.ids)
+    check_end_token(model, clip, text, tokens.ids)
     return tokens
 
 
-def _as_written(model: Model, written: GeneratedText | None) -> Tokens:
-    ids = [] if written is None else list(written.ids)
+def _tokenize_generated_text(model: Model, generated_text: GeneratedText | None) -> Tokens:
+    ids = [] if generated_text is None else list(generated_text.ids)
     return Tokens(
         ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []
     )
 
 
 def locate_audio_tokens(
-    model: Model, ids: Sequence[int], *, answer: int | None = None
+    model: Model, ids: Sequence[int], *, answer_position: int | None = None
 ) -> AudioTokens:
     """Where sound is among the tokens that an audio language model is fed.
 
@@ -268,7 +293,7 @@ def locate_audio_tokens(
     model : Model
         Of a family with a projector.
     ids : sequence of int [T]
-    answer : int, optional
+    answer_position : int, optional
         As in `AudioTokens`.
 
     Raises
@@ -276,25 +301,25 @@ def locate_audio_tokens(
     InputError
         If there is no sound, or more than one.
     """
-    token = getattr(model.config, "audio_token_id", None)
-    places = [place for place, i in enumerate(ids) if i == token]
-    if not places:
+    audio_token_id = getattr(model.config, "audio_token_id", None)
+    audio_positions = [position for position, i in enumerate(ids) if i == audio_token_id]
+    if not audio_positions:
         raise InputError(
-            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
+            f"{model.name}: no audio token ({audio_token_id}) is among the {len(ids)} tokens fed to its "
             "decoder: the prompt must hold "
             "one for each position of the sound, as the model's processor makes them"
         )
-    start, stop = places[0], places[-1] + 1
-    if stop - start != len(places):
+    start, stop = audio_positions[0], audio_positions[-1] + 1
+    if stop - start != len(audio_positions):
         raise InputError(
-            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
+            f"{model.name}: the {len(audio_positions)} audio tokens should stand side by side, as one clip "
             "has them; they lie between "
             f"{start} and {stop} with others among them"
         )
     frames, positions = model.projector_step
-    if len(places) % positions:
+    if len(audio_positions) % positions:
         raise InputError(
             f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(places)}"
+            f"found {len(audio_positions)}"
         )
-    return AudioTokens(start, stop, frames, positions, answer)
+    return AudioTokens(start, stop, frames, positions, answer_position)

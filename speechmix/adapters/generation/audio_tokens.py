@@ -37,7 +37,7 @@ class AudioTokens:
     frames, positions : int
         The projector's step: positions [start + k positions, start + (k + 1) positions) stand for
         the encoder's frames [k frames, (k + 1) frames).
-    answer : int, optional
+    answer_position : int, optional
         The position that holds the answer's first token; None if it is not known where the prompt
         ends.
 
@@ -52,7 +52,7 @@ class AudioTokens:
     stop: int
     frames: int
     positions: int
-    answer: int | None = None
+    answer_position: int | None = None
 
     @property
     def n_windows(self) -> int:
@@ -78,7 +78,9 @@ class AudioTokens:
                 "from one call of the model's processor"
             )
 
-    def of_clip(self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]) -> list[Span]:
+    def list_clip_spans(
+        self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]
+    ) -> list[Span]:
         """Units of a clip's sound, as ``spans_on(grid)`` makes them, in positions of the decoder.
 
         Raises
@@ -88,7 +90,7 @@ class AudioTokens:
         """
         try:
             return [
-                self._moved(span)
+                self._to_positions(span)
                 for span in spans_on(grid.group_frames(self.frames, self.n_windows))
             ]
         except InputError as error:
@@ -98,13 +100,13 @@ class AudioTokens:
                 "with stacks=['encoder']"
             ) from error
 
-    def of_frames(self, spans: Sequence[Span]) -> list[Span]:
+    def convert_frame_spans(self, spans: Sequence[Span]) -> list[Span]:
         """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least
         one."""
         windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).group_frames(
             self.frames, self.n_windows
         )
-        moved = []
+        position_spans = []
         for span in spans:
             ranges = [windows.frames_between(*frames) for frames in span.ranges]
             ranges = [(start, stop) for start, stop in ranges if start < stop] or ranges[:1]
@@ -112,36 +114,42 @@ class AudioTokens:
             if start >= stop:
                 start = min(start, span.start // self.frames)
                 ranges = [(start, max(stop, start + 1))]
-            moved.append(self._moved(span.with_ranges(ranges)))
-        return moved
+            position_spans.append(self._to_positions(span.with_ranges(ranges)))
+        return position_spans
 
-    def each_window(self) -> list[Span]:
+    def list_window_spans(self) -> list[Span]:
         """Every step of the projector as a unit of its own."""
         return [
-            self._moved(Span(window, window + 1, str(window), "frame"))
+            self._to_positions(Span(window, window + 1, str(window), "frame"))
             for window in range(self.n_windows)
         ]
 
-    def units(self, tokens: Tokens, sound: Sequence[Span]) -> tuple[list[Span], list[Span]]:
+    def list_units(
+        self, tokens: Tokens, audio_spans: Sequence[Span]
+    ) -> tuple[list[Span], list[Span]]:
         """Targets and sources of the decoder: prompt, sound and answer in one row.
 
         A source is what its position holds. So is a target up to the answer; from there on its
         position is labelled with the token that it writes, as behind an encoder. So of a word that
         is said and written the sound gives, the text gives and receives.
         """
-        writes_from = len(tokens.ids) if self.answer is None else self.answer - 1
+        first_predicting_position = (
+            len(tokens.ids) if self.answer_position is None else self.answer_position - 1
+        )
         sources, targets = [], []
-        for place in range(len(tokens.ids)):
-            if self.start <= place < self.stop:
-                here = [span for span in sound if span.start == place]
-                sources += here
-                targets += [replace(span, word=None) for span in here]
-            elif tokens.kinds[place] != "padding":
-                sources.append(tokens.span_of(place))
-                targets.append(tokens.span_of(place, ahead=int(place >= writes_from)))
+        for position in range(len(tokens.ids)):
+            if self.start <= position < self.stop:
+                audio_spans_here = [span for span in audio_spans if span.start == position]
+                sources += audio_spans_here
+                targets += [replace(span, word=None) for span in audio_spans_here]
+            elif tokens.kinds[position] != "padding":
+                sources.append(tokens.position_span(position))
+                targets.append(
+                    tokens.position_span(position, ahead=int(position >= first_predicting_position))
+                )
         return targets, sources
 
-    def _moved(self, span: Span) -> Span:
+    def _to_positions(self, span: Span) -> Span:
         return span.with_ranges(
             [
                 (self.start + self.positions * start, self.start + self.positions * stop)
@@ -150,7 +158,7 @@ class AudioTokens:
         )
 
 
-class _HeardEnough(Exception):
+class _StopBeforeDecoder(Exception):
     """Raised where the decoder would begin, when only the encoder is asked about."""
 
 
@@ -174,9 +182,9 @@ def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
         encoder: Any = base.audio_tower if hasattr(base, "audio_tower") else base.encoder
         return encoder(inputs["input_features"])
 
-    def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+    def check_position_count(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
         if "decoder" not in stacks:
-            raise _HeardEnough
+            raise _StopBeforeDecoder
         length = kwargs["inputs_embeds"].shape[1]
         if length != ids.shape[1]:
             raise InputError(
@@ -185,10 +193,10 @@ def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
                 "position of the sound, as the model's processor makes them"
             )
 
-    hook = decoder.register_forward_pre_hook(before, with_kwargs=True)
+    hook = decoder.register_forward_pre_hook(check_position_count, with_kwargs=True)
     try:
         return base(**inputs, use_cache=False)
-    except _HeardEnough:
+    except _StopBeforeDecoder:
         return None
     except ValueError as error:  # transformers counts audio tokens and what the projector gives
         if isinstance(error, InputError) or "audio" not in str(error).lower():

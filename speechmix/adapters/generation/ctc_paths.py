@@ -17,7 +17,7 @@ from ...errors import AlignmentError, ModelError
 from ..loading.torchaudio_version import torchaudio_function
 
 
-def best_path(
+def best_ctc_path(
     log_probs: Tensor, labels: Sequence[int], *, blank: int
 ) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each label on the best path, and the log-probability of every frame's label on it.
@@ -44,7 +44,7 @@ def best_path(
     --------
     >>> import torch
     >>> log_probs = torch.tensor([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.1, 0.1, 0.8]]).log()
-    >>> best_path(log_probs, [1, 2], blank=0)[0]
+    >>> best_ctc_path(log_probs, [1, 2], blank=0)[0]
     [[0], [2, 3]]
     """
     try:
@@ -56,18 +56,18 @@ def best_path(
             "expected probabilities of labels, found NaN: this model computes no numbers on this "
             "sound"
         )
-    repeats = sum(a == b for a, b in pairwise(labels))
-    if len(labels) + repeats > len(log_probs):
+    repeat_count = sum(a == b for a, b in pairwise(labels))
+    if len(labels) + repeat_count > len(log_probs):
         raise AlignmentError(
             f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is "
             "it the right text?"
         )
-    aligned, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
+    frame_labels, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
     frames: list[list[int]] = [[] for _ in labels]
-    position, before = -1, blank
-    for frame, label in enumerate(aligned[0].tolist()):
+    position, previous_label = -1, blank
+    for frame, label in enumerate(frame_labels[0].tolist()):
         if label != blank:
-            position += label != before
+            position += label != previous_label
             frames[position].append(frame)
-        before = label
+        previous_label = label
     return frames, scores[0].numpy()

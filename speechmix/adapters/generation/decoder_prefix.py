@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ..model import Model
     from .prompts import DecoderPrefix
 
-TICK = 0.02  # seconds from one timestamp token to the next
+TIMESTAMP_STEP = 0.02  # seconds from one timestamp token to the next
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
-_NO_TIMESTAMPS = "<|notimestamps|>"
+_NO_TIMESTAMPS_TOKEN = "<|notimestamps|>"
 
 
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
@@ -44,17 +44,18 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
-    vocabulary, languages = model.tokenizer.get_vocab(), languages_of(model)
+    vocabulary, languages = model.tokenizer.get_vocab(), language_ids(model)
     if not languages and (prefix.task != "transcribe" or prefix.language):
         raise InputError(
             f"{model.name} is English-only: it has no tasks and no languages to choose from"
         )
     if prefix.language:
-        _checked_language(model, prefix.language, languages, where="language=")
+        _check_language(model, prefix.language, languages, context="language=")
     if languages and f"<|{prefix.task}|>" not in vocabulary:
         raise InputError(f"{model.name} has no token <|{prefix.task}|>: it was made for one task")
     if prefix.timestamps and (
-        _NO_TIMESTAMPS not in vocabulary or model.config.vocab_size <= first_timestamp(model)
+        _NO_TIMESTAMPS_TOKEN not in vocabulary
+        or model.config.vocab_size <= first_timestamp_id(model)
     ):
         raise InputError(f"{model.name} has no timestamp tokens: leave timestamps= out")
 
@@ -68,56 +69,60 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     is not told is warned of, once for each model.
     """
     if model.family.check_prefix is None:
-        _warn_of_language(model, clip, told=getattr(model.tokenizer, "tgt_lang", None))
-        return _started(model)
+        _warn_of_language(model, clip, decoder_language=getattr(model.tokenizer, "tgt_lang", None))
+        return _start_ids(model)
     vocabulary = model.tokenizer.get_vocab()
     prefix = [model.config.decoder_start_token_id]
-    languages = languages_of(model)
+    languages = language_ids(model)
     if languages:
-        language = model.prefix.language or clip.language or _detected(model, clip, languages)
-        _checked_language(model, language, languages, where=clip.name)
+        language = (
+            model.prefix.language or clip.language or _detect_language(model, clip, languages)
+        )
+        _check_language(model, language, languages, context=clip.name)
         prefix += [languages[language], vocabulary[f"<|{model.prefix.task}|>"]]
     else:
-        _warn_of_language(model, clip, told="en" if "<|en|>" in vocabulary else None)
-    if _NO_TIMESTAMPS in vocabulary and not model.prefix.timestamps:
-        prefix.append(vocabulary[_NO_TIMESTAMPS])
+        _warn_of_language(model, clip, decoder_language="en" if "<|en|>" in vocabulary else None)
+    if _NO_TIMESTAMPS_TOKEN in vocabulary and not model.prefix.timestamps:
+        prefix.append(vocabulary[_NO_TIMESTAMPS_TOKEN])
     return prefix
 
 
-def _warn_of_language(model: Model, clip: Clip, *, told: str | None) -> None:
+def _warn_of_language(model: Model, clip: Clip, *, decoder_language: str | None) -> None:
     """Warn of a clip's language that a decoder is not told: it is told another, always the same, or
     none."""
-    if clip.language is None or clip.language == told:
+    if clip.language is None or clip.language == decoder_language:
         return
-    writes = (
-        f"writes {told!r} whatever is spoken"
-        if told
+    decoder_behavior = (
+        f"writes {decoder_language!r} whatever is spoken"
+        if decoder_language
         else "takes no language, and writes those that it was trained on"
     )
     warnings.warn(
-        f"{model.name} {writes}: language={clip.language!r} of a clip helps to place its words "
+        f"{model.name} {decoder_behavior}: language={clip.language!r} of a clip helps to place its words "
         "alone",
         stacklevel=3,
     )
 
 
-def _started(model: Model) -> list[int]:
-    start = getattr(
+def _start_ids(model: Model) -> list[int]:
+    start_id = getattr(
         getattr(model.module, "generation_config", None), "decoder_start_token_id", None
     )
-    start = model.config.decoder_start_token_id if start is None else start
-    special = set(model.tokenizer.all_special_ids)
-    before = takewhile(lambda i: i in special, model.tokenizer(text_target="a").input_ids)
-    own_starts = {
-        start,
+    start_id = model.config.decoder_start_token_id if start_id is None else start_id
+    special_ids = set(model.tokenizer.all_special_ids)
+    leading_special_ids = takewhile(
+        lambda i: i in special_ids, model.tokenizer(text_target="a").input_ids
+    )
+    skipped_ids = {
+        start_id,
         model.tokenizer.bos_token_id,
         model.tokenizer.eos_token_id,
         model.tokenizer.unk_token_id,
     }
-    return [start, *(i for i in before if i not in own_starts)]
+    return [start_id, *(i for i in leading_special_ids if i not in skipped_ids)]
 
 
-def languages_of(model: Model) -> dict[str, int]:
+def language_ids(model: Model) -> dict[str, int]:
     """Ids of the language tokens of a multilingual Whisper; none for one that knows English
     alone."""
     vocabulary = model.tokenizer.get_vocab()
@@ -126,26 +131,26 @@ def languages_of(model: Model) -> dict[str, int]:
     }
     # Every Whisper vocabulary holds the language tokens; the English-only models start at another
     # id and never use them.
-    multilingual = getattr(
+    is_multilingual = getattr(
         getattr(model.module, "generation_config", None), "is_multilingual", None
     )
-    if multilingual is None:
-        multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
-    return languages if multilingual else {}
+    if is_multilingual is None:
+        is_multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
+    return languages if is_multilingual else {}
 
 
-def first_timestamp(model: Model) -> int:
+def first_timestamp_id(model: Model) -> int:
     """Id of <|0.00|>: timestamps follow <|notimestamps|>, in tokenizers that do not list them too."""
-    result: int = model.tokenizer.get_vocab()[_NO_TIMESTAMPS] + 1
+    result: int = model.tokenizer.get_vocab()[_NO_TIMESTAMPS_TOKEN] + 1
     return result
 
 
-def timestamp(model: Model, seconds: float) -> tuple[int, str]:
+def nearest_timestamp(model: Model, seconds: float) -> tuple[int, str]:
     """Id and spelling of the timestamp token nearest to a time, the last there is for a later
     one."""
-    first = first_timestamp(model)
-    ticks = max(0, min(round(seconds / TICK), model.config.vocab_size - 1 - first))
-    return first + ticks, f"<|{TICK * ticks:.2f}|>"
+    first_id = first_timestamp_id(model)
+    ticks = max(0, min(round(seconds / TIMESTAMP_STEP), model.config.vocab_size - 1 - first_id))
+    return first_id + ticks, f"<|{TIMESTAMP_STEP * ticks:.2f}|>"
 
 
 def require_transcription(model: Model, what: str) -> None:
@@ -164,17 +169,17 @@ def require_transcription(model: Model, what: str) -> None:
         )
 
 
-def _checked_language(
-    model: Model, language: str, languages: dict[str, int], *, where: str
+def _check_language(
+    model: Model, language: str, languages: dict[str, int], *, context: str
 ) -> None:
     if language not in languages:
         raise InputError(
-            f"{where}: {model.name} has no language {language!r}; it has "
+            f"{context}: {model.name} has no language {language!r}; it has "
             f"{', '.join(sorted(languages))}"
         )
 
 
-def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
+def _detect_language(model: Model, clip: Clip, languages: dict[str, int]) -> str:
     """Return the language the model itself finds likeliest; a random model cannot be asked."""
     if model.init == "random" or model.module is model.base:
         raise InputError(
@@ -183,9 +188,9 @@ def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
             f"manifest): {model.label} cannot detect it by itself"
         )
     features = model.features(clip.audio(model.sample_rate))["input_features"]
-    start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
+    start_ids = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
     with model.in_use(), torch.no_grad():
         logits = model.module(
-            features.to(model.device, model.dtype), decoder_input_ids=start
+            features.to(model.device, model.dtype), decoder_input_ids=start_ids
         ).logits[0, -1]
     return max(languages, key=lambda name: logits[languages[name]].item())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import join_words
-from .decoder_prefix import decoder_prefix, timestamp
+from .decoder_prefix import decoder_prefix, nearest_timestamp
 from .token_words import align_tokens_to_words
 from .tokens import Tokens
-from .word_positions import place_of_target
+from .word_positions import locate_target
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -38,12 +38,12 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
             f"{clip.name} has no text to feed the decoder: give text=, or ask for "
             "stacks=['encoder']"
         )
-    tokens = _tokenised(model, clip, text)
+    tokens = _tokenize_text(model, clip, text)
     if clip.foil is None or clip.target is None or model.prefix.task != "transcribe":
         return tokens
     ids, foil_ids = (
-        [*spelled.ids, model.tokenizer.eos_token_id]
-        for spelled in (tokens, _tokenised(model, clip, text_with_foil(clip)))
+        [*spelled_tokens.ids, model.tokenizer.eos_token_id]
+        for spelled_tokens in (tokens, _tokenize_text(model, clip, text_with_foil(clip)))
     )
     if ids == foil_ids:
         raise InputError(
@@ -70,7 +70,7 @@ def check_tokenizer(model: Model, clip: Clip) -> None:
 def provided_text(model: Model, clip: Clip) -> str | None:
     """The text of a clip that belongs behind the model's prefix: what is said, or its translation;
     None if not given."""
-    text = clip.translation if model.prefix.task == "translate" else _text_of(clip)
+    text = clip.translation if model.prefix.task == "translate" else _spoken_text(clip)
     return text if text and text.strip() else None
 
 
@@ -85,45 +85,48 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
     """
     if not clip.words or clip.target is None or clip.foil is None:
         raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
-    text = _text_of(clip) if text is None else text
-    start, stop = place_of_target(clip.words, clip.target, text, where=clip.name)
-    other = text[:start] + clip.foil + text[stop:]
-    if other == text:
+    text = _spoken_text(clip) if text is None else text
+    start, stop = locate_target(clip.words, clip.target, text, where=clip.name)
+    foil_text = text[:start] + clip.foil + text[stop:]
+    if foil_text == text:
         raise InputError(f"{clip.name}: the foil {clip.foil!r} is spelled like the target")
-    return other
+    return foil_text
 
 
-def _text_of(clip: Clip) -> str:
+def _spoken_text(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
     return clip.text or join_words(clip.words or ())
 
 
-def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
+def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
     text = join_to_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
-    spoken = (
+    spoken_words = (
         (clip.words or ()) if model.prefix.task == "transcribe" else ()
     )  # a translation has other words
-    text_ids, labels, words = align_tokens_to_words(tokenizer, text, spoken)
-    _check_known(model, clip, text, text_ids)
-    times = _times_around(model, clip) if model.prefix.timestamps else ()
-    before, after = [list(side) for side in (times[:1], times[1:])]
-    _check_length(model, clip, len(prefix) + len(times) + len(text_ids))
-    ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
+    text_ids, labels, words = align_tokens_to_words(tokenizer, text, spoken_words)
+    _check_vocabulary(model, clip, text, text_ids)
+    timestamps = _timestamp_tokens(model, clip) if model.prefix.timestamps else ()
+    start_timestamps, end_timestamps = [list(part) for part in (timestamps[:1], timestamps[1:])]
+    _check_length(model, clip, len(prefix) + len(timestamps) + len(text_ids))
+    leading_tokens = [
+        *zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True),
+        *start_timestamps,
+    ]
     return Tokens(
-        ids=[*(i for i, _ in ahead), *text_ids, *(i for i, _ in after)],
+        ids=[*(i for i, _ in leading_tokens), *text_ids, *(i for i, _ in end_timestamps)],
         labels=[
-            *(label for _, label in ahead),
+            *(label for _, label in leading_tokens),
             *labels,
-            *(label for _, label in after),
+            *(label for _, label in end_timestamps),
             tokenizer.eos_token,
         ],
-        words=[*[None] * len(ahead), *words, *[None] * len(after), None],
+        words=[*[None] * len(leading_tokens), *words, *[None] * len(end_timestamps), None],
         kinds=[
-            *["special"] * len(ahead),
+            *["special"] * len(leading_tokens),
             *["token"] * len(words),
-            *["special"] * len(after),
+            *["special"] * len(end_timestamps),
             "special",
         ],
         ahead=1,
@@ -136,20 +139,20 @@ def join_to_prefix(model: Model, text: str) -> str:
     return f" {text}" if model.family.check_prefix is not None else text
 
 
-def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+def _check_vocabulary(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
     """Refuse a text with letters that the tokenizer has no token for, and one that holds its end
     itself."""
     tokenizer = model.tokenizer
-    check_ends_once(model, clip, text, ids)
-    unknown = tokenizer.unk_token_id
+    check_end_token(model, clip, text, ids)
+    unknown_id = tokenizer.unk_token_id
     if (
-        unknown in (None, tokenizer.eos_token_id) or unknown not in ids
+        unknown_id in (None, tokenizer.eos_token_id) or unknown_id not in ids
     ):  # Whisper's is its end of text
         return
     letters = [
         letter
         for letter in text
-        if unknown in tokenizer(letter, add_special_tokens=False)["input_ids"]
+        if unknown_id in tokenizer(letter, add_special_tokens=False)["input_ids"]
     ]
     raise InputError(
         f"{clip.name}: the tokenizer of {model.name} has no token for "
@@ -166,16 +169,16 @@ def decoder_lengths(model: Model) -> list[int]:
 
 
 def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
-    most = min(decoder_lengths(model), default=n_tokens)
-    if n_tokens > most:
+    max_tokens = min(decoder_lengths(model), default=n_tokens)
+    if n_tokens > max_tokens:
         raise InputError(
             f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made "
-            f"for {most}: cut the clip at a "
+            f"for {max_tokens}: cut the clip at a "
             "pause (Clip.cut, --cut), or ask for stacks=['encoder']"
         )
 
 
-def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
+def check_end_token(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
     """Raise if the end of a text, which is put behind it, is among its own tokens.
 
     Raises
@@ -190,9 +193,11 @@ def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> 
         )
 
 
-def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
+def _timestamp_tokens(model: Model, clip: Clip) -> list[tuple[int, str]]:
     """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip
     without word times."""
     words = clip.words
-    edges = (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
-    return [timestamp(model, time) for time in edges]
+    time_range = (
+        (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
+    )
+    return [nearest_timestamp(model, time) for time in time_range]

@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 def can_generate_text(model: Model) -> bool:
     """True for a trained model with a decoder fed by an encoder, a language-model head and a
     tokenizer."""
-    headed = getattr(model.module, "can_generate", lambda: False)()
-    fed = "cross" in model.stacks or (model.converses and model.processor is not None)
-    return headed and fed and model.tokenizer is not None and model.init == "trained"
+    has_head = getattr(model.module, "can_generate", lambda: False)()
+    has_decoder_input = "cross" in model.stacks or (model.converses and model.processor is not None)
+    return (
+        has_head and has_decoder_input and model.tokenizer is not None and model.init == "trained"
+    )
 
 
 def generated_text_key(model: Model, item: Clip | Sentence) -> str:
     """Hash of what decides what a model writes about an item."""
-    question = (
+    item_values = (
         [item.audio_hash, item.language] if isinstance(item, Clip) else [item.text, item.pair]
     )
-    return digest([model.fingerprint, *question])
+    return digest([model.fingerprint, *item_values])
 
 
 def generate_text(model: Model, item: Clip | Sentence) -> GeneratedText:

@@ -1,6 +1,6 @@
 """What a model is fed: the inputs made from a clip or a sentence, and the tokens of each side.
 
-In: tensors by the name of the module's argument. Out: `Prepared`, which a family's table returns.
+In: tensors by the name of the module's argument. Out: `PreparedInputs`, which a family's table returns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Prepared:
+class PreparedInputs:
     """Model inputs made from a clip or a sentence.
 
     Parameters
@@ -74,7 +74,7 @@ class HashedInputs(dict[str, Tensor]):
     ----------
     inputs : dict of str to Tensor
     audio_hash : str or None
-        As in `Prepared`.
+        As in `PreparedInputs`.
     """
 
     def __init__(self, inputs: Mapping[str, torch.Tensor], audio_hash: str | None):

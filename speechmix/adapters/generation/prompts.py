@@ -27,7 +27,7 @@ class DecoderPrefix:
 
     Examples
     --------
-    >>> DecoderPrefix("translate", timestamps=True).described
+    >>> DecoderPrefix("translate", timestamps=True).description
     'translate, timestamps'
     """
 
@@ -36,7 +36,7 @@ class DecoderPrefix:
     timestamps: bool = False
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prefix."""
         parts = [
             self.task if self.task != "transcribe" else "",
@@ -45,9 +45,9 @@ class DecoderPrefix:
         return ", ".join(part for part in (*parts, "timestamps" if self.timestamps else "") if part)
 
     @property
-    def facts(self) -> tuple[str, str | None, bool] | None:
+    def hash_values(self) -> tuple[str, str | None, bool] | None:
         """For hashes; None for the usual prefix."""
-        return astuple(self) if self.described else None
+        return astuple(self) if self.description else None
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Prompt:
 
     Examples
     --------
-    >>> Prompt("How many speakers are there?").described
+    >>> Prompt("How many speakers are there?").description
     'How many speakers are there?'
     """
 
@@ -78,7 +78,7 @@ class Prompt:
     transcribes: bool = True
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prompt."""
         parts = [
             self.text if self.text != TRANSCRIBE else "",
@@ -87,7 +87,7 @@ class Prompt:
         return "; ".join(part for part in parts if part)
 
     @property
-    def facts(self) -> tuple[object, ...]:
+    def hash_values(self) -> tuple[object, ...]:
         """For hashes."""
         return astuple(self)
 

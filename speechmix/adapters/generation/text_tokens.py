@@ -17,7 +17,7 @@ import transformers
 from ...errors import InputError
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Config, Tokenizer
-from .model_inputs import Prepared
+from .model_inputs import PreparedInputs
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..model import Model
 
 MASK = "<mask>"
-_POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
-_SPACE = "▁"  # how sentencepiece marks the start of a word
+_POSITION_TABLE_NAMES = ("position_embeddings", "wpe", "embed_positions")
+_WORD_START_MARK = "▁"  # how sentencepiece marks the start of a word
 
 
 def checkpoint_class(config: Config) -> str:
@@ -43,38 +43,44 @@ def tiny_ids(config: Config) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
 
 
-def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> PreparedInputs:
     """Inputs of a model with one stack of tokens, encoder or decoder."""
     inputs, tokens = encode_sentence(model, sentence)
     if "decoder" in model.stacks:
-        return Prepared(inputs, tokens=_with_foil(model, sentence, tokens))
-    return Prepared(inputs, source_tokens=tokens)
+        return PreparedInputs(inputs, tokens=_add_foil_token(model, sentence, tokens))
+    return PreparedInputs(inputs, source_tokens=tokens)
 
 
-def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
+def prepare_translation(
+    model: Model, sentence: Sentence, stacks: tuple[str, ...]
+) -> PreparedInputs:
     """Inputs of a sequence-to-sequence model; the decoder is fed the sentence's translation."""
     inputs, tokens = encode_sentence(model, sentence)
-    prepared = Prepared(inputs, source_tokens=tokens)
+    prepared = PreparedInputs(inputs, source_tokens=tokens)
     if not set(stacks) & {"decoder", "cross"}:
         return prepared
     if sentence.translation is None:
         raise InputError(f"{sentence.name!r}: the decoder needs a text to write: give translation=")
     tokens, ids = _translation_tokens(model, sentence, sentence.translation)
     prepared.inputs["decoder_input_ids"] = torch.tensor([tokens.ids])
-    target = _target_of(sentence)
+    target = _target_word(sentence)
     if sentence.foil is not None and target is not None and target.part == "translation":
         _, foil_ids = _translation_tokens(
-            model, sentence, _with_other_spelling(sentence, target, "translation")
+            model, sentence, _replace_target_by_foil(sentence, target, "translation")
         )
-        tokens = _decided(tokens, ids, foil_ids, sentence)
+        tokens = _add_deciding_token(tokens, ids, foil_ids, sentence)
     prepared.tokens = tokens
     return prepared
 
 
 def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
     """What the model is fed for a sentence's text (and pair), a batch of one, and its tokens."""
-    tokenizer = _tokenizer_of(model)
-    texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
+    tokenizer = _require_tokenizer(model)
+    texts = [
+        _insert_mask_token(model, text)
+        for text in (sentence.text, sentence.pair)
+        if text is not None
+    ]
     options = (
         {"return_tensors": "pt", "return_offsets_mapping": True}
         if tokenizer.is_fast
@@ -85,63 +91,68 @@ def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.T
     ids = encoding["input_ids"][0].tolist()
     if not ids:
         raise InputError(f"{model.name}: its tokenizer makes no tokens of {sentence.text!r}")
-    most = most_positions(model)
-    if most is not None and len(ids) > most:
+    position_limit = max_positions(model)
+    if position_limit is not None and len(ids) > position_limit:
         raise InputError(
-            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: "
+            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {position_limit} positions: "
             "cut the text"
         )
-    parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
+    parts = encoding.sequence_ids(0) if tokenizer.is_fast else _token_parts(tokenizer, ids)
     offsets = (
-        offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
+        offsets[0].tolist() if offsets is not None else _locate_pieces(tokenizer, ids, parts, texts)
     )
     words = [
         None
         if part is None
-        else _word_at(sentence.words, place, ("text", "pair")[part], _shifts(model, sentence, part))
-        for place, part in zip(offsets, parts, strict=True)
+        else _find_word(
+            sentence.words, characters, ("text", "pair")[part], _mask_shifts(model, sentence, part)
+        )
+        for characters, part in zip(offsets, parts, strict=True)
     ]
     kinds = ["special" if part is None else "token" for part in parts]
-    accepted = {"input_ids", "attention_mask", "token_type_ids"}
-    tensors = {name: value for name, value in encoding.items() if name in accepted}
+    accepted_names = {"input_ids", "attention_mask", "token_type_ids"}
+    tensors = {name: value for name, value in encoding.items() if name in accepted_names}
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
-    labels = _labels(tokenizer, ids, offsets, parts, texts)
+    labels = _token_labels(tokenizer, ids, offsets, parts, texts)
     return tensors, Tokens(
         ids, labels, words, kinds, word_labels=[word.text for word in sentence.words]
     )
 
 
-def most_positions(model: Model) -> int | None:
+def max_positions(model: Model) -> int | None:
     """Length of the table of positions that a text is read with; None where positions are
     computed."""
     for name, part in model.base.named_modules():
-        if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
+        if (
+            isinstance(part, torch.nn.Embedding)
+            and name.rpartition(".")[2] in _POSITION_TABLE_NAMES
+        ):
             # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
-            skipped = (
+            skipped_count = (
                 getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
             )
-            return part.num_embeddings - skipped
+            return part.num_embeddings - skipped_count
     return None
 
 
-def _labels(
+def _token_labels(
     tokenizer: Tokenizer,
     ids: list[int],
-    places: Sequence[tuple[int, int]],
+    offsets: Sequence[tuple[int, int]],
     parts: list[int | None],
     texts: list[str],
 ) -> list[str]:
     """Tokens as they are written in the text, where they are found there."""
     names = tokenizer.convert_ids_to_tokens(ids)
-    written = [
+    written_texts = [
         "" if part is None else texts[part][a:b].strip()
-        for (a, b), part in zip(places, parts, strict=True)
+        for (a, b), part in zip(offsets, parts, strict=True)
     ]
-    return [text or name for text, name in zip(written, names, strict=True)]
+    return [text or name for text, name in zip(written_texts, names, strict=True)]
 
 
-def _tokenizer_of(model: Model) -> Tokenizer:
+def _require_tokenizer(model: Model) -> Tokenizer:
     if model.tokenizer is None:
         raise InputError(
             f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it "
@@ -151,7 +162,7 @@ def _tokenizer_of(model: Model) -> Tokenizer:
     return model.tokenizer
 
 
-def _with_mask(model: Model, text: str) -> str:
+def _insert_mask_token(model: Model, text: str) -> str:
     """The model's own mask token in place of <mask>."""
     if MASK not in text:
         return text
@@ -163,36 +174,43 @@ def _with_mask(model: Model, text: str) -> str:
     return text.replace(MASK, mask)
 
 
-def _shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
+def _mask_shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
     """(character, how much longer the text is from there on): the mask token has another length
     than <mask>."""
     text = (sentence.text, sentence.pair)[part] or ""
-    longer = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
-    return [(i, longer) for i in range(len(text)) if text.startswith(MASK, i)]
+    extra_length = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
+    return [(i, extra_length) for i in range(len(text)) if text.startswith(MASK, i)]
 
 
-def _word_at(
-    words: tuple[TextWord, ...], place: tuple[int, int], part: str, shifts: list[tuple[int, int]]
+def _find_word(
+    words: tuple[TextWord, ...],
+    characters: tuple[int, int],
+    part: str,
+    shifts: list[tuple[int, int]],
 ) -> int | None:
     """Index of the word that shares characters with a token."""
-    start, stop = place
+    start, stop = characters
     for index, word in enumerate(words):
         for begin, end in word.ranges if word.part == part else ():
-            moved = sum(longer for at, longer in shifts if at < begin)
-            grown = moved + sum(longer for at, longer in shifts if at == begin)
-            if max(start, begin + moved) < min(stop, end + grown):
+            start_shift = sum(
+                extra_length for mask_start, extra_length in shifts if mask_start < begin
+            )
+            end_shift = start_shift + sum(
+                extra_length for mask_start, extra_length in shifts if mask_start == begin
+            )
+            if max(start, begin + start_shift) < min(stop, end + end_shift):
                 return index
     return None
 
 
-def _parts_of(tokenizer: Tokenizer, ids: list[int]) -> list[int | None]:
+def _token_parts(tokenizer: Tokenizer, ids: list[int]) -> list[int | None]:
     """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs
     here)."""
-    special = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
-    return [None if i in special else 0 for i in ids]
+    special_ids = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
+    return [None if i in special_ids else 0 for i in ids]
 
 
-def _found_pieces(
+def _locate_pieces(
     tokenizer: Tokenizer, ids: list[int], parts: list[int | None], texts: list[str]
 ) -> list[tuple[int, int]]:
     """Each piece's characters, found left to right in the text; an empty range where it is not
@@ -202,29 +220,35 @@ def _found_pieces(
             f"{type(tokenizer).__name__} gives no character offsets: pairs of texts are not "
             "supported"
         )
-    text, reached, places = texts[0].lower(), 0, []
+    text, search_start, piece_ranges = texts[0].lower(), 0, []
     for token, part in zip(tokenizer.convert_ids_to_tokens(ids), parts, strict=True):
-        piece = token.replace(_SPACE, " ").strip().lower()
-        at = text.find(piece, reached) if part is not None and piece else -1
-        places.append((at, at + len(piece)) if at >= 0 else (reached, reached))
-        reached = places[-1][1]
-    return places
+        piece = token.replace(_WORD_START_MARK, " ").strip().lower()
+        piece_start = text.find(piece, search_start) if part is not None and piece else -1
+        piece_ranges.append(
+            (piece_start, piece_start + len(piece))
+            if piece_start >= 0
+            else (search_start, search_start)
+        )
+        search_start = piece_ranges[-1][1]
+    return piece_ranges
 
 
-def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
-    target = _target_of(sentence)
+def _add_foil_token(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
+    target = _target_word(sentence)
     if sentence.foil is None or target is None:
         return tokens
-    text = _with_other_spelling(sentence, target, "text")
-    other = replace(sentence, text=text, cue=None, target=None, foil=None)
-    return _decided(tokens, tokens.ids, encode_sentence(model, other)[1].ids, sentence)
+    text = _replace_target_by_foil(sentence, target, "text")
+    foil_sentence = replace(sentence, text=text, cue=None, target=None, foil=None)
+    return _add_deciding_token(
+        tokens, tokens.ids, encode_sentence(model, foil_sentence)[1].ids, sentence
+    )
 
 
-def _target_of(sentence: Sentence) -> TextWord | None:
+def _target_word(sentence: Sentence) -> TextWord | None:
     return sentence.words[sentence.target] if isinstance(sentence.target, int) else None
 
 
-def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str:
+def _replace_target_by_foil(sentence: Sentence, target: TextWord, part: str) -> str:
     """One part of a sentence with its foil in the target's place."""
     if target.part != part:
         raise InputError(
@@ -237,7 +261,9 @@ def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str
     return result
 
 
-def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:
+def _add_deciding_token(
+    tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence
+) -> Tokens:
     if ids == foil_ids:
         raise InputError(
             f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target"
@@ -252,30 +278,30 @@ def _translation_tokens(
 ) -> tuple[Tokens, list[int]]:
     """Teacher-forced decoder input for a translation; and the same ids with what the last position
     predicts."""
-    tokenizer = _tokenizer_of(model)
+    tokenizer = _require_tokenizer(model)
     options = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
     encoding = tokenizer(text_target=translation, **options)
     labels: list[int] = encoding["input_ids"]
-    ids = [*_shifted(model, labels), labels[-1]]
-    parts = _parts_of(tokenizer, labels)
-    places = encoding.get("offset_mapping") or _found_pieces(
+    ids = [*_shift_labels(model, labels), labels[-1]]
+    parts = _token_parts(tokenizer, labels)
+    offsets = encoding.get("offset_mapping") or _locate_pieces(
         tokenizer, labels, parts, [translation]
     )
     words = [
-        None if part is None else _word_at(sentence.words, place, "translation", [])
-        for place, part in zip(places, parts, strict=True)
+        None if part is None else _find_word(sentence.words, characters, "translation", [])
+        for characters, part in zip(offsets, parts, strict=True)
     ]
-    names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(
-        tokenizer, labels, places, parts, [translation]
+    token_labels = tokenizer.convert_ids_to_tokens(ids[:1]) + _token_labels(
+        tokenizer, labels, offsets, parts, [translation]
     )
     kinds = ["special", *("special" if part is None else "token" for part in parts)]
-    return Tokens(ids[:-1], names, [None, *words], kinds, ahead=1), ids
+    return Tokens(ids[:-1], token_labels, [None, *words], kinds, ahead=1), ids
 
 
-def _shifted(model: Model, labels: list[int]) -> list[int]:
+def _shift_labels(model: Model, labels: list[int]) -> list[int]:
     """Decoder input for these labels, as the model itself makes it in training."""
-    shift: Any = getattr(model.module, "prepare_decoder_input_ids_from_labels", None)
-    if shift is not None:
-        result: list[int] = shift(torch.tensor([labels], device=model.device))[0].tolist()
+    shift_function: Any = getattr(model.module, "prepare_decoder_input_ids_from_labels", None)
+    if shift_function is not None:
+        result: list[int] = shift_function(torch.tensor([labels], device=model.device))[0].tolist()
         return result
     return [model.config.decoder_start_token_id, *labels[:-1]]

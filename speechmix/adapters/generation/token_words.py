@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ...inputs.words.timed_words import Word
 from ..transformers_types import Tokenizer
-from .word_positions import places_in_text, word_at
+from .word_positions import find_word_at, locate_word_parts
 
 
 def align_tokens_to_words(
@@ -20,12 +20,12 @@ def align_tokens_to_words(
     """Tokens of a text without special ones: ids, labels as they are written, and which of the
     words each is of."""
     ids, offsets, text = tokenize_with_offsets(tokenizer, text)
-    places = places_in_text(words, text)
+    word_ranges = locate_word_parts(words, text)
     labels = [
         text[a:b].strip() or tokenizer.decode([i]).strip() or "␣"
         for i, (a, b) in zip(ids, offsets, strict=True)
     ]
-    return ids, labels, [word_at(place, places) for place in offsets]
+    return ids, labels, [find_word_at(characters, word_ranges) for characters in offsets]
 
 
 def tokenize_with_offsets(
@@ -38,12 +38,12 @@ def tokenize_with_offsets(
     it grows by what each adds.
     """
     if getattr(tokenizer, "is_fast", False):
-        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return (
-            list(encoded["input_ids"]),
-            [tuple(place) for place in encoded["offset_mapping"]],
+            list(encoding["input_ids"]),
+            [tuple(characters) for characters in encoding["offset_mapping"]],
             text,
         )
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
-    return ids, list(pairwise(ends)), tokenizer.decode(ids)
+    piece_ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
+    return ids, list(pairwise(piece_ends)), tokenizer.decode(ids)

@@ -83,7 +83,7 @@ class Tokens:
         mask : sequence of int [T], optional
             0 for padding.
         """
-        special = set(getattr(tokenizer, "all_special_ids", ())) - {
+        special_ids = set(getattr(tokenizer, "all_special_ids", ())) - {
             getattr(tokenizer, "mask_token_id", None)
         }
         if tokenizer is None:
@@ -95,8 +95,8 @@ class Tokens:
                 else tokenizer.convert_ids_to_tokens(ids)
             )
         kinds = [
-            "padding" if not shown else "special" if i in special else "token"
-            for i, shown in zip(ids, mask or [1] * len(ids), strict=True)
+            "padding" if not is_shown else "special" if i in special_ids else "token"
+            for i, is_shown in zip(ids, mask or [1] * len(ids), strict=True)
         ]
         return cls(
             ids,
@@ -110,7 +110,7 @@ class Tokens:
     def n_prefix(self) -> int:
         """How many special tokens come before the text: they are given, not predicted."""
         return next(
-            (place for place, kind in enumerate(self.kinds) if kind == "token"), len(self.ids)
+            (index for index, kind in enumerate(self.kinds) if kind == "token"), len(self.ids)
         )
 
     @property
@@ -122,17 +122,19 @@ class Tokens:
     def sources(self) -> list[Span]:
         """Columns, by what positions hold: tokens, or words with special tokens between them;
         padding is no unit."""
-        return self._spans(0)
+        return self._list_spans(0)
 
     def targets(self) -> list[Span]:
         """Rows, by what positions hold or predict (`ahead`)."""
-        return self._spans(self.ahead)
+        return self._list_spans(self.ahead)
 
-    def span_of(self, place: int, *, ahead: int = 0) -> Span:
+    def position_span(self, position: int, *, ahead: int = 0) -> Span:
         """One position as a unit, labelled with the token that it holds, or the one that it
         predicts."""
-        token = place + ahead
-        return Span(place, place + 1, self.labels[token], self.kinds[token], self.words[token])
+        token = position + ahead
+        return Span(
+            position, position + 1, self.labels[token], self.kinds[token], self.words[token]
+        )
 
     def decided(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
         """Return the tokens with the one that decides between two spellings; unchanged where one is
@@ -151,31 +153,31 @@ class Tokens:
             else replace(self, deciding=deciding, foil_id=foil_ids[deciding])
         )
 
-    def _spans(self, ahead: int) -> list[Span]:
+    def _list_spans(self, ahead: int) -> list[Span]:
         spans = []
-        begun: dict[
+        span_indices: dict[
             int, int
         ] = {}  # which span a word is: one in several parts goes on behind others
-        for (kind, word), run in groupby(
-            range(len(self.ids)), key=lambda p: self._owner(p + ahead)
+        for (kind, word), positions in groupby(
+            range(len(self.ids)), key=lambda p: self._kind_and_word(p + ahead)
         ):
             if kind == "padding":
                 continue
-            start, *rest = run
+            start, *rest = positions
             if word is None or self.units == "token":
-                spans += [self.span_of(p, ahead=ahead) for p in (start, *rest)]
+                spans += [self.position_span(p, ahead=ahead) for p in (start, *rest)]
                 continue
             tokens = (start, start + len(rest) + 1)
-            if word in begun and len(split_parts(self.word_labels[word])) > 1:
-                spans[begun[word]] = spans[begun[word]].with_ranges(
-                    [*spans[begun[word]].ranges, tokens]
+            if word in span_indices and len(split_parts(self.word_labels[word])) > 1:
+                spans[span_indices[word]] = spans[span_indices[word]].with_ranges(
+                    [*spans[span_indices[word]].ranges, tokens]
                 )
             else:
-                begun[word] = len(spans)
+                span_indices[word] = len(spans)
                 spans.append(Span(*tokens, self.word_labels[word], "word", word))
         return spans
 
-    def _owner(self, token: int) -> tuple[str, int | None]:
+    def _kind_and_word(self, token: int) -> tuple[str, int | None]:
         return self.kinds[token], self.words[token]
 
 
@@ -188,5 +190,5 @@ def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:
     1
     """
     return next(
-        (place for place, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None
+        (index for index, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None
     )

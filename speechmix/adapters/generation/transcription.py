@@ -20,7 +20,7 @@ from ..capture.device_copy import inputs_to_device
 from ..capture.features import run_encoder
 from ..transformers_types import Config
 from .audio_prompt import prepare_prompt, provided_answer
-from .decoder_prefix import TICK, decoder_prefix, first_timestamp, timestamp
+from .decoder_prefix import TIMESTAMP_STEP, decoder_prefix, first_timestamp_id, nearest_timestamp
 from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
 from .generated_texts import generate_text
 from .prompts import GeneratedText
@@ -30,28 +30,34 @@ from .tokens import Tokens
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
-    from .model_inputs import Prepared
+    from .model_inputs import PreparedInputs
 
-LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
-_LONGEST_TRANSLATION = 256
+MAX_TRANSCRIPT_TOKENS = (
+    224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
+)
+_MAX_TRANSLATION_TOKENS = 256
 
 
 def provided_decoder_text(model: Model, clip: Clip) -> str | None:
     """The text that a clip, or the model's prompt, brings for the decoder; None if there is none."""
-    provided = provided_answer if model.capabilities.has_audio_tokens else provided_text
-    return provided(model, clip)
+    provide_text = provided_answer if model.capabilities.has_audio_tokens else provided_text
+    return provide_text(model, clip)
 
 
 def needs_generated_text(model: Model, clip: Clip) -> bool:
     """Whether a model has a decoder to be fed and the clip brings no text for it."""
-    needs = model.processor if model.capabilities.has_audio_tokens else model.tokenizer
-    reads_audio_apart = model.capabilities.decoding in ("cross-attention", "audio tokens")
-    return reads_audio_apart and needs is not None and provided_decoder_text(model, clip) is None
+    required_processor = model.processor if model.capabilities.has_audio_tokens else model.tokenizer
+    has_separate_audio = model.capabilities.decoding in ("cross-attention", "audio tokens")
+    return (
+        has_separate_audio
+        and required_processor is not None
+        and provided_decoder_text(model, clip) is None
+    )
 
 
 def add_decoder_tokens(
-    model: Model, clip: Clip, stacks: Sequence[str], prepared: Prepared
-) -> Prepared:
+    model: Model, clip: Clip, stacks: Sequence[str], prepared: PreparedInputs
+) -> PreparedInputs:
     """Add what the decoder behind a speech encoder is fed, if it is asked about.
 
     Raises
@@ -77,21 +83,23 @@ def tokenize_clip(model: Model, clip: Clip) -> tuple[Tokens, GeneratedText | Non
     check_tokenizer(model, clip)
     if provided_text(model, clip) is not None:
         return decoder_tokens(model, clip), None
-    written = generate_text(model, clip)
-    return _tokens_of(model, written), written
+    generated_text = generate_text(model, clip)
+    return _tokenize_generated_text(model, generated_text), generated_text
 
 
-def feed_generated_text(model: Model, prepared: Prepared, written: GeneratedText) -> None:
+def feed_generated_text(
+    model: Model, prepared: PreparedInputs, generated_text: GeneratedText
+) -> None:
     """Have a decoder fed the very tokens of the translation that the model wrote, where its text
     has other tokens."""
-    prepared.generated_text = written
-    if prepared.decoder_tokens.ids != list(written.ids):
-        prepared.tokens = _tokens_of(model, written)
-        prepared.inputs["decoder_input_ids"] = torch.tensor([written.ids])
+    prepared.generated_text = generated_text
+    if prepared.decoder_tokens.ids != list(generated_text.ids):
+        prepared.tokens = _tokenize_generated_text(model, generated_text)
+        prepared.inputs["decoder_input_ids"] = torch.tensor([generated_text.ids])
 
 
 def generate_greedily(
-    model: Model, clip: Clip, *, max_tokens: int = LONGEST
+    model: Model, clip: Clip, *, max_tokens: int = MAX_TRANSCRIPT_TOKENS
 ) -> tuple[list[int], int, bool]:
     """Ids of the likeliest token after the other, by the rules of the model's generation config.
 
@@ -105,37 +113,43 @@ def generate_greedily(
     n_prefix : int
     ended : bool
     """
-    heard = model.family.prepare(model, clip, ("encoder",))
-    inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
+    prepared = model.family.prepare(model, clip, ("encoder",))
+    inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
-    n_prefix, end = len(ids), model.tokenizer.eos_token_id
+    n_prefix, end_id = len(ids), model.tokenizer.eos_token_id
     limit = min(max_tokens + n_prefix, *decoder_lengths(model))
-    rules = _rules(model, n_prefix)
+    logits_processors = _list_logits_processors(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
-        memory, new, past = run_encoder(model, inputs, heard.audio_hash), ids, None
+        encoder_output, new_ids, past_key_values = (
+            run_encoder(model, inputs, prepared.audio_hash),
+            ids,
+            None,
+        )
         while len(ids) < limit:
-            tokens = torch.tensor([new], device=model.device)
+            tokens = torch.tensor([new_ids], device=model.device)
             output = model.module(
-                encoder_outputs=memory,
+                encoder_outputs=encoder_output,
                 decoder_input_ids=tokens,
-                past_key_values=past,
+                past_key_values=past_key_values,
                 use_cache=True,
             )
             scores = output.logits[:, -1].float()
-            for rule in rules:
-                scores = rule(torch.tensor([ids], device=model.device), scores)
-            new, past = [int(scores[0].argmax())], output.past_key_values
-            if new[0] == end:
+            for process_logits in logits_processors:
+                scores = process_logits(torch.tensor([ids], device=model.device), scores)
+            new_ids, past_key_values = [int(scores[0].argmax())], output.past_key_values
+            if new_ids[0] == end_id:
                 return ids, n_prefix, True
-            ids = [*ids, *new]
+            ids = [*ids, *new_ids]
     return ids, n_prefix, False
 
 
 def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """Text of ids, special tokens and timestamps left out."""
-    first = first_timestamp(model) if model.prefix.timestamps else model.config.vocab_size
+    first_time_id = (
+        first_timestamp_id(model) if model.prefix.timestamps else model.config.vocab_size
+    )
     result: str = model.tokenizer.decode(
-        [i for i in ids if i < first], skip_special_tokens=True
+        [i for i in ids if i < first_time_id], skip_special_tokens=True
     ).strip()
     return result
 
@@ -146,7 +160,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     Parameters
     ----------
     model : Model
-        One that can spell (`Model.can_spell`).
+        One that can spell (`Model.can_transcribe`).
     clip : Clip
         Its language is given to a multilingual Whisper.
     max_tokens : int
@@ -157,7 +171,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     InputError
         If the model cannot spell.
     """
-    if not model.can_spell:
+    if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
             "processor"
@@ -165,10 +179,10 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     if model.capabilities.decoding == "cross-attention":
         ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)
         return decode_ids(model, ids[n_prefix:])
-    wide = model.state_dtype
+    dtype = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
-    inputs = inputs_to_device(inputs, model.device, wide)
-    with model.in_use(wide), torch.no_grad():
+    inputs = inputs_to_device(inputs, model.device, dtype)
+    with model.in_use(dtype), torch.no_grad():
         result: str = model.tokenizer.decode(
             model.module(**inputs).logits[0].argmax(dim=-1)
         ).strip()
@@ -192,39 +206,41 @@ def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
     return sentence.replace(translation=generated.text)
 
 
-def _rules(model: Model, n_prefix: int) -> list[Any]:
+def _list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
     """What the generation config forbids, as transformers' own functions of (ids, scores), in their
     order."""
     from transformers.generation import logits_process
 
     config: Config = copy.deepcopy(getattr(model.module, "generation_config", None))
-    rules: list[Any] = []
-    at_begin, suppressed = (
+    processors: list[Any] = []
+    suppressed_at_begin, suppressed = (
         getattr(config, name, None) for name in ("begin_suppress_tokens", "suppress_tokens")
     )
-    if at_begin:
-        rules.append(
+    if suppressed_at_begin:
+        processors.append(
             logits_process.SuppressTokensAtBeginLogitsProcessor(
-                at_begin, n_prefix, device=str(model.device)
+                suppressed_at_begin, n_prefix, device=str(model.device)
             )
         )
     if suppressed:
-        rules.append(
+        processors.append(
             logits_process.SuppressTokensLogitsProcessor(suppressed, device=str(model.device))
         )
     if model.prefix.timestamps:
-        config.no_timestamps_token_id = first_timestamp(model) - 1
+        config.no_timestamps_token_id = first_timestamp_id(model) - 1
         config.eos_token_id = model.tokenizer.eos_token_id
-        rules.append(logits_process.WhisperTimeStampLogitsProcessor(config, begin_index=n_prefix))
-    return rules
+        processors.append(
+            logits_process.WhisperTimeStampLogitsProcessor(config, begin_index=n_prefix)
+        )
+    return processors
 
 
 def generate_transcript(model: Model, clip: Clip) -> GeneratedText:
-    what = "translation" if model.prefix.task == "translate" else "transcript"
+    text_kind = "translation" if model.prefix.task == "translate" else "transcript"
     ids, n_prefix, ended = generate_greedily(model, clip)
     text = decode_ids(model, ids[n_prefix:])
     return GeneratedText(
-        tuple(ids), n_prefix, text, f"{what} of the model ({model.label}, greedy)", ended
+        tuple(ids), n_prefix, text, f"{text_kind} of the model ({model.label}, greedy)", ended
     )
 
 
@@ -232,35 +248,37 @@ def generate_answer(model: Model, clip: Clip) -> GeneratedText:
     """What an audio language model answers, by transformers' own greedy `generate`; the ids of the
     answer alone."""
     inputs = inputs_to_device(prepare_prompt(model, clip), model.device, model.state_dtype)
-    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
-    unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
+    greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": MAX_TRANSCRIPT_TOKENS}
+    suppressed_ids = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
     with model.in_use(model.state_dtype), torch.no_grad():
-        ids = model.module.generate(**inputs, **greedy, suppress_tokens=unheard)[0].tolist()
+        ids = model.module.generate(**inputs, **greedy, suppress_tokens=suppressed_ids)[0].tolist()
     ids = ids[inputs["input_ids"].shape[1] :]
-    ends = getattr(model.module.generation_config, "eos_token_id", None)
-    ended = bool(ids) and ids[-1] in ([ends] if isinstance(ends, int) else ends or ())
+    end_ids = getattr(model.module.generation_config, "eos_token_id", None)
+    ended = bool(ids) and ids[-1] in ([end_ids] if isinstance(end_ids, int) else end_ids or ())
     ids = ids[:-1] if ended else ids
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
     return GeneratedText(tuple(ids), 0, text, f"answer of the model ({model.label}, greedy)", ended)
 
 
-def _tokens_of(model: Model, written: GeneratedText) -> Tokens:
+def _tokenize_generated_text(model: Model, generated_text: GeneratedText) -> Tokens:
     """Decoder input of what a model wrote, token by token as it wrote it; they are of no word of
     the clip or sentence."""
-    tokenizer, special = model.tokenizer, set(model.tokenizer.all_special_ids)
-    ids, n_prefix = list(written.ids), written.n_prefix
-    first = first_timestamp(model) if model.prefix.timestamps else model.config.vocab_size
+    tokenizer, special_ids = model.tokenizer, set(model.tokenizer.all_special_ids)
+    ids, n_prefix = list(generated_text.ids), generated_text.n_prefix
+    first_time_id = (
+        first_timestamp_id(model) if model.prefix.timestamps else model.config.vocab_size
+    )
     labels, kinds = tokenizer.convert_ids_to_tokens(ids[:n_prefix]), ["special"] * n_prefix
     for i in ids[n_prefix:]:
-        time = i >= first
+        is_timestamp = i >= first_time_id
         labels.append(
-            timestamp(model, TICK * (i - first))[1]
-            if time
+            nearest_timestamp(model, TIMESTAMP_STEP * (i - first_time_id))[1]
+            if is_timestamp
             else tokenizer.decode([i]).strip() or "␣"
         )
-        kinds.append("special" if time or i in special else "token")
-    end = tokenizer.eos_token if written.ended else "<next>"
-    return Tokens(ids, [*labels, end], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
+        kinds.append("special" if is_timestamp or i in special_ids else "token")
+    end_label = tokenizer.eos_token if generated_text.ended else "<next>"
+    return Tokens(ids, [*labels, end_label], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
 
 
 def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
@@ -272,8 +290,8 @@ def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
     }
     with model.in_use(model.state_dtype), torch.no_grad():
         limit = min(
-            _LONGEST_TRANSLATION,
-            getattr(model.config, "max_position_embeddings", _LONGEST_TRANSLATION) - 2,
+            _MAX_TRANSLATION_TOKENS,
+            getattr(model.config, "max_position_embeddings", _MAX_TRANSLATION_TOKENS) - 2,
         )
         ids = model.module.generate(
             **inputs,
@@ -283,8 +301,8 @@ def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
             max_length=None,
             min_length=0,
         )[0].tolist()
-    at_end = ids[-1] == model.tokenizer.eos_token_id
+    has_end_token = ids[-1] == model.tokenizer.eos_token_id
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
-    by = f"translation of the model ({model.label}, greedy)"
-    ended = at_end and len(ids) <= limit  # an end that is forced at the limit is none
-    return GeneratedText(tuple(ids[:-1] if at_end else ids), 1, text, by, ended)
+    source = f"translation of the model ({model.label}, greedy)"
+    ended = has_end_token and len(ids) <= limit  # an end that is forced at the limit is none
+    return GeneratedText(tuple(ids[:-1] if has_end_token else ids), 1, text, source, ended)

@@ -13,28 +13,29 @@ from ...inputs.words.timed_words import Word
 Characters = tuple[int, int]
 
 
-def places_in_text(words: Sequence[Word], text: str) -> list[tuple[Characters, ...]]:
+def locate_word_parts(words: Sequence[Word], text: str) -> list[tuple[Characters, ...]]:
     """Characters of each word in a text, a range for each of its parts (*ne ... pas*); none for a
     word that is not all there.
 
     Examples
     --------
     >>> words = [Word("ne … pas", 0.2, 0.9, pieces=((0.2, 0.3), (0.7, 0.9))), Word("mange", 0.3, 0.7)]
-    >>> places_in_text(words, "il ne mange pas")
+    >>> locate_word_parts(words, "il ne mange pas")
     [((3, 5), (12, 15)), ((6, 11),)]
     """
     parts = list_parts(words)
-    places: list[list[Characters | None]] = [[] for _ in words]
-    for (word, _), place in zip(
+    word_ranges: list[list[Characters | None]] = [[] for _ in words]
+    for (word, _), characters in zip(
         parts, locate_words([part.text for _, part in parts], text), strict=True
     ):
-        places[word].append(place)
+        word_ranges[word].append(characters)
     return [
-        () if None in of_word else tuple(place for place in of_word if place) for of_word in places
+        () if None in part_ranges else tuple(characters for characters in part_ranges if characters)
+        for part_ranges in word_ranges
     ]
 
 
-def place_of_target(words: Sequence[Word], target: int, text: str, *, where: str) -> Characters:
+def locate_target(words: Sequence[Word], target: int, text: str, *, where: str) -> Characters:
     """Characters of a target that is written in one part.
 
     Raises
@@ -43,10 +44,10 @@ def place_of_target(words: Sequence[Word], target: int, text: str, *, where: str
         If it is not in the text, or in several parts.
     """
     refuse_multipart_word(words[target], "another spelling in its place", where=where)
-    places = places_in_text(words, text)[target]
-    if not places:
+    target_ranges = locate_word_parts(words, text)[target]
+    if not target_ranges:
         raise InputError(f"{where}: the target {words[target].text!r} is not in the text {text!r}")
-    return places[0]
+    return target_ranges[0]
 
 
 def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
@@ -59,25 +60,25 @@ def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
     [(0, 3), (4, 8), (10, 13)]
     """
 
-    def plain(string: str) -> str:
+    def normalize(string: str) -> str:
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in string).replace("’", "'")
 
-    haystack, reached = plain(text), 0
-    places: list[tuple[int, int] | None] = []
+    normalized_text, search_start = normalize(text), 0
+    ranges: list[tuple[int, int] | None] = []
     for word in words:
-        needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(
-            needle
-        ).search(haystack, reached)
-        places.append(match.span() if match and needle else None)
-        reached = match.end() if match else reached
-    return places
+        pattern = re.escape(normalize(word).strip())
+        match = re.compile(rf"(?<!\w){pattern}(?!\w)").search(
+            normalized_text, search_start
+        ) or re.compile(pattern).search(normalized_text, search_start)
+        ranges.append(match.span() if match and pattern else None)
+        search_start = match.end() if match else search_start
+    return ranges
 
 
-def word_at(characters: Characters, places: Sequence[Sequence[Characters]]) -> int | None:
+def find_word_at(characters: Characters, word_ranges: Sequence[Sequence[Characters]]) -> int | None:
     """Index of the word that shares characters with a token."""
     start, stop = characters
-    for index, of_word in enumerate(places):
-        if any(max(start, first) < min(stop, last) for first, last in of_word):
+    for index, part_ranges in enumerate(word_ranges):
+        if any(max(start, first) < min(stop, last) for first, last in part_ranges):
             return index
     return None

@@ -34,10 +34,16 @@ _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "p
 # standard input.
 NO_CUSTOM_CODE = {"trust_remote_code": False}
 
-_PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
+_PROCESSOR_ATTRIBUTES = (
+    "feature_extractor",
+    "audio_processor",
+    "tokenizer",
+    "sampling_rate",
+    "get_vocab",
+)
 
 
-def config_of(source: str, options: dict[str, str]) -> Config:
+def read_config(source: str, options: dict[str, str]) -> Config:
     """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its
     thinker."""
     try:
@@ -53,17 +59,19 @@ def config_of(source: str, options: dict[str, str]) -> Config:
             raise ModelError(custom_code_message(source)) from error
         if problem := hub_problem(source):
             raise ModelError(f"cannot load {source!r}: {problem}") from error
-        beside, name = Path(source).parent, Path(source).name
-        is_near = beside != Path() and beside.is_dir() and not Path(source).exists()
-        nearby = (
-            f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it"
-            if is_near
+        parent_dir, name = Path(source).parent, Path(source).name
+        is_missing_child = (
+            parent_dir != Path() and parent_dir.is_dir() and not Path(source).exists()
+        )
+        path_hint = (
+            f"; no such folder: {str(parent_dir)!r} is there, but {name!r} is not in it"
+            if is_missing_child
             else ""
         )
         raise ModelError(
             f"cannot read a model config from {source!r}: expected a hub id or a folder with "
             "config.json "
-            f"({brief(error)}){nearby}"
+            f"({first_line(error)}){path_hint}"
         ) from error
 
 
@@ -76,7 +84,7 @@ def load_trained(
     if getattr(config, "has_lora_adapter", False) and find_spec("peft") is None:
         raise MissingExtraError("peft", "peft", f"the adapter that {source!r} hears with")
     try:
-        with _without_load_bar():
+        with _hide_loading_bar():
             module, report = cls.from_pretrained(
                 source,
                 config=config,
@@ -89,27 +97,27 @@ def load_trained(
     except Exception as error:  # damaged files raise the errors of many libraries
         if needs_custom_code(error):
             raise ModelError(custom_code_message(source)) from error
-        raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
-    _refuse_missing(source, report["missing_keys"])
+        raise ModelError(f"cannot load the weights of {source!r}: {first_line(error)}") from error
+    _check_missing_weights(source, report["missing_keys"])
     result: torch.nn.Module = module
     return result
 
 
 @contextmanager
-def _without_load_bar() -> Iterator[None]:
+def _hide_loading_bar() -> Iterator[None]:
     """Keep transformers' bar of weights being read out of what is printed; downloads show theirs,
     in a terminal."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 
-    shows_weights, shows_downloads = (
+    has_weights_bar, has_download_bar = (
         logging.is_progress_bar_enabled(),
         not are_progress_bars_disabled(),
     )
-    if not shows_weights:
+    if not has_weights_bar:
         yield
         return
     logging.disable_progress_bar()  # silences downloads, too
-    if shows_downloads:
+    if has_download_bar:
         enable_progress_bars()
     try:
         yield
@@ -133,23 +141,27 @@ def transformers_class(name: str) -> Config:
         ) from error
     except (ImportError, OSError, RuntimeError) as error:
         broken = torchaudio_problem()  # transformers imports it before any model
-        raise ModelError(broken or f"transformers cannot import {name}: {brief(error)}") from error
+        raise ModelError(
+            broken or f"transformers cannot import {name}: {first_line(error)}"
+        ) from error
 
 
-def _refuse_missing(source: str, missing: Sequence[str]) -> None:
+def _check_missing_weights(source: str, missing_names: Sequence[str]) -> None:
     """transformers fills missing weights with random numbers and goes on; a study cannot."""
-    missing = sorted(key for key in missing if not any(part in key for part in _UNUSED_WEIGHTS))
-    if missing:
-        shown = ", ".join(missing[:4]) + (
-            f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+    missing_names = sorted(
+        key for key in missing_names if not any(part in key for part in _UNUSED_WEIGHTS)
+    )
+    if missing_names:
+        listed_names = ", ".join(missing_names[:4]) + (
+            f" and {len(missing_names) - 4} more" if len(missing_names) > 4 else ""
         )
         raise ModelError(
-            f"the checkpoint {source!r} lacks weights ({shown}), which would be filled at random. "
+            f"the checkpoint {source!r} lacks weights ({listed_names}), which would be filled at random. "
             "Check that the folder is complete and that config.json names the right architecture"
         )
 
 
-def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Config:
+def load_processor_part(auto_class: str, source: str, options: dict[str, str]) -> Config:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
         return transformers_class(auto_class).from_pretrained(
@@ -157,16 +169,16 @@ def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Confi
         )
     except Exception as error:  # a damaged file, the hub's client, a library that is not installed
         if needs_custom_code(error):
-            what = auto_class.removeprefix("Auto").lower()
+            part_name = auto_class.removeprefix("Auto").lower()
             warnings.warn(
-                f"no {what}: {custom_code_message(source)}, and its {what} as processor=",
+                f"no {part_name}: {custom_code_message(source)}, and its {part_name} as processor=",
                 stacklevel=4,
             )
             return None
         if Path(source).is_dir():
             return None  # a folder with weights alone is fine for prepared inputs
         warnings.warn(
-            f"{source}: no {auto_class.removeprefix('Auto')} ({brief(error)})", stacklevel=4
+            f"{source}: no {auto_class.removeprefix('Auto')} ({first_line(error)})", stacklevel=4
         )
         return None
 
@@ -174,7 +186,9 @@ def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Confi
 def split_processor(processor: Processor, family: Family, config: Config) -> tuple[Any, Any]:
     """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from
     its config alone."""
-    if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
+    if processor is not None and not any(
+        hasattr(processor, name) for name in _PROCESSOR_ATTRIBUTES
+    ):
         raise InputError(
             "processor= takes a processor, feature extractor or tokenizer object, found "
             f"{processor!r:.80}"
@@ -195,7 +209,7 @@ def split_processor(processor: Processor, family: Family, config: Config) -> tup
     return extractor, tokenizer
 
 
-def chat_processor(processor: Processor, family: Family) -> Config:
+def select_chat_processor(processor: Processor, family: Family) -> Config:
     """The whole processor, where an audio language model needs it to write a prompt around a
     sound."""
     return (
@@ -229,8 +243,8 @@ def _refuse_kernels(source: str, config: Config) -> None:
     ModelError
     """
     parts = [config, *(part for part in vars(config).values() if hasattr(part, "model_type"))]
-    named = [getattr(part, "_attn_implementation", None) for part in parts]
-    kernels = [name for name in named if isinstance(name, str) and "/" in name]
+    implementation_names = [getattr(part, "_attn_implementation", None) for part in parts]
+    kernels = [name for name in implementation_names if isinstance(name, str) and "/" in name]
     if kernels:
         raise ModelError(
             f"the config of {source!r} asks for code from the hub, "
@@ -239,6 +253,6 @@ def _refuse_kernels(source: str, config: Config) -> None:
         )
 
 
-def brief(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """First line of an error."""
     return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

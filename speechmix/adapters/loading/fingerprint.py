@@ -25,16 +25,16 @@ from ...files.json_files import Json, JsonObject
 from ..capture.precision_context import list_modules
 from ..transformers_types import FeatureExtractor, Tokenizer
 
-_PLAIN = (int, float, str, type(None))  # bool is an int
-_CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
-_DIGITS = 16
+_SCALAR_TYPES = (int, float, str, type(None))  # bool is an int
+_CHUNK_BYTES = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
+_HASH_DIGITS = 16
 
-_ORIGIN = (
+_ORIGIN_KEYS = (
     "_name_or_path",
     "name_or_path",
     "processor_class",
 )  # where a checkpoint lay, what it was saved with
-_LOADING = (
+_LOADING_PREFIXES = (
     "_",
     "local_files",
     "is_local",
@@ -56,35 +56,37 @@ def fingerprint(
     """
     digest = hashlib.sha256(type(module).__qualname__.encode())
     config = getattr(module, "config", None)
-    told = _without_origin(config.to_dict() if config is not None else {})
-    generation = getattr(
+    config_values = _without_origin(config.to_dict() if config is not None else {})
+    generation_values = getattr(
         module, "generation_config", None
     )  # decides a decoder's prefix and what a transcript is
-    generation = _without_origin(generation.to_dict()) if generation is not None else {}
+    generation_values = (
+        _without_origin(generation_values.to_dict()) if generation_values is not None else {}
+    )
     for settings in (
-        told,
-        generation,
-        _layers(module),
-        _settings(feature_extractor),
-        _text_to_ids(tokenizer),
+        config_values,
+        generation_values,
+        _describe_modules(module),
+        _extractor_settings(feature_extractor),
+        _tokenizer_settings(tokenizer),
     ):
-        digest.update(json.dumps(settings, sort_keys=True, default=_as_text).encode())
-    tensors = sorted(tensors_of(module), key=lambda named: named[0])
+        digest.update(json.dumps(settings, sort_keys=True, default=_serialize_value).encode())
+    tensors = sorted(named_tensors(module), key=lambda named: named[0])
     with ThreadPoolExecutor(
         max_workers=min(8, os.cpu_count() or 1)
     ) as workers:  # hashing leaves other threads free
-        for (name, tensor), part in zip(
-            tensors, workers.map(lambda named: _digest(*named), tensors), strict=True
+        for (name, tensor), tensor_hash in zip(
+            tensors, workers.map(lambda named: _hash_tensor(*named), tensors), strict=True
         ):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + part)
-    return digest.hexdigest()[:_DIGITS]
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor_hash)
+    return digest.hexdigest()[:_HASH_DIGITS]
 
 
-def _layers(module: nn.Module) -> list[str]:
+def _describe_modules(module: nn.Module) -> list[str]:
     """What parts say of themselves beside their weights: a norm's epsilon, a convolution's
     stride."""
     return [
-        f"{name} {type(part).__qualname__} {_as_text(part.extra_repr())}"
+        f"{name} {type(part).__qualname__} {_serialize_value(part.extra_repr())}"
         for name, part in module.named_modules()
     ]
 
@@ -97,80 +99,89 @@ class WeightsSnapshot:
     goes round that count: writes through ``tensor.data`` or through a numpy view of a tensor.
     """
 
-    def __init__(self, module: nn.Module, *others: FeatureExtractor):
+    def __init__(self, module: nn.Module, *processors: FeatureExtractor):
         self._parts = [
-            (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)])
+            (part, [(name, *_tensor_state(tensor)) for name, tensor in _module_tensors(part)])
             for part in list_modules(module)
         ]
-        self._others = [_state_of_other(other) for other in others]
+        self._others = [_processor_state(processor) for processor in processors]
 
-    def still(self, module: nn.Module, *others: FeatureExtractor) -> bool:
+    def is_unchanged(self, module: nn.Module, *processors: FeatureExtractor) -> bool:
         """Return True if nothing has changed."""
         parts = list_modules(module)
         return (
-            self._others == [_state_of_other(other) for other in others]
+            self._others == [_processor_state(processor) for processor in processors]
             and len(parts) == len(self._parts)
             and all(
-                part is before and _is_unchanged(states, _own_tensors(part))
-                for part, (before, states) in zip(parts, self._parts, strict=True)
+                part is old_part and _has_same_tensors(states, _module_tensors(part))
+                for part, (old_part, states) in zip(parts, self._parts, strict=True)
             )
         )
 
 
-def _own_tensors(part: nn.Module) -> list[tuple[str, Tensor | None]]:
+def _module_tensors(part: nn.Module) -> list[tuple[str, Tensor | None]]:
     """A part's own parameters and buffers."""
     return [*part._parameters.items(), *part._buffers.items()]
 
 
-def _state(tensor: Tensor | None) -> tuple[object, ...]:
+def _tensor_state(tensor: Tensor | None) -> tuple[object, ...]:
     """Which tensor it is (held weakly), where it lies, how often it was written to."""
     if tensor is None:
         return None, None, None
-    return weakref.ref(tensor), _place(tensor), None if tensor.is_inference() else tensor._version
+    return (
+        weakref.ref(tensor),
+        _data_address(tensor),
+        None if tensor.is_inference() else tensor._version,
+    )
 
 
-def _place(tensor: Tensor) -> int:
+def _data_address(tensor: Tensor) -> int:
     return 0 if tensor.is_meta else tensor.data_ptr()
 
 
-def _is_unchanged(states: list[tuple[Any, ...]], tensors: list[tuple[str, Tensor | None]]) -> bool:
+def _has_same_tensors(
+    states: list[tuple[Any, ...]], tensors: list[tuple[str, Tensor | None]]
+) -> bool:
     if len(states) != len(tensors):
         return False
-    for (name_before, before, place, writes), (name, tensor) in zip(states, tensors, strict=True):
-        if name != name_before or (None if before is None else before()) is not tensor:
+    for (old_name, tensor_ref, old_address, old_write_count), (name, tensor) in zip(
+        states, tensors, strict=True
+    ):
+        if name != old_name or (None if tensor_ref is None else tensor_ref()) is not tensor:
             return False
         if tensor is not None and (
-            place != _place(tensor) or (writes is not None and writes != tensor._version)
+            old_address != _data_address(tensor)
+            or (old_write_count is not None and old_write_count != tensor._version)
         ):
             return False
     return True
 
 
-def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer with its name, tied ones once; buffers too that no checkpoint
     stores."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 
 
-def _state_of_other(other: FeatureExtractor) -> tuple[object, ...]:
+def _processor_state(processor: FeatureExtractor) -> tuple[object, ...]:
     """What tells that a feature extractor is another one or set otherwise, a tokenizer added to or
     set to a language."""
-    if hasattr(other, "get_vocab"):
+    if hasattr(processor, "get_vocab"):
         return (
-            id(other),
-            len(other),
-            getattr(other, "src_lang", None),
-            getattr(other, "tgt_lang", None),
+            id(processor),
+            len(processor),
+            getattr(processor, "src_lang", None),
+            getattr(processor, "tgt_lang", None),
         )
-    return id(other), {
+    return id(processor), {
         name: value
-        for name, value in getattr(other, "__dict__", {}).items()
-        if isinstance(value, _PLAIN)
+        for name, value in getattr(processor, "__dict__", {}).items()
+        if isinstance(value, _SCALAR_TYPES)
     }
 
 
-def _digest(name: str, tensor: Tensor) -> bytes:
+def _hash_tensor(name: str, tensor: Tensor) -> bytes:
     """Hash of a tensor's bytes."""
     if tensor.device.type == "meta" or tensor.is_quantized or tensor.layout != torch.strided:
         kind = "not in memory" if tensor.device.type == "meta" else "quantised or sparse"
@@ -179,46 +190,46 @@ def _digest(name: str, tensor: Tensor) -> bytes:
             "device_map= or quantisation"
         )
     digest, numbers = hashlib.sha256(), tensor.detach().resolve_conj().resolve_neg().reshape(-1)
-    for chunk in numbers.split(max(1, _CHUNK // numbers.element_size())):
+    for chunk in numbers.split(max(1, _CHUNK_BYTES // numbers.element_size())):
         digest.update(chunk.cpu().view(torch.uint8).numpy())
     return digest.digest()
 
 
-def _settings(feature_extractor: FeatureExtractor) -> JsonObject:
+def _extractor_settings(feature_extractor: FeatureExtractor) -> JsonObject:
     """A feature extractor's settings; of one that is no transformers class, what it holds."""
     if feature_extractor is None:
         return {}
-    told = (
+    settings = (
         feature_extractor.to_dict()
         if hasattr(feature_extractor, "to_dict")
         else vars(feature_extractor)
     )
-    return {**_without_origin(told), "class": type(feature_extractor).__qualname__}
+    return {**_without_origin(settings), "class": type(feature_extractor).__qualname__}
 
 
-def _text_to_ids(tokenizer: Tokenizer) -> JsonObject:
+def _tokenizer_settings(tokenizer: Tokenizer) -> JsonObject:
     """What a tokenizer does with a text: its rules and vocabulary."""
     if tokenizer is None:
         return {}
-    told: JsonObject = {"class": type(tokenizer).__qualname__}
-    told["special"] = getattr(tokenizer, "special_tokens_map", None)
-    told["flags"] = {
+    settings: JsonObject = {"class": type(tokenizer).__qualname__}
+    settings["special"] = getattr(tokenizer, "special_tokens_map", None)
+    settings["flags"] = {
         name: value
         for name, value in getattr(tokenizer, "init_kwargs", {}).items()
-        if isinstance(value, bool) and not name.startswith(_LOADING)
+        if isinstance(value, bool) and not name.startswith(_LOADING_PREFIXES)
     }
     if getattr(tokenizer, "is_fast", False):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
         return {
-            **told,
+            **settings,
             "rules": {
                 name: part for name, part in rules.items() if name not in ("padding", "truncation")
             },
         }
-    told["vocabulary"] = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
+    settings["vocabulary"] = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
     for name, value in vars(tokenizer).items():
         if hasattr(value, "serialized_model_proto"):  # sentencepiece
-            told[name] = hashlib.sha256(value.serialized_model_proto()).hexdigest()
+            settings[name] = hashlib.sha256(value.serialized_model_proto()).hexdigest()
         elif name in (
             "bpe_ranks",
             "word_delimiter_token",
@@ -226,20 +237,20 @@ def _text_to_ids(tokenizer: Tokenizer) -> JsonObject:
             "do_lower_case",
             "_tgt_lang",
         ):
-            told[name] = str(value)
-    return told
+            settings[name] = str(value)
+    return settings
 
 
-def _without_origin(told: Mapping[str, Json]) -> JsonObject:
+def _without_origin(settings: Mapping[str, Json]) -> JsonObject:
     """Settings without where they lay, those of a config inside the config too."""
     return {
         name: _without_origin(value) if isinstance(value, dict) else value
-        for name, value in told.items()
-        if name not in _ORIGIN
+        for name, value in settings.items()
+        if name not in _ORIGIN_KEYS
     }
 
 
-def _as_text(value: object) -> str:
+def _serialize_value(value: object) -> str:
     """Things JSON has no word for; arrays in full, objects without the address they have in this
     process."""
     if isinstance(value, (np.ndarray, Tensor)):

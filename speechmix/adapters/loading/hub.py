@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...files.json_files import JsonObject
 
-_SECONDS = 6.0  # to answer; a slow connection takes one or two
+_TIMEOUT_SECONDS = 6.0  # to answer; a slow connection takes one or two
 
 
 def hub_options(source: str) -> JsonObject:
@@ -28,7 +28,7 @@ def hub_problem(source: str) -> str:
 
     if Path(source).is_dir() or constants.HF_HUB_OFFLINE:
         return ""
-    reason = _unreachable(constants.ENDPOINT)
+    reason = _explain_unreachable(constants.ENDPOINT)
     return reason and (
         f"{constants.ENDPOINT} does not answer ({reason}), and {source!r} was not downloaded "
         "before: connect to the network, "
@@ -37,13 +37,13 @@ def hub_problem(source: str) -> str:
 
 
 @cache
-def _unreachable(endpoint: str) -> str:
+def _explain_unreachable(endpoint: str) -> str:
     """Why an address does not answer, asked as the hub's client would (proxies, certificates);
     empty if it does."""
     from huggingface_hub import get_session
 
     try:
-        get_session().head(endpoint, timeout=_SECONDS)
+        get_session().head(endpoint, timeout=_TIMEOUT_SECONDS)
     except Exception as error:  # of whichever HTTP library the client uses
         return f"{type(error).__name__}: {str(error).strip() or 'no reason given'}"[:200]
     return ""

@@ -24,11 +24,11 @@ from ..model import Model
 from ..transformers_types import Config, Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,
-    brief,
-    chat_processor,
-    config_of,
+    first_line,
+    load_processor_part,
     load_trained,
-    processor_at,
+    read_config,
+    select_chat_processor,
     split_processor,
     transformers_class,
 )
@@ -40,7 +40,7 @@ from .model_references import (
     resolve_transformers_options,
     unwrap_module,
 )
-from .module_loading import convert_copy, draw_weights, model_of_object
+from .module_loading import build_random_module, convert_copy, wrap_module
 from .peft_adapters import adapter_base, load_adapter, merge_adapters
 
 INITS = ("trained", "random")
@@ -56,7 +56,7 @@ def load(
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
     check: bool = True,
-    **named_otherwise: Any,
+    **transformers_options: Any,
 ) -> Model:
     """Load a model, unmodified.
 
@@ -87,7 +87,7 @@ def load(
         Branch, tag or commit on the hub.
     check : bool
         Run the self-check (a fraction of a second; it looks at a few frames).
-    **named_otherwise
+    **transformers_options
         `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on
         one device.
 
@@ -119,9 +119,9 @@ def load(
     if seed is not None and init != "random":
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
-    dtype, device = resolve_transformers_options(named_otherwise, dtype=dtype, device=device)
+    dtype, device = resolve_transformers_options(transformers_options, dtype=dtype, device=device)
     precision = None if dtype is None or dtype == "auto" else resolve_dtype(dtype)
-    device = _device(device)
+    device = _resolve_device(device)
     if is_pipeline(source):
         source, processor = source.model, source if processor is None else processor
     check_model_reference(source)
@@ -132,19 +132,21 @@ def load(
             seed or 0
         )  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
-            model = model_of_object(unwrap_module(source), init, seed, precision, device, processor)
+            model = wrap_module(unwrap_module(source), init, seed, precision, device, processor)
         else:
-            place = resolve_path_or_id(source)
+            path_or_id = resolve_path_or_id(source)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             precision = torch.float32 if dtype is None else precision  # None for "auto"
-            model = _from_source(place, init, seed, precision, device, revision, processor)
+            model = _load_from_source(
+                path_or_id, init, seed, precision, device, revision, processor
+            )
         match_original_states(model)
         if check:
             self_check(model)
     return model
 
 
-def check_source(source: str, revision: str | None = None) -> None:
+def check_model_source(source: str, revision: str | None = None) -> None:
     """Raise an error if there is no supported model of a name, before anything is made for it.
 
     Parameters
@@ -160,20 +162,20 @@ def check_source(source: str, revision: str | None = None) -> None:
 
     Examples
     --------
-    >>> check_source("bundled:tiny-french-ctc")
+    >>> check_model_source("bundled:tiny-french-ctc")
     """
-    _config_of_source(resolve_path_or_id(source), {"revision": revision} if revision else {})
+    _resolve_config(resolve_path_or_id(source), {"revision": revision} if revision else {})
 
 
-def _config_of_source(source: str, options: dict[str, str]) -> tuple[str, Config, Family]:
+def _resolve_config(source: str, options: dict[str, str]) -> tuple[str, Config, Family]:
     """Where the weights are (of an adapter those of its base), the config and the family."""
-    base = adapter_base(source)
-    place = source if base is None else resolve_path_or_id(base)
-    config = config_of(place, options if base is None else {})
-    return place, config, family_of_type(config.model_type)
+    adapter_base_id = adapter_base(source)
+    path_or_id = source if adapter_base_id is None else resolve_path_or_id(adapter_base_id)
+    config = read_config(path_or_id, options if adapter_base_id is None else {})
+    return path_or_id, config, family_of_type(config.model_type)
 
 
-def _device(device: str | torch.device | None) -> torch.device | None:
+def _resolve_device(device: str | torch.device | None) -> torch.device | None:
     try:
         return None if device is None else torch.empty(0, device=device).device
     except (
@@ -182,11 +184,11 @@ def _device(device: str | torch.device | None) -> torch.device | None:
         TypeError,
     ) as error:  # an unknown name; CUDA that is not there
         raise InputError(
-            f"device should be 'cpu', 'cuda' or the like, found {device!r} ({brief(error)})"
+            f"device should be 'cpu', 'cuda' or the like, found {device!r} ({first_line(error)})"
         ) from error
 
 
-def _from_source(
+def _load_from_source(
     source: str,
     init: str,
     seed: int | None,
@@ -196,23 +198,23 @@ def _from_source(
     processor: Processor,
 ) -> Model:
     options = {"revision": revision} if revision else {}
-    place, config, family = _config_of_source(source, options)
-    is_adapter = place != source
-    cls = transformers_class(family.auto_class(config))
+    path_or_id, config, family = _resolve_config(source, options)
+    is_adapter = path_or_id != source
+    model_class = transformers_class(family.auto_class(config))
     if dtype is None:  # that of the checkpoint
-        stored = getattr(config, "dtype", None)
-        dtype = stored if isinstance(stored, torch.dtype) else torch.float32
+        checkpoint_dtype = getattr(config, "dtype", None)
+        dtype = checkpoint_dtype if isinstance(checkpoint_dtype, torch.dtype) else torch.float32
     if init == "random":
-        module = draw_weights(
+        module = build_random_module(
             lambda: (
-                cls.from_config(config, dtype=torch.float32, **NO_CUSTOM_CODE)
-                if hasattr(cls, "from_config")
-                else cls(config)
+                model_class.from_config(config, dtype=torch.float32, **NO_CUSTOM_CODE)
+                if hasattr(model_class, "from_config")
+                else model_class(config)
             )
         )
         module = convert_copy(module, dtype, device)
     else:
-        module = load_trained(cls, place, config, dtype, {} if is_adapter else options)
+        module = load_trained(model_class, path_or_id, config, dtype, {} if is_adapter else options)
         module = load_adapter(module, source) if is_adapter else module
         module = (merge_adapters(module) if has_adapters(module) else module).to(
             device
@@ -220,14 +222,16 @@ def _from_source(
         check_weights(module, source)
     module.eval().requires_grad_(False)
     if processor is None and family.projector_step is not None:
-        processor = processor_at("AutoProcessor", place, options)
+        processor = load_processor_part("AutoProcessor", path_or_id, options)
     extractor, tokenizer = split_processor(processor, family, config)
     if processor is None:
         if family.grid is not None:
-            extractor = processor_at("AutoFeatureExtractor", place, options) or extractor
-        tokenizer = processor_at("AutoTokenizer", place, options)
-        about_text = getattr(config, "text_config", None) or config
-        if tokenizer is not None and 2 * len(tokenizer) < getattr(about_text, "vocab_size", 0):
+            extractor = (
+                load_processor_part("AutoFeatureExtractor", path_or_id, options) or extractor
+            )
+        tokenizer = load_processor_part("AutoTokenizer", path_or_id, options)
+        text_config = getattr(config, "text_config", None) or config
+        if tokenizer is not None and 2 * len(tokenizer) < getattr(text_config, "vocab_size", 0):
             tokenizer = (
                 None  # transformers makes an empty one up where a folder has no tokenizer files
             )
@@ -240,5 +244,5 @@ def _from_source(
         seed,
         extractor,
         tokenizer,
-        processor=chat_processor(processor, family),
+        processor=select_chat_processor(processor, family),
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..generation.prompts import DecoderPrefix, Prompt
 
 
-_SPELLING = (
+_RECOGNIZER_SUFFIXES = (
     "ForCTC",
     "ForConditionalGeneration",
     "ForSpeechToText",
@@ -96,10 +96,12 @@ class ModelDescription:
         return "labels" if self.classifies else self.capabilities.decoding
 
     @property
-    def can_spell(self) -> bool:
+    def can_transcribe(self) -> bool:
         """True for a speech recogniser with a tokenizer and a CTC or language-model head."""
-        headed = type(self.module).__name__.endswith(_SPELLING) and not self.converses
-        return headed and self.tokenizer is not None and self.feature_extractor is not None
+        is_recognizer = (
+            type(self.module).__name__.endswith(_RECOGNIZER_SUFFIXES) and not self.converses
+        )
+        return is_recognizer and self.tokenizer is not None and self.feature_extractor is not None
 
     @property
     def classifies(self) -> bool:
@@ -107,7 +109,7 @@ class ModelDescription:
         return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
 
     @property
-    def gives_labels(self) -> bool:
+    def has_label_head(self) -> bool:
         """True for a model with a head that gives labels of a text, or of a sound
         (...ForAudioClassification)."""
         return type(self.module).__name__.endswith(
@@ -159,11 +161,11 @@ class ModelDescription:
         ]
         for stack in self.stacks.values():
             spec = stack.spec
-            last = spec.final_norm or "none"
+            final_norm = spec.final_norm or "none"
             lines.append(
                 f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width "
                 f"{stack.width}, "
-                f"{spec.norm_order}-norm, final norm: {last}"
+                f"{spec.norm_order}-norm, final norm: {final_norm}"
             )
         return "\n".join(lines)
 

@@ -23,7 +23,7 @@ from ...files.json_files import JsonObject
 if TYPE_CHECKING:
     import transformers
 
-_PLACED_WHOLE = (
+_SINGLE_DEVICE_MAPS = (
     "auto",
     "balanced",
     "balanced_low_0",
@@ -31,9 +31,9 @@ _PLACED_WHOLE = (
 )  # where there is one device, all mean that one
 
 _BUNDLED_PREFIX = "bundled:"
-_BUNDLED = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
+_BUNDLED_DIR = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
 
-_NO_OPTION = {  # by how their names begin
+_REFUSED_OPTIONS = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was "
     "loaded with: leave it out",
     "trust_remote": "only the code of transformers itself is run: load the model with transformers "
@@ -64,12 +64,16 @@ def resolve_transformers_options(
     torch_dtype, device_map = options.pop("torch_dtype", None), options.pop("device_map", None)
     if options:
         name = next(iter(options))
-        near = difflib.get_close_matches(
+        close_names = difflib.get_close_matches(
             name, ("init", "seed", "processor", "device", "dtype", "revision", "check"), n=1
         )
         advice = next(
-            (advice for start, advice in _NO_OPTION.items() if name.startswith(start)), None
-        ) or (f"did you mean {near[0]}=?" if near else "load the model with transformers, pass it")
+            (advice for prefix, advice in _REFUSED_OPTIONS.items() if name.startswith(prefix)), None
+        ) or (
+            f"did you mean {close_names[0]}=?"
+            if close_names
+            else "load the model with transformers, pass it"
+        )
         raise InputError(f"load has no option {name}=: {advice}")
     if torch_dtype is not None and dtype is not None:
         raise InputError(
@@ -78,24 +82,24 @@ def resolve_transformers_options(
     if device_map is not None and device is not None:
         raise InputError(f"device={device!r} and device_map={device_map!r}: give device= alone")
     return (dtype if torch_dtype is None else torch_dtype), (
-        device if device_map is None else _one_device(device_map)
+        device if device_map is None else _resolve_device_map(device_map)
     )
 
 
-def _one_device(device_map: Any) -> Any:
-    places = (
+def _resolve_device_map(device_map: Any) -> Any:
+    devices = (
         set(map(str, device_map.values())) if isinstance(device_map, Mapping) else {str(device_map)}
     )
-    if len(places) != 1 or places & {"disk", "meta"}:
+    if len(devices) != 1 or devices & {"disk", "meta"}:
         raise InputError(
-            f"device_map={device_map!r} spreads a model over {len(places)} places; a layer is run "
+            f"device_map={device_map!r} spreads a model over {len(devices)} places; a layer is run "
             "again and again while it "
             "is measured, so the whole model has to lie on one device: give device='cuda', or 'cpu'"
         )
-    place = places.pop()
-    if place in _PLACED_WHOLE:
+    device = devices.pop()
+    if device in _SINGLE_DEVICE_MAPS:
         return None
-    return f"cuda:{place}" if place.isdigit() else place
+    return f"cuda:{device}" if device.isdigit() else device
 
 
 def is_pipeline(source: Any) -> TypeGuard[transformers.Pipeline]:
@@ -192,26 +196,26 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
             "as save_pretrained writes "
             f"it; pass the folder ({str(path.parent)!r})"
         )
-    if "/" not in text and (_BUNDLED / text / "config.json").is_file():
-        return str(_BUNDLED / text)
-    if isinstance(source, os.PathLike) or _looks_like_a_path(text):
+    if "/" not in text and (_BUNDLED_DIR / text / "config.json").is_file():
+        return str(_BUNDLED_DIR / text)
+    if isinstance(source, os.PathLike) or _is_path_like(text):
         raise ModelError(
             f"no such folder: {text!r}. Expected a hub id or a folder with config.json "
-            f"({_nearest(path)})"
+            f"({_describe_existing_parent(path)})"
         )
     return text
 
 
 def _bundled_folder(name: str) -> str:
-    if not (_BUNDLED / name / "config.json").is_file():
+    if not (_BUNDLED_DIR / name / "config.json").is_file():
         names = ", ".join(
-            f"{_BUNDLED_PREFIX}{path.parent.name}" for path in _BUNDLED.glob("*/config.json")
+            f"{_BUNDLED_PREFIX}{path.parent.name}" for path in _BUNDLED_DIR.glob("*/config.json")
         )
         raise ModelError(f"no bundled model is called {name!r}: there are {names}")
-    return str(_BUNDLED / name)
+    return str(_BUNDLED_DIR / name)
 
 
-def _looks_like_a_path(text: str) -> bool:
+def _is_path_like(text: str) -> bool:
     return (
         text.startswith((".", "/", "~", "\\"))
         or text.count("/") > 1
@@ -220,7 +224,7 @@ def _looks_like_a_path(text: str) -> bool:
     )
 
 
-def _nearest(path: Path) -> str:
+def _describe_existing_parent(path: Path) -> str:
     """How much of a path exists."""
     for parent in path.absolute().parents:
         if parent.is_dir():
@@ -234,18 +238,20 @@ def _nearest(path: Path) -> str:
 def _check_folder(folder: Path) -> None:
     if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         return
-    inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    model_names = sorted(path.parent.name for path in folder.glob("*/config.json"))
     names = sorted(path.name for path in folder.iterdir())
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
+    listed_names = (
+        ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
+    )
     advice = (
-        f"did you mean its folder {inside[-1]!r}?"
-        if inside
+        f"did you mean its folder {model_names[-1]!r}?"
+        if model_names
         else "save the model there with save_pretrained"
     )
     raise ModelError(
         f"the folder {str(folder)!r} has no config.json: expected a hub id or a folder with "
         "config.json, "
-        f"found {shown}; {advice}"
+        f"found {listed_names}; {advice}"
     )
 
 

@@ -13,10 +13,10 @@ from ..families.registry import family_of_type
 from ..model import Model
 from ..transformers_types import Processor
 from .checkpoints import (
-    brief,
-    chat_processor,
     custom_code_message,
+    first_line,
     needs_custom_code,
+    select_chat_processor,
     split_processor,
 )
 from .model_references import (
@@ -25,7 +25,7 @@ from .model_references import (
 from .peft_adapters import merge_adapters
 
 
-def model_of_object(
+def wrap_module(
     module: torch.nn.Module,
     init: str,
     seed: int | None,
@@ -35,7 +35,7 @@ def model_of_object(
 ) -> Model:
     """Wrap a module as it is; what has to be converted or merged is a copy."""
     name = getattr(module, "name_or_path", "") or type(module).__name__
-    owned = module
+    original_module = module
     if has_adapters(module):
         module = merge_adapters(module)
     config = getattr(module, "config", None)
@@ -47,14 +47,18 @@ def model_of_object(
         )
     family = family_of_type(getattr(config, "model_type", None))
     if init == "random":
-        here = next(module.parameters())
-        dtype, device = dtype or here.dtype, device or here.device
-        module = draw_weights(lambda: type(module)(copy.deepcopy(config)))
+        first_parameter = next(module.parameters())
+        dtype, device = dtype or first_parameter.dtype, device or first_parameter.device
+        module = build_random_module(lambda: type(module)(copy.deepcopy(config)))
     check_weights(module, name)
-    here = next(module.parameters())
-    if (dtype not in (None, here.dtype)) or (device not in (None, here.device)):
-        module = convert_copy(_copied(module) if module is owned else module, dtype, device)
-    if module is not owned:
+    first_parameter = next(module.parameters())
+    if (dtype not in (None, first_parameter.dtype)) or (
+        device not in (None, first_parameter.device)
+    ):
+        module = convert_copy(
+            _copy_module(module) if module is original_module else module, dtype, device
+        )
+    if module is not original_module:
         module.eval().requires_grad_(False)
     extractor, tokenizer = split_processor(processor, family, config)
     return Model(
@@ -65,17 +69,17 @@ def model_of_object(
         seed,
         extractor,
         tokenizer,
-        processor=chat_processor(processor, family),
+        processor=select_chat_processor(processor, family),
     )
 
 
-def draw_weights(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+def build_random_module(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """A model with random weights, drawn on the CPU and in float32 wherever and in whatever
     precision it is wanted.
 
     Weights drawn in half precision, or on a GPU, would be other weights.
     """
-    default = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
         with torch.device("cpu"):
@@ -84,19 +88,19 @@ def draw_weights(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         if needs_custom_code(error):
             raise ModelError(custom_code_message("the model")) from error
         raise ModelError(
-            f"cannot build a random twin from the model's config: {brief(error)}"
+            f"cannot build a random twin from the model's config: {first_line(error)}"
         ) from error
     finally:
-        torch.set_default_dtype(default)
+        torch.set_default_dtype(default_dtype)
 
 
-def _copied(module: torch.nn.Module) -> torch.nn.Module:
+def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:  # hooks and modules may hold anything
         raise ModelError(
             f"{type(module).__name__} should be converted on a copy, but cannot be copied "
-            f"({brief(error)}): convert it with "
+            f"({first_line(error)}): convert it with "
             ".to(...) and leave dtype= and device= out"
         ) from error
 
@@ -112,7 +116,7 @@ def convert_copy(
     if dtype is None:
         return module.to(device)
     for part in module.modules():
-        for tables, not_stored in (
+        for tables, non_persistent_names in (
             (part._parameters, ()),
             (part._buffers, part._non_persistent_buffers_set),
         ):
@@ -120,11 +124,11 @@ def convert_copy(
                 if (
                     tensor is not None
                     and tensor.is_floating_point()
-                    and (name not in not_stored or _finer(dtype, tensor))
+                    and (name not in non_persistent_names or _has_higher_precision(dtype, tensor))
                 ):
                     tensor.data = tensor.data.to(dtype)
     return module.to(device)
 
 
-def _finer(dtype: torch.dtype, tensor: torch.Tensor) -> bool:
+def _has_higher_precision(dtype: torch.dtype, tensor: torch.Tensor) -> bool:
     return torch.finfo(dtype).eps < torch.finfo(tensor.dtype).eps

@@ -20,7 +20,7 @@ from torch import nn
 from ...errors import MissingExtraError, ModelError
 from ...files.bounded_reads import read_bounded
 from ..capture.precision_context import has_adapters
-from .checkpoints import brief
+from .checkpoints import first_line
 
 
 def merge_adapters(module: nn.Module) -> nn.Module:
@@ -31,13 +31,13 @@ def merge_adapters(module: nn.Module) -> nn.Module:
     ModelError
         For adapters that are no change of weights (prompts, prefixes).
     """
-    return _merged(copy.deepcopy(module))
+    return _merge_copy(copy.deepcopy(module))
 
 
-def _merged(copied: nn.Module) -> nn.Module:
+def _merge_copy(copied: nn.Module) -> nn.Module:
     merge = getattr(copied, "merge_and_unload", None)
     if merge is not None:
-        return _without_traces(merge())
+        return _check_all_merged(merge())
     if hasattr(copied, "peft_config") and hasattr(copied, "get_base_model"):
         raise ModelError(
             f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there "
@@ -55,10 +55,10 @@ def _merged(copied: nn.Module) -> nn.Module:
             setattr(copied.get_submodule(parent), name, part.get_base_layer())
         elif hasattr(part, "modules_to_save"):
             setattr(copied.get_submodule(parent), name, part.modules_to_save[part.active_adapter])
-    return _without_traces(copied)
+    return _check_all_merged(copied)
 
 
-def _without_traces(module: nn.Module) -> nn.Module:
+def _check_all_merged(module: nn.Module) -> nn.Module:
     if has_adapters(module):
         raise ModelError(
             f"{type(module).__name__}: not all of its adapters can be merged. Merge them and pass "
@@ -91,8 +91,8 @@ def adapter_base(folder: str) -> str | None:
             "(base_model_name_or_path): load that model "
             "with transformers, the adapter with peft, and pass the object"
         )
-    beside = Path(folder) / base
-    return str(beside) if not Path(base).exists() and beside.is_dir() else base
+    sibling_dir = Path(folder) / base
+    return str(sibling_dir) if not Path(base).exists() and sibling_dir.is_dir() else base
 
 
 def load_adapter(module: nn.Module, folder: str) -> nn.Module:
@@ -119,18 +119,18 @@ def load_adapter(module: nn.Module, folder: str) -> nn.Module:
         Exception
     ) as error:  # a damaged file raises the errors of safetensors, pickle, zip, torch and peft
         raise ModelError(
-            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {brief(error)}. "
+            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {first_line(error)}. "
             "Save it again with peft"
         ) from error
-    stray = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
-    if stray:
+    unmatched_names = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
+    if unmatched_names:
         raise ModelError(
-            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(stray)} of its "
+            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(unmatched_names)} of its "
             "weights have no place there, "
-            f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with "
+            f"or places no weight ({unmatched_names[0]}). Load the model it was trained on, the adapter with "
             "peft, and pass the object"
         )
-    return _merged(adapted)
+    return _merge_copy(adapted)
 
 
 def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:

@@ -49,13 +49,13 @@ class ModuleRecipe:
     weights: dict[str, Tensor]
     buffers: dict[str, Tensor]  # built again they would be of single precision
     training: bool
-    with_gradients: tuple[str, ...]
+    trainable_names: tuple[str, ...]
     generation_config: Any = None
 
     @classmethod
-    def of(cls, module: Any) -> ModuleRecipe:
+    def from_module(cls, module: Any) -> ModuleRecipe:
         """What a module is built again from."""
-        with_gradients = tuple(
+        trainable_names = tuple(
             name for name, weight in module.named_parameters() if weight.requires_grad
         )
         generation = getattr(module, "generation_config", None)
@@ -67,7 +67,7 @@ class ModuleRecipe:
             weights,
             buffers,
             module.training,
-            with_gradients,
+            trainable_names,
             generation,
         )
 
@@ -91,14 +91,14 @@ class ModuleRecipe:
                 "which loads it there"
             ) from error
         for name, buffer in self.buffers.items():
-            part, _, own_name = name.rpartition(".")
-            setattr(module.get_submodule(part), own_name, buffer)
+            part, _, buffer_name = name.rpartition(".")
+            setattr(module.get_submodule(part), buffer_name, buffer)
         if self.generation_config is not None:
             module.generation_config = self.generation_config
         if hasattr(module, "tie_weights"):
             module.tie_weights()  # weights that modules share were assigned to each
         for name, weight in module.named_parameters():
-            weight.requires_grad_(name in self.with_gradients)
+            weight.requires_grad_(name in self.trainable_names)
         result: nn.Module = module.train(self.training).to(next(iter(self.weights.values())).device)
         return result
 
@@ -115,7 +115,7 @@ def model_contents(
     """The module (or what it is built again from), each stack's spec, heads and `unknown_sum_reason`, and the
     other fields."""
     module = (
-        ModuleRecipe.of(model.module)
+        ModuleRecipe.from_module(model.module)
         if any(map(_cannot_be_pickled, model.module.modules()))
         else model.module
     )

@@ -29,10 +29,10 @@ def torchaudio_function(name: str, purpose: str) -> TorchFunction:
         result: TorchFunction = getattr(importlib.import_module("torchaudio.functional"), name)
         return result
     except Exception as error:
-        missing = getattr(error, "name", None) == "torchaudio"
+        is_missing = getattr(error, "name", None) == "torchaudio"
         raise ModelError(
-            f"{purpose} needs torchaudio, which is not installed: {_PAIR} as docs/start.md says"
-            if missing
+            f"{purpose} needs torchaudio, which is not installed: {_PAIR_ADVICE} as docs/start.md says"
+            if is_missing
             else f"{purpose} needs torchaudio: {torchaudio_problem() or error}"
         ) from error
 
@@ -49,11 +49,15 @@ def torchaudio_problem() -> str | None:
         lines = str(error).strip().splitlines() or [type(error).__name__]
     else:
         return None
-    return f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_ADVICE}"
+    return (
+        f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_TORCHAUDIO_ADVICE}"
+    )
 
 
-_PAIR = (
+_PAIR_ADVICE = (
     f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of "
     "machine. Install the pair"
 )
-_ADVICE = f"{_PAIR} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
+_TORCHAUDIO_ADVICE = (
+    f"{_PAIR_ADVICE} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
+)

@@ -55,7 +55,7 @@ def run_patches(
     inputs : dict of str to Tensor
         Of one item, a batch of 1, on the model's device.
     audio_hash : str, optional
-        Whose inputs these are (`Prepared.audio_hash`), where what the encoder gives is remembered.
+        Whose inputs these are (`PreparedInputs.audio_hash`), where what the encoder gives is remembered.
     patches : sequence of Patch [N]
     read_output : callable
         From the module's output for R runs to a Tensor [R, ...].

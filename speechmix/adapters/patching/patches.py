@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..capture.attention_calls import WeightedSumFinder, read_multi_head
+from ..capture.attention_calls import read_multi_head
+from ..capture.weighted_sums import WeightedSumFinder
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 
 

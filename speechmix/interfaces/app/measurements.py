@@ -80,7 +80,7 @@ def transcribe_clip(model: Model, clip: Clip) -> str:
         raise InputError(
             f"{model.label} has random weights, so its transcript is noise: choose the trained model"
         )
-    if not model.can_spell:
+    if not model.can_transcribe:
         raise InputError(
             f"{model.label} has no CTC or language-model head and cannot transcribe: type what is said"
         )
@@ -164,7 +164,7 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
         raise InputError(
             "an explanation needs the word times of the audio: click Align words first"
         )
-    if model.init != "trained" or not model.can_spell:
+    if model.init != "trained" or not model.can_transcribe:
         transcribe_clip(model, clip)  # raises the reason
     with model.unchanged():
         return explain(model, clip, against=("reference", "runner_up"))
@@ -175,6 +175,6 @@ def model_properties(model: Model) -> JsonObject:
     return {
         "describe": model.describe(),
         "stacks": list(model.stacks),
-        "writes": model.init == "trained" and model.can_spell,
+        "writes": model.init == "trained" and model.can_transcribe,
         "places": can_align_words(model),
     }

@@ -153,11 +153,11 @@ def create_loaders(
     ModelError
         If a model does not exist; so a command stops before it makes a folder.
     """
-    from ...adapters.loading.load import check_source
+    from ...adapters.loading.load import check_model_source
 
     sources = list(sources)
     for source in sources:
-        check_source(source, vars(options).get("revision"))
+        check_model_source(source, vars(options).get("revision"))
     loaders = [partial(load_model, options, source) for source in sources]
     twin_loaders = [
         partial(loader, init="random", seed=seed) for loader in loaders for seed in twin_seeds

@@ -29,11 +29,13 @@ from .token_objectives import Objective
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...adapters.generation.model_inputs import Prepared
+    from ...adapters.generation.model_inputs import PreparedInputs
     from ...adapters.model import Model
 
 
-def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Prepared) -> Objective:
+def label_objective(
+    kind: str, names: Sequence[str], model: Model, prepared: PreparedInputs
+) -> Objective:
     """Objective of a classifier.
 
     Parameters
@@ -45,7 +47,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
         Labels as the model's config names them: one, two for a contrast, or none for the label that
         the model gives.
     model : Model
-    prepared : Prepared
+    prepared : PreparedInputs
 
     Raises
     ------
@@ -108,7 +110,7 @@ def label_names(model: Model) -> list[str]:
     return names
 
 
-def label_given(model: Model, prepared: Prepared) -> int:
+def label_given(model: Model, prepared: PreparedInputs) -> int:
     """Index of the label that the model finds likeliest."""
     with model.in_use(model.state_dtype), torch.no_grad():
         inputs = {name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
@@ -127,7 +129,7 @@ def label_logits(output: object) -> Tensor:
     return label_scores
 
 
-def row_read(model: Model, prepared: Prepared) -> int | None:
+def row_read(model: Model, prepared: PreparedInputs) -> int | None:
     """Position whose state the head reads; None where it reads a mean of several."""
     pooling = model.capabilities.label_pooling
     if pooling != "last":

@@ -28,7 +28,7 @@ from .token_objectives import Objective, contrast_or_logit, needed_target, of_to
 from .transcript_objectives import of_transcript
 
 if TYPE_CHECKING:
-    from ...adapters.generation.model_inputs import Prepared
+    from ...adapters.generation.model_inputs import PreparedInputs
     from ...adapters.generation.tokens import Tokens
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def objective_of(
-    option: Any, model: Model, clip: Clip | Sentence | None, prepared: Prepared
+    option: Any, model: Model, clip: Clip | Sentence | None, prepared: PreparedInputs
 ) -> Objective:
     """Resolve the option of `mix` for one clip.
 
@@ -47,7 +47,7 @@ def objective_of(
         with its head, of a batch of one, and returns a scalar.
     clip : Clip, Sentence or None
         None for prepared inputs.
-    prepared : Prepared
+    prepared : PreparedInputs
 
     Raises
     ------
@@ -74,7 +74,7 @@ def objective_of(
         )
     if not isinstance(option, str) and isinstance(option[0], int):
         return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
-    if model.gives_labels:
+    if model.has_label_head:
         return _of_label(option, model, prepared)
     if clip is None:
         raise InputError(
@@ -99,7 +99,7 @@ def objective_of(
 
 def one_position_advice(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
-    if model.gives_labels:
+    if model.has_label_head:
         return (
             "The label of a sound is read off a mean of several positions: ask gradient_input, "
             "integrated_gradients, or "
@@ -156,7 +156,7 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
 
 
 def _of_decoder_target(
-    kind: str, words: tuple[str, ...], model: Model, clip: Clip | Sentence, prepared: Prepared
+    kind: str, words: tuple[str, ...], model: Model, clip: Clip | Sentence, prepared: PreparedInputs
 ) -> Objective:
     """At the position that decides between target and foil, or predicts the target's first
     token."""
@@ -184,7 +184,7 @@ def _of_decoder_target(
 
 
 def _of_text_target(
-    kind: str, words: tuple[str, ...], model: Model, sentence: Sentence, prepared: Prepared
+    kind: str, words: tuple[str, ...], model: Model, sentence: Sentence, prepared: PreparedInputs
 ) -> Objective:
     """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
     earlier."""
@@ -236,7 +236,7 @@ def _of_text_target(
     )
 
 
-def _of_label(option: Any, model: Model, prepared: Prepared) -> Objective:
+def _of_label(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
     """A classifier's: of the label that it gives, or of those that are named."""
     from .labels import label_objective
 
@@ -244,7 +244,7 @@ def _of_label(option: Any, model: Model, prepared: Prepared) -> Objective:
     return label_objective(kind, names, model, prepared)
 
 
-def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
+def _likeliest(model: Model, prepared: PreparedInputs, position: int) -> int:
     """The token that the model itself finds likeliest at a position."""
     with model.in_use(), torch.no_grad():
         output = model.module(

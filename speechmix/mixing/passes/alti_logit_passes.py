@@ -91,7 +91,7 @@ class AltiLogitReader:
     model : Model
         In use, in the precision of `inputs`.
     view : View
-        Prepared.
+        PreparedInputs.
     request : MixRequest
     inputs : dict of str to Tensor
     objectives : sequence of Objective [P]

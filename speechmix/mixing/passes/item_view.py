@@ -12,7 +12,7 @@ from ...adapters.generation.generated_texts import (
     can_generate_text,
     generated_text_key,
 )
-from ...adapters.generation.model_inputs import Prepared
+from ...adapters.generation.model_inputs import PreparedInputs
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
@@ -35,11 +35,11 @@ class View(ABC):
     ----------
     item : Clip, Sentence or None
         None for prepared inputs.
-    prepared : Prepared
+    prepared : PreparedInputs
         The model's inputs, and the decoder's tokens.
     """
 
-    prepared: Prepared
+    prepared: PreparedInputs
 
     def __init__(self, model: Model, item: Item, request: MixRequest):
         self.item: Clip | Sentence | None = item if isinstance(item, Clip | Sentence) else None
@@ -153,7 +153,9 @@ class View(ABC):
         if stack == "decoder" and self._decoder_spans is not None:
             return self._decoder_spans, self._decoder_spans
         if stack == "decoder" and self.prepared.audio_tokens is not None:
-            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._audio_spans)
+            return self.prepared.audio_tokens.list_units(
+                self.prepared.decoder_tokens, self._audio_spans
+            )
         encoder = self._encoder_spans or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder

@@ -23,7 +23,7 @@ from ...adapters.binding.meta_model import keep_first_layers
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
-from ...adapters.generation.text_tokens import most_positions
+from ...adapters.generation.text_tokens import max_positions
 from ...adapters.model import Model
 from ...errors import InputError
 from ..measures.availability import check_defined
@@ -113,7 +113,7 @@ def make_blank_inputs(
         position_count = min(grid.n_frames, grid.frames_between(0.0, seconds)[1])
     else:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        position_count, max_tokens = token_count, most_positions(model)
+        position_count, max_tokens = token_count, max_positions(model)
         if max_tokens is not None and token_count > max_tokens:
             raise InputError(
                 f"{model.name} reads {max_tokens} tokens at a time; a text of {seconds:g} s has about "

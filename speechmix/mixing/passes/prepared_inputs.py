@@ -1,7 +1,7 @@
 """Prepared inputs: tensors that somebody else made of one clip or text, checked, with the tokens
 that they hold.
 
-In: tensors by the name of the module's argument. Out: `Prepared`, and a hash of all that it holds.
+In: tensors by the name of the module's argument. Out: `PreparedInputs`, and a hash of all that it holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from ...adapters.generation.audio_prompt import locate_audio_tokens
-from ...adapters.generation.model_inputs import HashedInputs, Prepared
+from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
@@ -20,11 +20,11 @@ from ...errors import InputError
 from ...files.cache_keys import digest
 
 
-def check_prepared_inputs(inputs: Inputs, model: Model) -> Prepared:
+def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
-    prepared = Prepared(
+    prepared = PreparedInputs(
         tensors, audio_hash=inputs.audio_hash if isinstance(inputs, HashedInputs) else None
     )
     if "input_ids" in tensors:

@@ -79,9 +79,9 @@ class ClipView(View):
         if audio_tokens is not None and "decoder" in stacks:
             make_spans = partial(audio_spans, self.item, request=self._request)
             self._audio_spans = (
-                audio_tokens.of_frames(self._encoder_spans)
+                audio_tokens.convert_frame_spans(self._encoder_spans)
                 if self._encoder_spans
-                else audio_tokens.of_clip(grid, make_spans)
+                else audio_tokens.list_clip_spans(grid, make_spans)
             )
         self._encoder_spans = self._encoder_spans or audio_spans(self.item, grid, self._request)
 
@@ -161,9 +161,9 @@ class InputsView(View):
         elif self.prepared.audio_tokens is not None and "decoder" in stacks:
             audio_tokens = self.prepared.audio_tokens
             self._audio_spans = (
-                audio_tokens.of_frames(self._encoder_spans)
+                audio_tokens.convert_frame_spans(self._encoder_spans)
                 if self._encoder_spans
-                else audio_tokens.each_window()
+                else audio_tokens.list_window_spans()
             )
 
     def provenance(self) -> JsonObject:

@@ -13,8 +13,10 @@ from .result_kind import Result, ResultItem, ResultKind
 def has_ablation(item: ResultItem) -> bool:
     """Whether the model spells the clip's target and foil; a translation spells neither."""
     model, clip = item.model, item.clip
-    can_spell = model.can_spell and model.prefix.task == "transcribe" and not item.is_partial_twin
-    return bool(can_spell and clip.foil and clip.cue is not None)
+    can_transcribe = (
+        model.can_transcribe and model.prefix.task == "transcribe" and not item.is_partial_twin
+    )
+    return bool(can_transcribe and clip.foil and clip.cue is not None)
 
 
 def _is_by_layer(item: ResultItem) -> bool:

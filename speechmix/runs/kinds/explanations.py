@@ -71,7 +71,7 @@ class ToExplain:
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model, clip = item.model, item.clip
-    if model.init != "trained" or not model.can_spell or not clip.words:
+    if model.init != "trained" or not model.can_transcribe or not clip.words:
         return None
     to_explain = item.options.get("to_explain")
     if to_explain is not None and clip not in to_explain:

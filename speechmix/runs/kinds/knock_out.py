@@ -9,7 +9,7 @@ from .result_kind import Result, ResultItem, ResultKind
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     """Of models that write transcripts; a clip without target fails, and the run says why."""
     model = item.model
-    if not model.can_spell or model.prefix.task != "transcribe" or item.is_partial_twin:
+    if not model.can_transcribe or model.prefix.task != "transcribe" or item.is_partial_twin:
         return None
     return {**item.ingredients, **item.options}
 

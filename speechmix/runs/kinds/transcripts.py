@@ -11,7 +11,9 @@ _INGREDIENTS = ("weights", "dtype", "sound", "language", "text")
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model = item.model
-    transcribes = model.can_spell and model.init == "trained" and model.prefix.task == "transcribe"
+    transcribes = (
+        model.can_transcribe and model.init == "trained" and model.prefix.task == "transcribe"
+    )
     if not item.clip.text or not transcribes:
         return None
     ingredients = item.ingredients

@@ -115,13 +115,13 @@ def make_corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
 def make_corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
-    from ...adapters.generation.word_positions import places_in_text
+    from ...adapters.generation.word_positions import locate_word_parts
     from .language.spoken import split_written_words, word_text
 
     requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
         words, roles = resolve_words_and_roles(row.words, requests, where=row.name)
-        spans_by_word = places_in_text(words, row.text)
+        spans_by_word = locate_word_parts(words, row.text)
     else:
         written_words = split_written_words(row.text)
         indexed_words = [

@@ -132,7 +132,7 @@ def transcribe_line(model: Model, line: JsonObject, *, max_tokens: int = 200) ->
     InputError
         If the model cannot spell, or the audio is longer than it hears.
     """
-    if not model.can_spell:
+    if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
             "processor"
