@@ -13,7 +13,8 @@ clips itself: it mines the sentences for pairs, places the words, lets the model
 keeps what all of them spell right; see `speechmix mine --help`. It stops and goes on at any point;
 `--out` holds the data set in `corpus/examples`:
 
-    python recipes/french_homophony.py --common-voice cv-corpus-21.0-2025-03-14/fr --split test --balance number --most 360 \\
+    python recipes/french_homophony.py --common-voice cv-corpus-21.0-2025-03-14/fr --split test \\
+        --balance number --max-examples 360 \\
         --models openai/whisper-small openai/whisper-medium --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
 
 Without arguments it runs the same study on what comes with the package: two tiny recognisers

@@ -21,7 +21,7 @@ from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import mute
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, speak_pairs
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 TEST_SEED = 90_000
@@ -50,7 +50,7 @@ def evaluate(model, *, count: int = 600) -> pd.DataFrame:
     return pd.concat([table, table.assign(side="both")]).groupby(keys).mean().astype(float).round(1)
 
 
-def _judged(model, example: Example) -> dict:
+def _judged(model, example: SyntheticExample) -> dict:
     clip = example.clip()
     heard, spoken = transcribe(model, clip).split(), example.text.split()
     place = next(
@@ -128,7 +128,7 @@ def write_clips(
     return manifest
 
 
-def _row(example: Example, name: str, *, pair: str) -> dict:
+def _row(example: SyntheticExample, name: str, *, pair: str) -> dict:
     return {
         "path": f"{name}.flac",
         "name": name,

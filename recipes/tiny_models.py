@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from speechmix.inputs.audio.frame_grid import FrameGrid
-from speechmix.studies.french.synthetic_corpus import Example
+from speechmix.studies.french.synthetic_corpus import SyntheticExample
 
 SAMPLE_RATE = 16_000
 WINDOW_SECONDS = 3
@@ -32,7 +32,7 @@ class Recogniser:
     extractor: transformers.SequenceFeatureExtractor
     tokenizer: transformers.PreTrainedTokenizerBase
 
-    def batch(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def batch(self, examples: list[SyntheticExample]) -> dict[str, torch.Tensor]:
         """Model inputs with labels; what is padded is not learned (label -100)."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class CtcRecogniser(Recogniser):
             _frame_loss(output.logits, frame_labels) if epoch < FRAME_EPOCHS else 0.0
         )
 
-    def _frame_labels(self, example: Example) -> list[int]:
+    def _frame_labels(self, example: SyntheticExample) -> list[int]:
         config = self.model.config
         grid = FrameGrid.from_convolutions(
             len(example.audio), config.conv_kernel, config.conv_stride
@@ -116,7 +116,7 @@ class WhisperRecogniser(Recogniser):
             self.model.proj_out(output.encoder_last_hidden_state), frame_labels
         )
 
-    def _frame_labels(self, example: Example) -> list[int]:
+    def _frame_labels(self, example: SyntheticExample) -> list[int]:
         grid = FrameGrid.fixed_window(self.model.config.max_source_positions)
         letters = [
             self.tokenizer(" " + word.text, add_special_tokens=False).input_ids
@@ -231,7 +231,7 @@ def _contiguous(_, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
 
 
 def _spread(
-    letters: list[list[int]], example: Example, grid: FrameGrid, *, between: int
+    letters: list[list[int]], example: SyntheticExample, grid: FrameGrid, *, between: int
 ) -> list[int]:
     """The letter at each frame's centre if words take their time evenly, and what stands between
     words."""

@@ -26,7 +26,7 @@ from tiny_models import BUILDERS, WINDOW_SECONDS, Recogniser
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, random_pair
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, random_pair
 
 EPOCHS = 22  # less than 25 minutes on two quiet cores
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}
@@ -60,13 +60,13 @@ class Epoch(Dataset):
         order = np.random.default_rng([self.seed, index, 2]).permutation(len(batches))
         return [self.recogniser.batch(batches[i]) for i in order]
 
-    def _example(self, index: int) -> Example:
+    def _example(self, index: int) -> SyntheticExample:
         random = np.random.default_rng([self.seed, index, 1])
         example = random_pair(index, seed=self.seed)[random.integers(2)]
         return another_speaker(example, random) if random.random() < self.changed else example
 
 
-def another_speaker(example: Example, random: np.random.Generator) -> Example:
+def another_speaker(example: SyntheticExample, random: np.random.Generator) -> SyntheticExample:
     """Change the vocal tract's length, the tempo, the tilt of the spectrum and the room of a clip.
 
     Without this a model learns the fifty-odd voices that espeak-ng has to train on. Tilt and echo

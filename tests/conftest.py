@@ -165,3 +165,10 @@ def shared() -> Path:
             "no ../shared folder beside the project: golden outputs and real data are not here"
         )
     return SHARED
+
+
+@pytest.fixture
+def native_bfloat16(monkeypatch):
+    """Have bfloat16 products used whatever the processor: whether it is quick in them is timed, so
+    that it depends on the machine."""
+    monkeypatch.setattr("speechmix.adapters.delta.products.is_emulated", lambda dtype: False)

@@ -357,4 +357,4 @@ def test_help_of_the_command_line_names_every_reference_perturbation(capsys):
     with pytest.raises(SystemExit):
         main(["faithfulness", "--help"])
     said = capsys.readouterr().out
-    assert all(name in said for name, one in PERTURBATIONS.items() if one.of_the_package)
+    assert all(name in said for name, one in PERTURBATIONS.items() if one.is_builtin)

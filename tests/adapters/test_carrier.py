@@ -144,7 +144,7 @@ class TestPrecision:
         assert delta.max() < 2e-5
         assert np.median(delta) < np.median(replay)
 
-    def test_bfloat16_products_keep_small_scores_too(self):
+    def test_bfloat16_products_keep_small_scores_too(self, native_bfloat16):
         module = build(
             "wav2vec2-stable", hidden_size=256, intermediate_size=512, initializer_range=0.05
         )

@@ -144,7 +144,7 @@ def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message)
     assert message in capsys.readouterr().err
 
 
-def test_scoring_with_products_in_lower_precision(folder, tmp_path):
+def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloat16):
     arguments = [
         "score",
         str(folder / "a.wav"),
@@ -379,14 +379,14 @@ def test_who_does_the_work_is_checked_before_anything_is_read(options, message, 
 
 def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
     from speechmix.studies.french.dataset import write_examples
-    from speechmix.studies.french.study_report import TITLE, describe_page
+    from speechmix.studies.french.study_report import TITLE, write_page_description
 
     examples = write_examples(
         tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}}
     )
     described = tmp_path / "run" / "report.json"
     for seeds, told in (([0], "0"), ([0, 1], "0 to 1"), ([], "none")):
-        describe_page(tmp_path / "run", examples, seeds)
+        write_page_description(tmp_path / "run", examples, seeds)
         expected = {"title": TITLE, "notes": [f"Clips: fr. Untrained twins: seeds {told}."]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
     for own in (
@@ -394,7 +394,7 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
         {"title": TITLE, "notes": ["Read this first."]},
     ):
         described.write_text(json.dumps(own), encoding="utf-8")
-        describe_page(tmp_path / "run", examples, [0])
+        write_page_description(tmp_path / "run", examples, [0])
         assert json.loads(described.read_text(encoding="utf-8")) == own
 
 

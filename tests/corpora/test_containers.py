@@ -22,7 +22,7 @@ from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.runs.journal.stage_lines import kept
 from speechmix.studies.french.stages import align_corpus
-from speechmix.studies.french.study_folder import recording_marks
+from speechmix.studies.french.study_folder import recording_signature
 from tests.corpora.containers import (
     ENDINGS,
     KINDS,
@@ -299,22 +299,22 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
 def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar = tar_of(tmp_path / "a.tar", ("a.wav", encoded(0)), ("b.wav", encoded(4)))
     first, second = (str(clip.path) for clip in read_corpus_clips(tar))
-    stored = recording_marks(first, {})
+    stored = recording_signature(first, {})
     assert (
-        recording_marks(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
+        recording_signature(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
     )  # not read again
     assert (
-        recording_marks(second, stored)["sound"] != stored["sound"]
+        recording_signature(second, stored)["sound"] != stored["sound"]
     )  # another place of the same file is read
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
-    assert recording_marks(first, stored)["sound"] != stored["sound"]
+    assert recording_signature(first, stored)["sound"] != stored["sound"]
     assert file_signature(first)[-2:] == [parse_location(first).offset, parse_location(first).size]
     tar.write_bytes(tar.read_bytes()[:600])
     with pytest.raises(InputError, match="cut off or replaced"):
         Clip.from_file(first, name="a").audio()
     tar.unlink()
-    assert recording_marks(first, stored) == {"sound": None, "file": None}
+    assert recording_signature(first, stored) == {"sound": None, "file": None}
     with pytest.raises(InputError, match="no such audio file"):
         Clip.from_file(first, name="a")
 

@@ -150,10 +150,10 @@ def noun_verb_pairs(
             other.relation == "conj" and words.get(other.head) is noun and other.start < verb.start
             for other in words.values()
         )
-        if joined and not template.coordinated:
+        if joined and not template.allow_coordinated_subjects:
             continue
         if (
-            not template.noun_may_tell
+            not template.allow_number_marked_noun
             and lexicon.noun_partner(_key(noun.form), cue.agreement) is AUDIBLE
         ):
             continue
@@ -166,7 +166,7 @@ def noun_verb_pairs(
 
 def _has_partner(lexicon: Lexicon, verb: Word, person: str, template: Template) -> bool:
     partner = lexicon.verb_partner(_key(verb.form), person)
-    return isinstance(partner, Partner) and partner.contrast in template.partner
+    return isinstance(partner, Partner) and partner.contrast in template.partner_contrasts
 
 
 def _finite(words: dict[int, Word], head: int, after: int, without: Collection[str]) -> Word | None:

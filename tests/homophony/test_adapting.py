@@ -21,11 +21,11 @@ from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import kept, lines
 from speechmix.studies.french import corpus_voices
 from speechmix.studies.french import speaker_adaptation as adapting
-from speechmix.studies.french.corpus_voices import LEAST
+from speechmix.studies.french.corpus_voices import MIN_SPEAKER_CLIPS
 from speechmix.studies.french.speaker_adaptation import (
-    adapted_count,
     align_adapted,
     align_study,
+    count_adapted,
 )
 from speechmix.studies.french.stages import align_corpus
 
@@ -51,7 +51,9 @@ def write_manifest(folder, names, speaker="anna"):
 @pytest.fixture
 def manifest(tmp_path):
     (tmp_path / "corpus").mkdir()
-    return write_manifest(tmp_path / "corpus", [f"clip_{i:02}" for i in range(LEAST + 4)])
+    return write_manifest(
+        tmp_path / "corpus", [f"clip_{i:02}" for i in range(MIN_SPEAKER_CLIPS + 4)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def aligned(monkeypatch, voice):
 def test_the_better_scored_alignment_is_kept_and_said(manifest, tmp_path):
     path = align_adapted(tmp_path / "study", source=manifest)
     placed = {line["key"]: line for line in kept(path)}
-    assert adapted_count(path) == (11, 16)
+    assert count_adapted(path) == (11, 16)
     for number in range(16):
         line = placed[f"clip_{number:02}"]
         adapted = number % 3 != 2
@@ -120,7 +122,7 @@ def test_again_nothing_is_aligned_and_a_clip_more_is_heard_by_the_others(
     align_adapted(tmp_path / "study", source=manifest)
     assert aligned == []
     assert (tmp_path / "study" / "words.jsonl").read_bytes() == before
-    write_manifest(manifest.parent, [f"clip_{i:02}" for i in range(LEAST + 5)])
+    write_manifest(manifest.parent, [f"clip_{i:02}" for i in range(MIN_SPEAKER_CLIPS + 5)])
     align_adapted(tmp_path / "study", source=manifest)
     assert [own for _, own in aligned].count(False) == 1
     assert voices < {
@@ -154,8 +156,8 @@ def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monk
     )
     align_adapted(tmp_path / "study", source=manifest)
     parts = np.bincount(
-        [int(corpus_voices.PARTS * seeded_uniform(f"clip_{i:02}", 0)) for i in range(16)],
-        minlength=corpus_voices.PARTS,
+        [int(corpus_voices.PART_COUNT * seeded_uniform(f"clip_{i:02}", 0)) for i in range(16)],
+        minlength=corpus_voices.PART_COUNT,
     )
     assert {16 - part for part in parts[parts > 0]} == set(heard)
 
@@ -186,7 +188,7 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
         return np.percentile(np.concatenate(off), 95), sum(bool(line["doubts"]) for line in lines)
 
     (before, doubted), (after, still_doubted) = judged(first), judged(path)
-    assert adapted_count(path)[0] >= 15
+    assert count_adapted(path)[0] >= 15
     assert after < before
     assert still_doubted < doubted
 
@@ -197,11 +199,11 @@ def test_few_clips_have_no_voice_and_those_of_several_speakers_are_taken_togethe
     rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
     few = manifest.with_name("few.jsonl")
     few.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:4]), encoding="utf-8")
-    assert adapted_count(align_adapted(tmp_path / "few", source=few)) == (0, 4)
+    assert count_adapted(align_adapted(tmp_path / "few", source=few)) == (0, 4)
     mixed = manifest.with_name("mixed.jsonl")
     several = [row | {"speaker": f"speaker {number % 4}"} for number, row in enumerate(rows)]
     mixed.write_text("".join(f"{json.dumps(row)}\n" for row in several), encoding="utf-8")
-    assert adapted_count(align_adapted(tmp_path / "mixed", source=mixed)) == (11, 16)
+    assert count_adapted(align_adapted(tmp_path / "mixed", source=mixed)) == (11, 16)
 
 
 def test_an_alignment_without_doubts_is_not_replaced_by_a_doubtful_one(manifest, tmp_path):
@@ -253,7 +255,7 @@ def test_words_placed_otherwise_are_not_replaced_unasked(manifest, tmp_path, ali
     with pytest.raises(InputError, match="made without adaptation"):
         align_adapted(tmp_path / "study", source=manifest)
     assert aligned == []
-    assert adapted_count(align_adapted(tmp_path / "study", source=manifest, overwrite=True)) == (
+    assert count_adapted(align_adapted(tmp_path / "study", source=manifest, overwrite=True)) == (
         11,
         16,
     )
@@ -284,15 +286,15 @@ def test_boundaries_of_a_trusted_text_move_ten_milliseconds_at_most(manifest, tm
 
 def test_adapted_by_default_in_one_process_alone(manifest, tmp_path):
     notes = []
-    assert adapted_count(align_study(tmp_path / "one", source=manifest, report=notes.append)) == (
+    assert count_adapted(align_study(tmp_path / "one", source=manifest, log=notes.append)) == (
         11,
         16,
     )
     for index in (1, 2):
         path = align_study(
-            tmp_path / "shards", source=manifest, shard=Shard(index, 2), report=notes.append
+            tmp_path / "shards", source=manifest, shard=Shard(index, 2), log=notes.append
         )
-    assert adapted_count(tmp_path / "shards" / "words.jsonl")[0] == 0, path
+    assert count_adapted(tmp_path / "shards" / "words.jsonl")[0] == 0, path
     assert notes[0] == "adapted: used on 11 of 16 clips"
     assert "a shard does not see all clips" in notes[1]
 
@@ -300,10 +302,10 @@ def test_adapted_by_default_in_one_process_alone(manifest, tmp_path):
 def test_words_begun_without_adaptation_go_on_so(manifest, tmp_path, aligned):
     study, notes = tmp_path / "study", []
     plain = align_study(study, source=manifest, adapt=False).read_bytes()
-    assert align_study(study, source=manifest, report=notes.append).read_bytes() == plain
+    assert align_study(study, source=manifest, log=notes.append).read_bytes() == plain
     assert "--adapt --overwrite" in notes[0]
     align_study(study, source=manifest, overwrite=True)
-    assert adapted_count(study / "words.jsonl") == (11, 16)
+    assert count_adapted(study / "words.jsonl") == (11, 16)
 
 
 def test_the_command(manifest, tmp_path, capsys):

@@ -11,7 +11,7 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.runs.journal.stage_lines import lines
 from speechmix.studies.french.dataset import SCHEMA, write_examples
 from speechmix.studies.french.dataset_reading import read_examples
-from speechmix.studies.french.example_rows import example_row
+from speechmix.studies.french.example_rows import make_example_row
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 
 TEXT = "Il ne mange pas."
@@ -68,7 +68,7 @@ def test_what_the_study_does_not_take(tmp_path, cue, target):
 def test_an_examples_clip_has_one_word_for_it(tmp_path, cue, target, expected):
     line = mined(tmp_path, {"words": TIMES}, cue, target)
     (placed,) = lines(align_corpus(tmp_path / "study"))
-    example = example_row({**line, **placed}, line["pairs"][0])
+    example = make_example_row({**line, **placed}, line["pairs"][0])
     parts = cue.split(" ... ")
     assert [example["words"][i]["text"] for i in example["cue_indices"]] == parts
     absent = {name: None for name in SCHEMA.names if name not in example}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from speechmix.errors import InputError
 from speechmix.interfaces.cli.homophony_options import add_selection_options
 from speechmix.studies.french import load_templates
-from speechmix.studies.french.dataset import dataset_info
+from speechmix.studies.french.dataset import read_dataset_metadata
 from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.sampling import (
     PUBLISHED_SEED,
@@ -181,7 +181,7 @@ def test_from_the_sentence_to_the_examples(study):
     assert sorted(
         clip.meta["number"] for key, clip in clips.items() if key[0] == "det_noun_paper"
     ) == ["p", "s"]
-    noted = dataset_info(folder)["select"]
+    noted = read_dataset_metadata(folder)["select"]
     assert (noted["draw"], noted["seed"]) == (
         {"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1},
         42,
@@ -196,17 +196,23 @@ def test_from_the_sentence_to_the_examples(study):
 
 
 def test_drawing_and_the_most_exclude_each_other(study):
-    for options in ({"draw": {"det_noun": 1}, "most": 2}, {"draw": {}}, {"draw": {"det_noun": 0}}):
+    for options in (
+        {"draw": {"det_noun": 1}, "max_examples": 2},
+        {"draw": {}},
+        {"draw": {"det_noun": 0}},
+    ):
         with pytest.raises(InputError, match="draw takes counts from 1"):
             select_examples(study, models=[], **options)
 
 
 def test_the_published_set_says_what_is_balanced_and_what_has_two_readings():
     templates = {template.name: template for template in load_templates("french_paper")}
-    assert {name: template.balance for name, template in templates.items() if template.balance} == {
-        "det_noun_paper": ("number",)
-    }
-    assert {name for name, template in templates.items() if template.noun} == {
+    assert {
+        name: template.balance_columns
+        for name, template in templates.items()
+        if template.balance_columns
+    } == {"det_noun_paper": ("number",)}
+    assert {name for name, template in templates.items() if template.noun_template} == {
         "det_noun_verb_paper"
     }
 

@@ -173,7 +173,7 @@ def test_no_liaison_from_a_noun_to_its_verb(text):
 def test_a_verb_of_several_lemmas_has_no_foil():
     assert (
         mine("je suis", templates=[load_template("pronoun_verb")])
-        .dropped[0]
+        .dropped_candidates[0]
         .reason.startswith("several lemmas")
     )
 
@@ -202,7 +202,9 @@ def test_determiner_noun_verb():
         "mange",
     )
     assert (pair.number, pair.person) == ("p", "3")
-    dropped = mine("Les chevaux mangent.", templates=[load_template("det_noun_verb")]).dropped
+    dropped = mine(
+        "Les chevaux mangent.", templates=[load_template("det_noun_verb")]
+    ).dropped_candidates
     assert [d.reason for d in dropped] == ["noun between: sounds different in the other number"]
 
 
@@ -219,9 +221,9 @@ def test_determiner_noun_verb():
 def test_dropped_with_reason(text, reason):
     mined = mine(text)
     assert not mined.pairs
-    assert [(d.reason, d.template, d.cue_form, d.target_form) for d in mined.dropped] == [
-        (reason, "det_noun", *text.split())
-    ]
+    assert [
+        (d.reason, d.template, d.cue_form, d.target_form) for d in mined.dropped_candidates
+    ] == [(reason, "det_noun", *text.split())]
 
 
 def test_published_rules():
@@ -267,13 +269,13 @@ def test_det_noun_verb_is_two_readings_each_with_its_own_number():
     )
     assert [text[slice(*place)] for place in (of_verb.cue, *of_verb.further_cues)] == ["le", "club"]
     assert (of_noun.further_cues, of_verb.distance, of_verb.via_form) == ((), 5, "club")
-    dropped = mine(text, templates=load_templates("french_paper")).dropped
+    dropped = mine(text, templates=load_templates("french_paper")).dropped_candidates
     assert ("the same pair is in the template det_noun_verb_paper", "det_noun_paper") in [
         drop[:2] for drop in dropped
     ]
     # Of our own templates the determiner must tell the number, which it does not here.
     own = mine(text, templates=[load_template("det_noun_verb")])
-    assert (own.pairs, [drop.reason for drop in own.dropped]) == (
+    assert (own.pairs, [drop.reason for drop in own.dropped_candidates]) == (
         [],
         ["the verb has several subjects"],
     )
@@ -290,12 +292,12 @@ def test_template_conditions(tmp_path):
     assert not mine("les deux chats", templates=near).pairs[0].audible
     assert (
         mine("les petits chats", templates=near)
-        .dropped[0]
+        .dropped_candidates[0]
         .reason.endswith("may not stand between in the template")
     )
     assert (
         mine("les deux petits chats", templates=near)
-        .dropped[0]
+        .dropped_candidates[0]
         .reason.startswith("more words between")
     )
 

@@ -17,21 +17,21 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, kept
-from speechmix.studies.french.cue_pairs import confounded_numbers, cue_pair_of
-from speechmix.studies.french.dataset import SCHEMA, dataset_info, write_examples
+from speechmix.studies.french.cue_pairs import describe_confounded_numbers, find_cue_pair
+from speechmix.studies.french.dataset import SCHEMA, read_dataset_metadata, write_examples
 from speechmix.studies.french.dataset_reading import read_examples
-from speechmix.studies.french.example_rows import balanced_values
-from speechmix.studies.french.mining import RULES
-from speechmix.studies.french.sampling import PairCandidate, draw_evenly, lone_pair_names
+from speechmix.studies.french.example_rows import balance_values
+from speechmix.studies.french.mining import MINING_VERSION
+from speechmix.studies.french.sampling import PairCandidate, draw_evenly, find_lone_pairs
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.stage_counts import (
     SelectionCounts,
-    count_figure,
+    draw_count_figure,
     format_stage_counts,
-    selection_facts,
+    read_selection_metadata,
 )
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.studies.french.template_tables import BALANCES
+from speechmix.studies.french.template_tables import BALANCE_COLUMNS
 
 pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")
 
@@ -137,8 +137,11 @@ def test_balance_is_drawn_by_name_and_seed(study):
     first = chosen(balanced)
     assert first == chosen(select_examples(study, models=["sure"], balance=["number"]))
     assert first != chosen(select_examples(study, models=["sure"], balance=["number"], seed=1))
-    assert len(chosen(select_examples(study, models=["sure"], balance=["number"], most=2))) == 4
-    assert len(chosen(select_examples(study, models=["sure"], most=2))) == 2
+    assert (
+        len(chosen(select_examples(study, models=["sure"], balance=["number"], max_examples=2)))
+        == 4
+    )
+    assert len(chosen(select_examples(study, models=["sure"], max_examples=2))) == 2
     with pytest.raises(InputError, match="balance takes number"):
         select_examples(study, balance=["age"])
 
@@ -153,14 +156,14 @@ def test_counts_add_up(study):
 
 
 def test_error_rates_are_of_all_transcribed_clips_chosen_or_not(study):
-    facts = selection_facts(select_examples(study))
+    facts = read_selection_metadata(select_examples(study))
     assert ["mine", "clips", "kept", 12] in facts["stages"]
     models = {row["model"]: row for row in facts["models"]}
     assert {row["transcribed_clips"] for row in models.values()} == {12}
     rates = [row["transcribed_cer_percent"] for row in models.values()]
     assert min(rates) == 0  # of the model that is always right
     assert max(rates) > 0  # of the one that misses three, none of which is an example
-    assert selection_facts(study) == {}
+    assert read_selection_metadata(study) == {}
 
 
 def test_the_data_set_says_where_cue_and_target_are(study):
@@ -186,7 +189,7 @@ def test_the_data_set_says_where_cue_and_target_are(study):
     assert [m["model"] for m in one["models"]] == ["sure", "unsure"]
     assert (one["models"][0]["cue_columns"], one["models"][0]["target_rows"]) == ([2], [2])
     made = json.loads(table.schema.metadata[b"speechmix"])
-    assert made == dataset_info(folder) == json.loads(data.info.description)
+    assert made == read_dataset_metadata(folder) == json.loads(data.info.description)
     assert made["select"]["models"] == ["sure", "unsure"]
     assert set(made["stages"]) == {"pairs", "words", "sure", "unsure"}
     assert made["versions"]["speechmix"]
@@ -292,7 +295,7 @@ def test_missing_stages_are_named(tmp_path, study):
 
 def test_the_figure_has_a_panel_for_each_stage(study):
     select_examples(study)
-    figure = count_figure(SelectionCounts(study, []).stage_table())
+    figure = draw_count_figure(SelectionCounts(study, []).stage_table())
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "mine: clips",
         "mine: pairs",
@@ -318,7 +321,7 @@ def kinds_of(study, *kinds):
         }
     (study / PAIRS).unlink()
     templates = [{"name": "det_noun", "contrasts": ["number"]}]
-    options = {"templates": templates, "rules": RULES}
+    options = {"templates": templates, "rules": MINING_VERSION}
     run_stage(study / PAIRS, [(key, key) for key in mined], lambda key: mined[key], options=options)
 
 
@@ -350,7 +353,7 @@ def test_what_is_audible_is_balanced_between_numbers(study):
 def test_pairs_of_other_rules_are_refused(study):
     kinds_of(study, ("number", "s", True, False))
     text = (study / PAIRS).read_text(encoding="utf-8").splitlines()
-    options = {"templates": [{"name": "det_noun"}], "rules": RULES - 1}
+    options = {"templates": [{"name": "det_noun"}], "rules": MINING_VERSION - 1}
     mined = [json.loads(line) for line in text if '"key"' in line]
     (study / PAIRS).unlink()
     run_stage(
@@ -375,14 +378,14 @@ def test_columns_to_balance_by():
         "attractor": True,
         "numeral": False,
     }
-    values = balanced_values(example)
+    values = balance_values(example)
     assert [values[name] for name in ("distance", "position", "attractor", "numeral")] == [
         "3+",
         "end",
         "True",
         "False",
     ]
-    assert set(values) == set(BALANCES)
+    assert set(values) == set(BALANCE_COLUMNS)
 
 
 def test_balance_by_cue_pair_leaves_out_a_cue_that_has_no_plural():
@@ -397,7 +400,7 @@ def test_balance_by_cue_pair_leaves_out_a_cue_that_has_no_plural():
         PairCandidate(
             f"{i}.v.0-3",
             "v",
-            {"contrast": "number", "number": number, "cue_pair": cue_pair_of(cue)},
+            {"contrast": "number", "number": number, "cue_pair": find_cue_pair(cue)},
         )
         for i, (cue, number) in enumerate(cues)
     ]
@@ -427,7 +430,7 @@ def test_a_cue_word_that_stands_for_a_number_is_named(tmp_path):
     table = pd.DataFrame(
         [(*row[:3], True, False, row[3]) for row in (*on, *pairs)], columns=columns
     )
-    (sentence,) = confounded_numbers(table)
+    (sentence,) = describe_confounded_numbers(table)
     assert sentence.startswith(
         'v: 80 % of the singulars have the cue "on", and 0 % of the other number'
     )
@@ -439,9 +442,9 @@ def test_a_cue_word_that_stands_for_a_number_is_named(tmp_path):
 
 def test_only_pairs_that_are_alone_in_their_sentence(study):
     lines = [json.loads(line) for line in (study / PAIRS).read_text(encoding="utf-8").splitlines()]
-    assert lone_pair_names(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
+    assert find_lone_pairs(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
     alone = select_examples(study, models=[], one_pair_per_sentence=True)
-    assert dataset_info(alone)["select"]["one_pair_per_sentence"] is True
+    assert read_dataset_metadata(alone)["select"]["one_pair_per_sentence"] is True
     assert (
         len(chosen(alone)) == len([line for line in lines if len(line.get("pairs", ())) == 1]) - 1
     )  # one is doubted

@@ -23,12 +23,16 @@ from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_files import UNFINISHED
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import AT, counted, kept, lines, options_of
-from speechmix.studies.french import alignment_stage as words_stage
+from speechmix.studies.french import alignment_stage as run_alignment_stage
 from speechmix.studies.french import mine, mined_lines, stages, transcripts
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.studies.french.study_status import shards_to_resubmit, status_text, study_status
+from speechmix.studies.french.study_status import (
+    format_study_status,
+    shards_to_resubmit,
+    study_status,
+)
 from speechmix.studies.french.transcription_stage import transcribe_corpus
 from tests.reliability.kills import snapshot
 
@@ -88,7 +92,9 @@ def quick_stages():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "build_miners", lambda *options: ())
         patch.setattr(
-            mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[], dropped=[])
+            mined_lines,
+            "mine_sentence",
+            lambda miners, text: SimpleNamespace(pairs=[], dropped_candidates=[]),
         )
         patch.setattr(transcripts, "transcribe_line", transcribe_line)
         yield
@@ -244,7 +250,7 @@ def test_two_shards_at_once_and_one_twice(manifest, whole, tmp_path, monkeypatch
     """The first shard holds its lock until the second has ended, and its twin was refused."""
     reader, writer = os.pipe()
     done_reader, done_writer = os.pipe()
-    mined_line = stages.mined_line
+    make_mined_line = stages.make_mined_line
     waited = []
 
     def slow(*arguments, **options):
@@ -252,10 +258,10 @@ def test_two_shards_at_once_and_one_twice(manifest, whole, tmp_path, monkeypatch
             waited.append(True)
             os.write(writer, b"x")
             os.read(done_reader, 1)
-        return mined_line(*arguments, **options)
+        return make_mined_line(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "mined_line", slow)
+        patch.setattr(stages, "make_mined_line", slow)
         first = in_a_process(lambda: do("mine", manifest, tmp_path, Shard(1, 2)))
     os.read(reader, 1)  # at its first clip
     second = in_a_process(lambda: do("mine", manifest, tmp_path, Shard(2, 2)))
@@ -274,8 +280,8 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
         for shard in all_shards(2):
             do(earlier, manifest, tmp_path, shard)
     worker = {
-        "mine": (stages, "mined_line"),
-        "align": (words_stage, "recording_marks"),
+        "mine": (stages, "make_mined_line"),
+        "align": (run_alignment_stage, "recording_signature"),
         "transcribe": (transcripts, "transcribe_line"),
     }
     module, name = worker[stage]
@@ -308,7 +314,7 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
 def test_a_shard_that_is_done_does_nothing_again(manifest, tmp_path, monkeypatch):
     path = do("mine", manifest, tmp_path, Shard(1, 2))
     written, before = path.read_bytes(), snapshot(tmp_path)
-    monkeypatch.setattr(stages, "mined_line", None)  # whoever calls it dies
+    monkeypatch.setattr(stages, "make_mined_line", None)  # whoever calls it dies
     assert do("mine", manifest, tmp_path, Shard(1, 2)).read_bytes() == written
     assert snapshot(tmp_path) == before
 
@@ -432,8 +438,10 @@ def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_pat
     shard = Shard(2, 3)
     monkeypatch.setattr(
         mined_lines,
-        "mine_with",
-        lambda miners, text: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[]),
+        "mine_sentence",
+        lambda miners, text: SimpleNamespace(
+            pairs=[mine("les chats").pairs[0]], dropped_candidates=[]
+        ),
     )
     path = do("mine", tmp_path / "data", tmp_path / "study", shard)
     own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
@@ -493,7 +501,7 @@ def test_status_knows_shards_that_do_not_belong_to_the_others(manifest, tmp_path
     for shard in all_shards(3):
         do("align", manifest, tmp_path, shard, method="ctc")
     assert missing_by_stage(tmp_path)["align"] == ("", "")
-    text = status_text(study_status(tmp_path), tmp_path)
+    text = format_study_status(study_status(tmp_path), tmp_path)
     assert "transcribe tiny: not done; " in text
     assert "outdated: 1 (of other options" in text
 
@@ -503,7 +511,7 @@ def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(
 ):
     for stage in ("mine", "align"):
         do(stage, manifest, tmp_path)
-    text = status_text(study_status(tmp_path), tmp_path)
+    text = format_study_status(study_status(tmp_path), tmp_path)
     assert text.endswith(f"transcribe: not begun: speechmix transcribe {tmp_path} --model MODEL")
 
     def stopped(*arguments, **options):
@@ -513,12 +521,12 @@ def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(
         patch.setattr(transcripts, "transcribe_line", stopped)
         with pytest.raises(KeyboardInterrupt):
             do("transcribe", manifest, tmp_path)
-    text = status_text(study_status(tmp_path), tmp_path)
+    text = format_study_status(study_status(tmp_path), tmp_path)
     assert "transcribe tiny: not done; " in text
     assert "unfinished: 1 (at work, or stopped)" in text
     assert "select" not in text
     do("transcribe", manifest, tmp_path)
-    assert status_text(study_status(tmp_path), tmp_path).endswith(
+    assert format_study_status(study_status(tmp_path), tmp_path).endswith(
         f"select: not done: speechmix select {tmp_path}"
     )
 
@@ -548,6 +556,6 @@ def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
         f"mine: done; {mined} clips done, {CLIPS - mined} left out (no pair"
     )
     assert printed[-1] == "select: done"
-    assert status_text(study_status(whole), whole).splitlines() == printed
+    assert format_study_status(study_status(whole), whole).splitlines() == printed
     with pytest.raises(InputError, match="by one process, not in shards"):
         shards_to_resubmit(study_status(whole), "mine")

@@ -59,9 +59,13 @@ def test_defaults(tmp_path):
     (tmp_path / "mine.toml").write_text(GOOD)
     template = load_template(tmp_path / "mine.toml")
     assert template.cues["les"] == CueForm("p", "always")
-    assert (template.words_between, template.partner, template.without_partner) == (8, (), "drop")
-    assert template.sentence_initial
-    assert not template.first_only
+    assert (
+        template.max_words_between,
+        template.partner_contrasts,
+        template.missing_partner_action,
+    ) == (8, (), "drop")
+    assert template.allow_capitalized_cue
+    assert not template.require_first_candidate
 
 
 @pytest.mark.parametrize(
@@ -94,8 +98,8 @@ def test_defaults(tmp_path):
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\nplural = ["s"]', "must be one of"),
         (
             'pos = ["NOUN"]',
-            'pos = ["NOUN"]\n[sentence]\nfirst_only = "no"',
-            "first_only must be true or false",
+            'pos = ["NOUN"]\n[sentence]\nrequire_first_candidate = "no"',
+            "require_first_candidate must be true or false",
         ),
         (
             'pos = ["NOUN"]',
@@ -110,8 +114,8 @@ def test_defaults(tmp_path):
         ),
         (
             'pos = ["NOUN"]',
-            'pos = ["NOUN"]\n[between]\nnoun_may_tell = 0',
-            "noun_may_tell must be true or false",
+            'pos = ["NOUN"]\n[between]\nallow_number_marked_noun = 0',
+            "allow_number_marked_noun must be true or false",
         ),
     ],
 )
@@ -124,8 +128,8 @@ def test_mistakes_are_named(tmp_path, old, new, message):
 def test_the_noun_s_own_rules_are_checked_and_make_a_template_of_its_own(tmp_path):
     text = GOOD.replace('"determiner"', '"determiner+subject"') + '[noun]\npartner = ["number"]\n'
     (tmp_path / "mine.toml").write_text(text)
-    noun = load_template(tmp_path / "mine.toml").noun
-    assert (noun.name, noun.relation, noun.target_pos, noun.partner) == (
+    noun = load_template(tmp_path / "mine.toml").noun_template
+    assert (noun.name, noun.relation, noun.target_pos, noun.partner_contrasts) == (
         "mine",
         "determiner",
         ("NOUN",),
@@ -158,4 +162,4 @@ def test_the_published_list_of_verbs():
     pronoun_verb = load_template("pronoun_verb_paper")
     found = mine("Il adapte le livre.", templates=[pronoun_verb])
     assert not found.pairs
-    assert [one.reason for one in found.dropped] == ["form is excluded by the template"]
+    assert [one.reason for one in found.dropped_candidates] == ["form is excluded by the template"]

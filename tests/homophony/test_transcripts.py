@@ -18,7 +18,7 @@ pytest.importorskip("jiwer", reason="word error rates need the extra speechmix[f
 
 def place(reference, transcript, word):
     start = reference.index(word)
-    found = compare_transcript(reference, transcript).place_of((start, start + len(word)))
+    found = compare_transcript(reference, transcript).find_span((start, start + len(word)))
     return None if found is None else transcript[slice(*found)]
 
 
@@ -33,8 +33,8 @@ def test_the_normaliser_is_french():
         "cent",
         "où",
     ]
-    assert compare_transcript("il a été là", "il a ete la").errors == 2
-    assert compare_transcript("« L'œuf, reste-t-il ? »", "l’oeuf reste t il").errors == 0
+    assert compare_transcript("il a été là", "il a ete la").error_count == 2
+    assert compare_transcript("« L'œuf, reste-t-il ? »", "l’oeuf reste t il").error_count == 0
 
 
 def test_a_word_elsewhere_does_not_count():
@@ -47,14 +47,15 @@ def test_a_word_elsewhere_does_not_count():
 def test_the_second_occurrence_is_the_second():
     reference, transcript = "les amis et les voisins", "les amis et le voisin"
     found = compare_transcript(reference, transcript)
-    assert found.place_of((0, 3)) == (0, 3)
-    assert found.place_of((12, 15)) is None
+    assert found.find_span((0, 3)) == (0, 3)
+    assert found.find_span((12, 15)) is None
 
 
 def test_insertions_before_it_do_not_matter():
     assert place("elle voit les livres", "oh elle elle voit bien les livres", "livres") == "livres"
     assert (
-        compare_transcript("elle voit les livres", "oh elle elle voit bien les livres").errors == 3
+        compare_transcript("elle voit les livres", "oh elle elle voit bien les livres").error_count
+        == 3
     )
 
 
@@ -65,7 +66,7 @@ def test_compounds_need_all_their_parts():
 
 def test_nothing_written_and_nothing_said():
     found = compare_transcript("les livres", "")
-    assert (found.errors, found.words, found.place_of((0, 3))) == (2, 2, None)
+    assert (found.error_count, found.word_count, found.find_span((0, 3))) == (2, 2, None)
     with pytest.raises(InputError, match="no words"):
         compare_transcript("!", "les")
 

@@ -36,7 +36,9 @@ def test_f1(name, cues, bar):
     assert score.f1 >= bar, score
 
 
-@pytest.mark.parametrize("changes", [{}, {"noun_may_tell": True, "coordinated": True}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"allow_number_marked_noun": True, "allow_coordinated_subjects": True}]
+)
 def test_verbs_of_nouns(changes):
     """Gold of its own: the bars hold for what the template finds as it is, and with every subject
     that it can find."""

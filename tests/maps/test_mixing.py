@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.words.spans import KINDS, Span
+from speechmix.inputs.words.spans import SPAN_KINDS, Span
 from speechmix.mixing.maps.map_set import Maps
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -28,7 +28,7 @@ def spans(draw):
         start,
         start + draw(st.integers(1, 300)),
         draw(texts),
-        draw(st.sampled_from(KINDS)),
+        draw(st.sampled_from(SPAN_KINDS)),
         draw(st.none() | st.integers(0, 40)),
         draw(st.none() | finite),
         draw(st.none() | finite),

@@ -29,7 +29,7 @@ from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from speechmix.runs.scored_run import Run
-from speechmix.studies.french.dataset import dataset_info, write_examples
+from speechmix.studies.french.dataset import read_dataset_metadata, write_examples
 from speechmix.studies.french.dataset_reading import read_examples
 
 from .target import Target, look_over, require, tone
@@ -101,7 +101,7 @@ def _write_examples(folder: Path) -> None:
 
 
 def _read_examples(folder: Path) -> Any:
-    require(isinstance(dataset_info(folder / "data"), dict), "about")
+    require(isinstance(read_dataset_metadata(folder / "data"), dict), "about")
     left_out: list[tuple[str, str]] = []
     clips = read_examples(folder / "data", skipped=left_out, audio_root=folder / "sound")
     look_over(clips)

@@ -76,10 +76,13 @@ class FaithfulnessResults:
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     texts: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return means over groups with 95 % intervals, for each model, perturbation, metric and
+        row."""
+        return self._means.copy()
+
     @cached_property
-    def table(self) -> pd.DataFrame:
-        """Mean over groups of everything, with 95 % intervals: one row for each model, perturbation,
-        metric and row."""
+    def _means(self) -> pd.DataFrame:
         tables = []
         for _, values in self.values.groupby(MODEL_KEYS, sort=False, dropna=False):
             tables.append(summarize_values(values))
@@ -149,11 +152,11 @@ class FaithfulnessResults:
             If there is no such perturbation, or nothing was evaluated.
         """
         self._first_perturbation()
-        first_perturbations = self.table.groupby(MODEL_KEYS, sort=False, dropna=False)[
+        first_perturbations = self._means.groupby(MODEL_KEYS, sort=False, dropna=False)[
             "perturbation"
         ].transform("first")
-        rows = self.table[
-            self.table["perturbation"]
+        rows = self._means[
+            self._means["perturbation"]
             == (first_perturbations if perturbation is None else perturbation)
         ]
         if rows.empty:
@@ -203,7 +206,7 @@ class FaithfulnessResults:
             )
             for perturbation, metric in perturbation_metrics.itertuples(index=False, name=None)
         ]
-        board = pd.concat(boards, ignore_index=True) if boards else self.table
+        board = pd.concat(boards, ignore_index=True) if boards else self._means
         model_cells = {name: str(self.provenance.get(name)) for name in MODEL_KEYS}
         for name, table in {VALUES_FILE: self.values, FILE: board}.items():
             path = folder / name

@@ -34,7 +34,7 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     Parameters
     ----------
     table, answers : DataFrame
-        `Probes.table` and `Probes.answers` of logistic probes.
+        `Probes.scores` and `Probes.answers` of logistic probes.
 
     Returns
     -------

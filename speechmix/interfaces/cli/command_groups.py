@@ -13,7 +13,7 @@ from .arguments import CommandParser
 
 GROUPS = {
     "your own clips": ("check", "score", "explain", "ablate", "serve", "export"),
-    "what a run says": ("report", "compare"),
+    "what a run says": ("report", "compare", "card", "gallery"),
     "the French study, from a corpus to the page": (
         "study",
         "mine",

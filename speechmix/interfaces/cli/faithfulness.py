@@ -124,7 +124,7 @@ def _faithfulness(options: argparse.Namespace) -> int:
             "which"
         )
         return 0
-    by_metric = results.table[results.table["metric"] == options.metric]
+    by_metric = results.to_dataframe()[results.to_dataframe()["metric"] == options.metric]
     for perturbation in [
         perturbation
         for perturbation in results.perturbations

@@ -153,7 +153,7 @@ def _align(options: argparse.Namespace) -> int:
         shard=shard_of(options),
         overwrite=options.overwrite,
         progress=sys.stderr.isatty(),
-        report=notes.append,
+        log=notes.append,
     )
     print(counted(path))
     for note in notes:

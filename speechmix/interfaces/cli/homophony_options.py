@@ -9,7 +9,7 @@ import argparse
 
 from ...files.json_files import JsonObject
 from ...studies.french.contrasts import CONTRASTS
-from ...studies.french.template_tables import BALANCES
+from ...studies.french.template_tables import BALANCE_COLUMNS
 
 
 def add_mining_options(command: argparse._ActionsContainer) -> None:
@@ -44,9 +44,11 @@ def add_selection_options(command: argparse._ActionsContainer) -> None:
         help=f"only pairs of these: {', '.join(CONTRASTS)} (default: as the template says)",
     )
     command.add_argument(
-        "--balance", nargs="+", default=[], metavar="COLUMN", help=", ".join(BALANCES)
+        "--balance", nargs="+", default=[], metavar="COLUMN", help=", ".join(BALANCE_COLUMNS)
     )
-    command.add_argument("--most", type=int, help="most examples per template and value")
+    command.add_argument(
+        "--max-examples", type=int, metavar="COUNT", help="examples per template and value, at most"
+    )
     command.add_argument(
         "--draw",
         metavar="TEMPLATE=COUNT,...",
@@ -79,7 +81,7 @@ def selection_of(options: argparse.Namespace) -> JsonObject:
     return {
         "contrasts": options.contrast,
         "balance": options.balance,
-        "most": options.most,
+        "max_examples": options.max_examples,
         "draw": parse_draw(options.draw) if options.draw else None,
         "seed": options.seed,
         "audible_only": options.audible,

@@ -111,10 +111,10 @@ def _probe(options: argparse.Namespace) -> int:
     print_skipped(skipped)
     for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
         print(f"left out ({row.count}): {row.reason}")
-    if options.out and len(probes.table):
+    if options.out and len(probes.to_dataframe()):
         print(f"table: {probes.write(options.out)}")
         _draw(probes, Path(options.out))
-    return 0 if len(probes.table) else 1
+    return 0 if len(probes.to_dataframe()) else 1
 
 
 def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
@@ -156,9 +156,9 @@ def _draw(probes: Probes, folder: Path) -> None:
     from ...reporting.plots.figure_style import write_figure
     from ...reporting.plots.probe_curves import probe_figure
 
-    value = "accuracy" if "accuracy" in probes.table else "compression"
-    parts = distinct_file_names(probes.table["part"])
-    for part, table in probes.table.groupby("part", sort=False):
+    value = "accuracy" if "accuracy" in probes.to_dataframe() else "compression"
+    parts = distinct_file_names(probes.to_dataframe()["part"])
+    for part, table in probes.to_dataframe().groupby("part", sort=False):
         stem = f"probes_{table['label'].iloc[0]}"
         name = safe_name(stem if part == "all" else f"{stem}_{parts[str(part)]}")
         write_figure(probe_figure(table, value=value), folder / f"{name}.png", dpi=150)
@@ -171,7 +171,7 @@ def _shown(probes: Probes) -> str:
     from ...evaluation.probing.conclusions import describe_conclusions, draw_conclusions
     from ...reporting.plots.figure_style import model_name
 
-    table = probes.table.drop(columns=["label", "method", "depth", "seed"])
+    table = probes.to_dataframe().drop(columns=["label", "method", "depth", "seed"])
     if table.empty:
         return "nothing could be probed"
     keys = ["model", "init", "part", "stack", "position", "layer"]
@@ -184,6 +184,6 @@ def _shown(probes: Probes) -> str:
     text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
     if "right" not in probes.answers:
         return text
-    claims = draw_conclusions(probes.table, probes.answers)
+    claims = draw_conclusions(probes.to_dataframe(), probes.answers)
     names = {name: model_name(name) for name in claims["model"].unique()}
     return "\n".join([text, "", *describe_conclusions(claims, names)])

@@ -42,7 +42,7 @@ def _score(options: argparse.Namespace) -> int:
     from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
     from ...studies.french.dataset_reading import is_dataset
-    from ...studies.french.study_report import describe_page
+    from ...studies.french.study_report import write_page_description
 
     executor = executor_of(options, options.model)
     skipped: Skipped = []
@@ -64,7 +64,7 @@ def _score(options: argparse.Namespace) -> int:
         **request,
     )
     if options.manifest and is_dataset(options.manifest):
-        describe_page(options.out, options.manifest, options.random_twin or [])
+        write_page_description(options.out, options.manifest, options.random_twin or [])
     print(run.summary(said=report.lines))
     if options.profile:
         print_times(run.out)

@@ -61,9 +61,9 @@ def _status(options: argparse.Namespace) -> int:
     from ...runs.journal.stage_files import index_list
     from ...runs.run_status import job_status, run_status
     from ...studies.french.study_status import (
+        format_study_status,
         is_study,
         shards_to_resubmit,
-        status_text,
         study_status,
     )
 
@@ -87,7 +87,7 @@ def _status(options: argparse.Namespace) -> int:
             raise InputError(f"{folder} has no stage {options.missing!r}: there is {stages}")
         print(shards_to_resubmit(study_status(studies[0]), options.missing))
         return 0
-    parts = [status_text(study_status(study), study) for study in studies]
+    parts = [format_study_status(study_status(study), study) for study in studies]
     if run:
         parts.append(run_status(folder).text())
     if jobs:

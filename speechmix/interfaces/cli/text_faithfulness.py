@@ -198,7 +198,7 @@ def _write_all(results: FaithfulnessResults, folder: str, name: str, figure: Fig
 
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    write_csv(results.table, out / f"{name}.csv")
+    write_csv(results.to_dataframe(), out / f"{name}.csv")
     for kind in ("values", "drops", "points", "texts", "left_out"):
         table = getattr(results, kind)
         if len(table) or kind == "left_out":

@@ -65,10 +65,15 @@ class FirstScreen:
 
 @dataclass(frozen=True)
 class SortableTable:
-    """Table that a reader can sort; cells named in `links` link to a place on the page."""
+    """A table whose rows a reader can sort.
+
+    Cells named in `links` lead to that address, such as ``#clip-1``. Columns named in `sort_keys`
+    are sorted by these numbers instead of their cells; rows without one (NaN) come last.
+    """
 
     table: pd.DataFrame
     links: Mapping[str, str] = field(default_factory=dict)
+    sort_keys: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
@@ -143,7 +148,8 @@ def _macro_and_arguments(item: Item) -> tuple[str, object]:
     if isinstance(item, pd.DataFrame):
         return "table", {**sortable_cells(item), "links": {}, "sortable": False}
     if isinstance(item, SortableTable):
-        return "table", {**sortable_cells(item.table), "links": item.links, "sortable": True}
+        cells = sortable_cells(item.table, item.sort_keys)
+        return "table", {**cells, "links": item.links, "sortable": True}
     return item.kind, item
 
 
@@ -153,16 +159,22 @@ def _data_url(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
-def sortable_cells(table: pd.DataFrame) -> dict[str, Sequence[object]]:
-    """Return a table for the page: columns, which of them are numbers, rows of (is a number, text,
-    sort key)."""
-    numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
+def sortable_cells(
+    table: pd.DataFrame, sort_keys: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, Sequence[object]]:
+    """A table as a page has it: columns, which of them are numbers, rows of (has a number to sort
+    by, text, that number)."""
+    keys = sort_keys or {}
+    numeric = [dtype.kind in "iuf" or name in keys for name, dtype in table.dtypes.items()]
+    sorted_by = table.assign(**{name: list(values) for name, values in keys.items()})
     rows = [
         [
-            (is_number, _format_cell(value), _sort_key(value))
-            for is_number, value in zip(numeric, row, strict=True)
+            (is_number, _format_cell(value), _sort_key(key))
+            for is_number, value, key in zip(numeric, row, key_row, strict=True)
         ]
-        for row in table.itertuples(index=False)
+        for row, key_row in zip(
+            table.itertuples(index=False), sorted_by.itertuples(index=False), strict=True
+        )
     ]
     return {"columns": [str(name) for name in table.columns], "numeric": numeric, "rows": rows}
 

@@ -1,7 +1,7 @@
 """Say how the clips of a run were chosen from a corpus, with counts and reasons.
 
 In: a `StoredRun` whose page description holds the counts of the selection
-(`french.stage_counts.selection_facts`). Out: a sentence for the first screen and a part of the page;
+(`french.stage_counts.read_selection_metadata`). Out: a sentence for the first screen and a part of the page;
 nothing for a run of clips that were not chosen from a corpus.
 """
 

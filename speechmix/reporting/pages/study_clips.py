@@ -65,7 +65,7 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
             f"Contribution{cue} in %, by {measure_label(row['measure'])}, {model_name(row['model'])}, "
             f"{_comparison_place(study, side)}."
         )
-    links = {card.name: card.anchor for card in cards}
+    links = {card.name: f"#{card.anchor}" for card in cards}
     instructions = (
         f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to "
         "above."

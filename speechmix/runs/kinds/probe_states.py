@@ -147,7 +147,7 @@ def write_probes(
     probes = fit_models(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
-    if len(probes.table):
+    if len(probes.to_dataframe()):
         probes.write(folder.path)
     write_json(noted, {"question": question})
 
@@ -171,7 +171,7 @@ def _question_of_probes(
             "states": digest(numbers),
             "names": task.names,
             **arrays,
-            **vars(_SETTINGS),
+            **_SETTINGS.to_dict(),
             "twins": _TWIN_CONTROLS,
             "revision": _REVISION,
         }

@@ -158,7 +158,7 @@ def _are_texts(column: pd.Series) -> bool:
 
 
 def _is_selection(facts: JsonObject) -> bool:
-    """Whether it is what `french.stage_counts.selection_facts` returns: counts of stages, and error
+    """Whether it is what `french.stage_counts.read_selection_metadata` returns: counts of stages, and error
     rates of models."""
     stages, models = facts.get("stages", []), facts.get("models", [])
     if not isinstance(stages, list) or not isinstance(models, list):

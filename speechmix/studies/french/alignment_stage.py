@@ -17,15 +17,15 @@ from ...files.shards import WHOLE, Shard
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import LeftOut, run_stage
 from ...runs.journal.stage_lines import AT, input_digest, numbered_lines
-from .shard_rows import ShardRows, absolute_source, with_corpus_position
-from .study_folder import PAIRS, corpus_line, recording_marks
+from .shard_rows import ShardRows, absolute_source, corpus_position_entry
+from .study_folder import PAIRS, make_corpus_line, recording_signature
 
 
-def words_stage(
+def run_alignment_stage(
     study: Path,
     output: Path,
-    work: Callable[[JsonObject], JsonObject],
-    placed: Callable[[JsonObject], JsonObject],
+    align: Callable[[JsonObject], JsonObject],
+    alignment_key: Callable[[JsonObject], JsonObject],
     *,
     options: JsonObject,
     source: str | PathLike[str] | None = None,
@@ -40,7 +40,7 @@ def words_stage(
     ----------
     study, output : Path
         Study folder, and the file to write.
-    work, placed : callable
+    align, alignment_key : callable
         A line of the pairs -> what to keep of it; -> what decides that, beside the sound and the
         place in the corpus.
     """
@@ -56,33 +56,33 @@ def words_stage(
         options["source"] = absolute_source(source)
         rows = ShardRows(read_corpus(source), shard)
         items, inputs = (
-            ((row.name, corpus_line(study, row) | {AT: place}) for place, row in rows),
+            ((row.name, make_corpus_line(study, row) | {AT: position}) for position, row in rows),
             rows.inputs,
         )
 
-    def usable(line: JsonObject) -> JsonObject:
+    def align_or_skip(line: JsonObject) -> JsonObject:
         if "why" in line:
             raise LeftOut(line["why"], line["reason"])
-        return work(line)
+        return align(line)
 
-    def ingredients(line: JsonObject, stored: JsonObject) -> JsonObject:
+    def cache_key(line: JsonObject, stored: JsonObject) -> JsonObject:
         if "why" in line:
             return {
                 "of": digest([line["why"], line["reason"]]),
-                **with_corpus_position(line[AT], shard),
+                **corpus_position_entry(line[AT], shard),
             }
         return {
-            **placed(line),
-            **recording_marks(line["path"], stored),
-            **with_corpus_position(line[AT], shard),
+            **alignment_key(line),
+            **recording_signature(line["path"], stored),
+            **corpus_position_entry(line[AT], shard),
         }
 
     return run_stage(
         output,
         items,
-        usable,
+        align_or_skip,
         options=options,
-        ingredients=ingredients,
+        ingredients=cache_key,
         unimportant=("file", AT),
         inputs=inputs,
         why="not aligned",

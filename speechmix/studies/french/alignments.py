@@ -41,8 +41,8 @@ from .study_folder import PAIRS, clip_from_line
 if TYPE_CHECKING:
     from ...adapters import Model
 
-_SILENT = 1e-3  # peak of the samples, full scale 1: -60 dB
-_SHORT = 0.1  # seconds that a decoder may miss of what the header says
+_SILENCE_PEAK = 1e-3  # peak of the samples, full scale 1: -60 dB
+_DECODER_TOLERANCE = 0.1  # seconds that a decoder may miss of what the header says
 
 
 def align_line(
@@ -74,34 +74,36 @@ def align_line(
     if "words" in line:
         alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
     elif textgrids is not None:
-        alignment = Alignment(tuple(read_words(_textgrid(textgrids, clip.name))), "textgrid", 1.0)
+        alignment = Alignment(
+            tuple(read_words(_find_textgrid(textgrids, clip.name))), "textgrid", 1.0
+        )
     else:
         alignment = _place_clip(clip, method=method, model=model)
-    words, kept_line = store_words(clip, alignment)
+    words, kept_line = make_stored_words(clip, alignment)
     write_clip_textgrid(folder, clip, words)
     return kept_line
 
 
-def store_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], JsonObject]:
+def make_stored_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], JsonObject]:
     """The clip's written words with their times, and what `align_line` returns of them."""
-    written = text_words(clip.text or "", clip.language)
-    words = transfer_word_times(clip, alignment.words, written)
-    facts = {
+    written_words = split_text_words(clip.text or "", clip.language)
+    words = transfer_word_times(clip, alignment.words, written_words)
+    metadata = {
         "seconds": round(clip.duration, 4),
         "alignment": alignment.method,
         "score": round(alignment.score, 4),
     }
-    placed = [
+    word_rows = [
         [
-            place.start,
-            place.stop,
+            written_word.start,
+            written_word.stop,
             round(word.start, 4),
             round(word.end, 4),
             word.score and round(word.score, 4),
         ]
-        for place, word in zip(written, words, strict=True)
+        for written_word, word in zip(written_words, words, strict=True)
     ]
-    return words, {**facts, "doubts": list(alignment.doubts), "words": placed}
+    return words, {**metadata, "doubts": list(alignment.doubts), "words": word_rows}
 
 
 def write_clip_textgrid(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
@@ -138,7 +140,7 @@ def compare_on_sample(
         clips, kept(study / PAIRS), key=lambda line: seeded_uniform(line["key"], seed)
     )
 
-    def ready() -> Iterator[Clip]:
+    def iterate_sample() -> Iterator[Clip]:
         for line in sample:
             clip = clip_from_line(line)
             if "words" in line:
@@ -147,16 +149,19 @@ def compare_on_sample(
                 )
             yield clip
 
-    def aligner(method: str, model: Model | str | None) -> Callable[[Clip], tuple[Word, ...]]:
+    def make_aligner(method: str, model: Model | str | None) -> Callable[[Clip], tuple[Word, ...]]:
         def align(clip: Clip) -> tuple[Word, ...]:
             check_audio(clip)
             if method == "textgrid" or isinstance(model, str):
-                return transfer_word_times(clip, read_words(_textgrid(str(model), clip.name)))
+                return transfer_word_times(clip, read_words(_find_textgrid(str(model), clip.name)))
             return transfer_word_times(clip, _place_clip(clip, method=method, model=model).words)
 
         return align
 
-    table = compare_aligners(ready(), {name: aligner(*how) for name, how in aligners.items()})
+    table = compare_aligners(
+        iterate_sample(),
+        {name: make_aligner(*method_and_model) for name, method_and_model in aligners.items()},
+    )
     write_csv(table, study / "aligners.csv")
     return table
 
@@ -167,23 +172,23 @@ def check_audio(clip: Clip) -> None:
     where = clip.name if clip.path is None else clip.path.name
     try:
         audio = clip.audio(16_000)
-        promised = clip.duration if clip.path is None else audio_seconds(clip.path)
+        header_duration = clip.duration if clip.path is None else audio_seconds(clip.path)
     except TruncatedAudioError as error:
         raise LeftOut("truncated audio", str(error)) from error
     except InputError as error:
         raise LeftOut("unreadable audio", str(error)) from error
     seconds = len(audio) / 16_000
-    if seconds < promised - max(_SHORT, 0.01 * promised):
+    if seconds < header_duration - max(_DECODER_TOLERANCE, 0.01 * header_duration):
         raise LeftOut(
             "truncated audio",
-            f"{where}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch "
+            f"{where}: its header promises {header_duration:.2f} s, {seconds:.2f} s can be decoded: fetch "
             "it again",
         )
-    if np.abs(audio).max() < _SILENT:
+    if np.abs(audio).max() < _SILENCE_PEAK:
         raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
 
 
-def text_words(text: str, language: str | None) -> list[WrittenWord]:
+def split_text_words(text: str, language: str | None) -> list[WrittenWord]:
     """Written words of a text; of a language other than French, what stands between spaces."""
     if (language or "fr").startswith("fr"):
         return split_written_words(text)
@@ -196,35 +201,41 @@ def _place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None)
     themselves."""
     from ...alignment.ctc import has_ctc_head
 
-    ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
-    french = (clip.language or "fr").startswith("fr")
+    uses_ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
+    is_french = (clip.language or "fr").startswith("fr")
     text = clip.text or ""
-    text = spoken_text(text) if ctc and french else text
+    text = spoken_text(text) if uses_ctc and is_french else text
     return place_words(clip, text, model=model, method=method)
 
 
 def transfer_word_times(
-    clip: Clip, heard: Sequence[Word], written: list[WrittenWord] | None = None
+    clip: Clip, aligner_words: Sequence[Word], written_words: list[WrittenWord] | None = None
 ) -> tuple[Word, ...]:
     """Give the clip's written words the times of what an aligner heard."""
     text = clip.text or ""
-    written = text_words(text, clip.language) if written is None else written
-    pairs = [(word_text(word, text), " ".join(word.spoken_words)) for word in written]
+    written_words = (
+        split_text_words(text, clip.language) if written_words is None else written_words
+    )
+    pairs = [(word_text(word, text), " ".join(word.spoken_words)) for word in written_words]
     words = link(
-        pairs, heard, spoken=spoken_text if (clip.language or "fr").startswith("fr") else str
+        pairs,
+        aligner_words,
+        spoken=spoken_text if (clip.language or "fr").startswith("fr") else str,
     )
     return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
 
 
-def textgrid_bytes(folder: str | PathLike[str], name: str) -> str | None:
+def textgrid_digest(folder: str | PathLike[str], name: str) -> str | None:
     """Hash of a clip's TextGrid; None if there is none."""
     try:
-        return hashlib.blake2b(_textgrid(folder, name).read_bytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            _find_textgrid(folder, name).read_bytes(), digest_size=16
+        ).hexdigest()
     except (LeftOut, OSError):
         return None
 
 
-def _textgrid(folder: str | PathLike[str], name: str) -> Path:
+def _find_textgrid(folder: str | PathLike[str], name: str) -> Path:
     """Find a clip's TextGrid in a folder, or one folder further down."""
     folder = Path(folder)
     for path in (folder / f"{name}.TextGrid", *folder.glob(f"*/{name}.TextGrid")):

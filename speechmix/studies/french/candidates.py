@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from .language.lexicon import Lexicon
 from .language.partners import AUDIBLE, WRONG_NUMBER, NoPartner
-from .language.text import Token
+from .language.text import Token, is_numeral
 from .parser_interface import Link
-from .template_tables import BESIDE, Template
+from .template_tables import ADJACENCY_RELATIONS, Template
 
 
-def template_links(
+def find_template_links(
     template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon
 ) -> list[Link]:
     """Links of a template's relation.
@@ -29,26 +29,26 @@ def template_links(
     lexicon : Lexicon
         Its spellings are the targets that "before" and "after" look for.
     """
-    if template.relation not in BESIDE:
+    if template.relation not in ADJACENCY_RELATIONS:
         return [link for link in links if link.relation == template.relation]
     step = -1 if template.relation == "before" else 1
-    beside = []
+    adjacent_links = []
     for target, token in enumerate(tokens):
         if lexicon.tags(token.key).isdisjoint(template.target_pos):
             continue
-        reach = target + step * (template.words_between + 1)
-        for cue in range(target + step, reach + step, step):
+        last_cue = target + step * (template.max_words_between + 1)
+        for cue in range(target + step, last_cue + step, step):
             if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[
                 cue
             ].key.endswith("'"):
                 break  # beyond the sentence, or at a sign
             if tokens[cue].key in template.cues:
-                beside.append(Link(template.relation, cue, target))
+                adjacent_links.append(Link(template.relation, cue, target))
                 break
-    return beside
+    return adjacent_links
 
 
-def words_between(tokens: Sequence[Token], link: Link) -> int:
+def count_words_between(tokens: Sequence[Token], link: Link) -> int:
     """How many words, not signs, stand between cue and target."""
     return sum([token.key[:1].isalnum() for token in tokens_between(tokens, link)])
 
@@ -64,20 +64,20 @@ def exclusion_reason(
     template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon
 ) -> str:
     """Why the template's own conditions exclude a link; empty if they do not."""
-    if not template.sentence_initial and tokens[link.cue].is_capitalized:
+    if not template.allow_capitalized_cue and tokens[link.cue].is_capitalized:
         return "capital cue is excluded by the template"
     words = tokens_between(tokens, link)
-    if words and words_between(tokens, link) > template.words_between:
+    if words and count_words_between(tokens, link) > template.max_words_between:
         return "more words between than the template allows"
     key = tokens[link.target].key
     if key in lexicon and lexicon.tags(key).isdisjoint(template.target_pos):
         return "part of speech is excluded by the template"
-    if link.via is not None and not template.noun_may_tell:
+    if link.via is not None and not template.allow_number_marked_noun:
         noun = lexicon.noun_partner(tokens[link.via].key, agreement[-1])
         if isinstance(noun, NoPartner) and noun in (AUDIBLE, WRONG_NUMBER):
             return f"noun between: {noun.reason}"
-    endings = template.endings.get(agreement)
-    if template.endings and not (endings and key.endswith(endings)):
+    endings = template.target_endings.get(agreement)
+    if template.target_endings and not (endings and key.endswith(endings)):
         return "ending is excluded by the template"
     if words and template.between_pos:
         for token in words:
@@ -85,3 +85,24 @@ def exclusion_reason(
             if tags and tags.isdisjoint(template.between_pos):
                 return f"{token.key!r} may not stand between in the template"
     return ""
+
+
+def find_numeral_and_attractor(
+    tokens: Sequence[Token], link: Link, number: str, lexicon: Lexicon
+) -> tuple[bool, bool]:
+    """Whether a number word stands between cue and target, and whether a word of the other number
+    does."""
+    words = tokens_between(tokens, link)
+    if not words or not number:
+        return False, False
+    other_number = "p" if number == "s" else "s"
+    has_numeral = any(
+        is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words
+    )
+    first_index = min(link.cue, link.target) + 1
+    word_numbers = {
+        lexicon.unambiguous_number(token.key)
+        for index, token in enumerate(words, first_index)
+        if index != link.via
+    }
+    return has_numeral, other_number in word_numbers

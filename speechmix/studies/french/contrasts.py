@@ -8,45 +8,45 @@ what holds for *ils aiment* does for *il aime*.
 
 from __future__ import annotations
 
-NUMBER, ACROSS, PERSON, TENSE = "number", "number_across_persons", "person", "tense"
+NUMBER, NUMBER_ACROSS_PERSONS, PERSON, TENSE = "number", "number_across_persons", "person", "tense"
 IMPERSONAL, WORD = "impersonal", "word"
 # The order is that of preference, where a spelling has partners of several kinds.
-CONTRASTS = (NUMBER, ACROSS, PERSON, TENSE, IMPERSONAL, WORD)
-OF_NUMBER = (NUMBER, ACROSS)
+CONTRASTS = (NUMBER, NUMBER_ACROSS_PERSONS, PERSON, TENSE, IMPERSONAL, WORD)
+NUMBER_CONTRASTS = (NUMBER, NUMBER_ACROSS_PERSONS)
 # No contrast at all: spelled alike in both numbers (temps).
 INVARIANT = "invariant"
 
 
-def verb_contrast(own: str, other: str) -> str:
+def verb_contrast(person: str, other_person: str) -> str:
     """Return what two finite forms of a verb differ in, by their person and number.
 
     Parameters
     ----------
-    own, other : str
+    person, other_person : str
         Such as "3s"; the same where mood or tense alone differ.
 
     Examples
     --------
-    >>> [verb_contrast(*two) for two in (("3s", "3p"), ("1s", "3p"), ("3s", "1s"), ("3s", "3s"))]
+    >>> [verb_contrast(*persons) for persons in (("3s", "3p"), ("1s", "3p"), ("3s", "1s"), ("3s", "3s"))]
     ['number', 'number_across_persons', 'person', 'tense']
     """
-    if own == other:
+    if person == other_person:
         return TENSE
-    if own[1] == other[1]:
+    if person[1] == other_person[1]:
         return PERSON
-    return NUMBER if own[0] == other[0] else ACROSS
+    return NUMBER if person[0] == other_person[0] else NUMBER_ACROSS_PERSONS
 
 
-def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
+def is_audible(contrast: str, audible_when: str, *, is_before_vowel: bool) -> bool:
     """Whether the cue's own sound says which member of the contrast it stands with.
 
     Parameters
     ----------
     contrast : str
         One of `CONTRASTS`; "" of a target without a partner counts as number.
-    heard : {"always", "before_vowel", "never"}
+    audible_when : {"always", "before_vowel", "never"}
         When the cue's form sounds different in the other number.
-    before_vowel : bool
+    is_before_vowel : bool
         Whether the word behind the cue begins with a vowel.
 
     Notes
@@ -57,15 +57,19 @@ def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
 
     Examples
     --------
-    >>> is_audible("number", "before_vowel", before_vowel=False), is_audible("person", "before_vowel", before_vowel=False)
+    >>> is_audible("number", "before_vowel", is_before_vowel=False), is_audible("person", "before_vowel", is_before_vowel=False)
     (False, True)
     """
-    if contrast in (TENSE, IMPERSONAL) or heard == "never":
+    if contrast in (TENSE, IMPERSONAL) or audible_when == "never":
         return False
-    return contrast in (ACROSS, PERSON) or heard == "always" or before_vowel
+    return (
+        contrast in (NUMBER_ACROSS_PERSONS, PERSON) or audible_when == "always" or is_before_vowel
+    )
 
 
-def onset_tells(relation: str, *, agrees: bool, vowel: bool) -> bool:
+def is_onset_informative(
+    relation: str, *, previous_word_agrees: bool, starts_with_vowel: bool
+) -> bool:
     """Whether the target's onset may sound different in the other member of the contrast, because
     of a liaison there.
 
@@ -74,10 +78,10 @@ def onset_tells(relation: str, *, agrees: bool, vowel: bool) -> bool:
     relation : str
         Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either
         number (Delattre's "very rare"); everywhere else it can sound.
-    agrees : bool
+    previous_word_agrees : bool
         Whether the word right before the target is the cue, or changes with it (an adjective does,
         a clitic does not: in ils les aiment and il les aime the same *les* precedes).
-    vowel : bool
+    starts_with_vowel : bool
         Whether the target begins with a vowel.
 
     Notes
@@ -88,7 +92,8 @@ def onset_tells(relation: str, *, agrees: bool, vowel: bool) -> bool:
 
     Examples
     --------
-    >>> onset_tells("determiner", agrees=True, vowel=True), onset_tells("determiner+subject", agrees=True, vowel=True)
+    >>> onset = {"previous_word_agrees": True, "starts_with_vowel": True}
+    >>> is_onset_informative("determiner", **onset), is_onset_informative("determiner+subject", **onset)
     (True, False)
     """
-    return relation != "determiner+subject" and agrees and vowel
+    return relation != "determiner+subject" and previous_word_agrees and starts_with_vowel

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
 
-def corpus_examples(
+def make_corpus_examples(
     corpus: str | PathLike[str],
     folder: Path,
     models: Sequence[Callable[[], Model]],
@@ -52,12 +52,14 @@ def corpus_examples(
     print(counted(folder / PAIRS))
     for shard in begun_shards(folder / WORDS):
         align_study(
-            folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **stage_options
+            folder, model=aligner, textgrids=textgrids, shard=shard, log=print, **stage_options
         )
     print(counted(folder / WORDS))
-    transcripts = [_transcribed(folder, load_model(), stage_options) for load_model in models]
-    labels = [options_of(path)["model"] for path in sorted(transcripts)]
-    examples = select_examples(folder, models=labels, **selection)
+    transcript_paths = [
+        _transcribe_with(folder, load_model(), stage_options) for load_model in models
+    ]
+    model_labels = [options_of(path)["model"] for path in sorted(transcript_paths)]
+    examples = select_examples(folder, models=model_labels, **selection)
     print(f"\n{format_stage_counts(examples)}\n")
     clips = read_examples(examples, skipped=skipped)
     if not clips:
@@ -67,7 +69,7 @@ def corpus_examples(
     return clips
 
 
-def _transcribed(folder: Path, model: Model, stage_options: JsonObject) -> Path:
+def _transcribe_with(folder: Path, model: Model, stage_options: JsonObject) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
     output = transcript_path(folder, model)
     for shard in begun_shards(output):

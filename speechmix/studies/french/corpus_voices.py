@@ -23,8 +23,8 @@ from ...runs.journal.stage_lines import kept
 if TYPE_CHECKING:
     pass
 
-PARTS = 4  # of a speaker's clips
-LEAST, MOST = (
+PART_COUNT = 4  # of a speaker's clips
+MIN_SPEAKER_CLIPS, MAX_VOICE_CLIPS = (
     12,
     200,
 )  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
@@ -34,64 +34,72 @@ class CorpusVoices:
     """Voices of the speakers of the first alignment, learnt when they are needed, stored in
     files."""
 
-    def __init__(self, folder: Path, path: Path, former: StoredLines):
-        self._folder, self._former = folder, former
-        self._trusted: dict[str, list[tuple[float, str, str]]] = {}
+    def __init__(self, folder: Path, path: Path, first_lines: StoredLines):
+        self._folder, self._first_lines = folder, first_lines
+        self._trusted_clips: dict[str, list[tuple[float, str, str]]] = {}
         for line in kept(path):
             if line["alignment"] == "synthesis" and not line["doubts"]:
-                heard = digest([line["sound"], line["phonemes"]])
-                self._trusted.setdefault(line["speaker"], []).append(
-                    (seeded_uniform(line["key"], 0), line["key"], heard)
+                audio_digest = digest([line["sound"], line["phonemes"]])
+                self._trusted_clips.setdefault(line["speaker"], []).append(
+                    (seeded_uniform(line["key"], 0), line["key"], audio_digest)
                 )
-        few = [speaker for speaker, clips in self._trusted.items() if len(clips) < LEAST]
-        self._trusted[""] = [
-            clip for speaker in {*few, ""} for clip in self._trusted.pop(speaker, [])
+        small_speakers = [
+            speaker
+            for speaker, clips in self._trusted_clips.items()
+            if len(clips) < MIN_SPEAKER_CLIPS
         ]
-        self._names: dict[tuple[str, int], str | None] = {}
-        self._loaded = functools.lru_cache(maxsize=4 * PARTS)(self._voice)
+        self._trusted_clips[""] = [
+            clip
+            for speaker in {*small_speakers, ""}
+            for clip in self._trusted_clips.pop(speaker, [])
+        ]
+        self._voice_names: dict[tuple[str, int], str | None] = {}
+        self._load_cached = functools.lru_cache(maxsize=4 * PART_COUNT)(self._load_or_learn)
 
-    def name_for(self, line: Mapping[str, Json]) -> str | None:
+    def voice_name(self, line: Mapping[str, Json]) -> str | None:
         """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing
         to adapt."""
         if line.get("alignment") != "synthesis":
             return None
-        of = self._of(line)
-        if of not in self._names:
-            clips = self._learnt_from(*of)
-            self._names[of] = (
-                digest([REVISION, VOICE_REVISION, clips]) if len(clips) >= LEAST // 2 else None
+        speaker_part = self._speaker_and_part(line)
+        if speaker_part not in self._voice_names:
+            clips = self._training_clips(*speaker_part)
+            self._voice_names[speaker_part] = (
+                digest([REVISION, VOICE_REVISION, clips])
+                if len(clips) >= MIN_SPEAKER_CLIPS // 2
+                else None
             )
-        return self._names[of]
+        return self._voice_names[speaker_part]
 
-    def voice_for(self, line: Mapping[str, Json]) -> SpeakerVoice | None:
+    def load_voice(self, line: Mapping[str, Json]) -> SpeakerVoice | None:
         """The voice of a clip's speaker, learnt from other clips; None if there is too little."""
-        name = self.name_for(line)
+        name = self.voice_name(line)
         if name is None:
             return None
-        return self._loaded(name, *self._of(line))
+        return self._load_cached(name, *self._speaker_and_part(line))
 
-    def _of(self, line: Mapping[str, Json]) -> tuple[str, int]:
+    def _speaker_and_part(self, line: Mapping[str, Json]) -> tuple[str, int]:
         """Whose voice a clip is aligned with, and the part of their clips that it is in."""
-        speaker = line["speaker"] if line["speaker"] in self._trusted else ""
-        return speaker, int(PARTS * seeded_uniform(line["key"], 0))
+        speaker = line["speaker"] if line["speaker"] in self._trusted_clips else ""
+        return speaker, int(PART_COUNT * seeded_uniform(line["key"], 0))
 
-    def _learnt_from(self, speaker: str, part: int) -> list[tuple[float, str, str]]:
-        clips = (clip for clip in self._trusted[speaker] if int(PARTS * clip[0]) != part)
-        return heapq.nsmallest(MOST, clips)
+    def _training_clips(self, speaker: str, part: int) -> list[tuple[float, str, str]]:
+        clips = (clip for clip in self._trusted_clips[speaker] if int(PART_COUNT * clip[0]) != part)
+        return heapq.nsmallest(MAX_VOICE_CLIPS, clips)
 
-    def _voice(self, name: str, speaker: str, part: int) -> SpeakerVoice | None:
+    def _load_or_learn(self, name: str, speaker: str, part: int) -> SpeakerVoice | None:
         path = self._folder / f"{name}.safetensors"
         if path.is_file():
             return SpeakerVoice.load(path)
-        lines = (self._former.line_of(key) for _, key, _ in self._learnt_from(speaker, part))
-        voice = learn(
-            frames_by_sound(_recording_and_words(line) for line in lines if line is not None)
+        lines = (
+            self._first_lines.line_of(key) for _, key, _ in self._training_clips(speaker, part)
         )
+        voice = learn(frames_by_sound(_read_recording(line) for line in lines if line is not None))
         if voice is not None:
             voice.save(path)
         return voice
 
 
-def _recording_and_words(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
+def _read_recording(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
     clip = Clip.from_file(line["path"], name=line["key"])
     return listen(clip.audio(16_000), 16_000), [Word(*phoneme) for phoneme in line["phonemes"]]

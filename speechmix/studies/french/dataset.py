@@ -3,7 +3,7 @@
 
 In: examples as dictionaries, and what they were made from. Out: a folder, written whole or not at
 all; back to `Clip`s. The recordings are not copied: `audio` is a path relative to `audio_root`,
-which is kept with all options and versions in the Parquet metadata and in `about.json`.
+which is kept with all options and versions in the Parquet metadata and in `metadata.json`.
 `data_templates/annotated/README.md` explains every column.
 """
 
@@ -23,10 +23,10 @@ from ...errors import InputError
 from ...files.json_files import JsonObject, read_json_object
 from ...files.whole_files import whole_folder
 
-PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
-BATCH = 500
+PARQUET_NAME, DATASET_DIR_NAME, METADATA_NAME = "examples.parquet", "dataset", "about.json"
+BATCH_ROWS = 500
 
-_WORD = pa.struct(
+_WORD_TYPE = pa.struct(
     [
         ("text", pa.string()),
         ("start", pa.float64()),
@@ -36,7 +36,7 @@ _WORD = pa.struct(
         ("to", pa.int32()),
     ]
 )
-_MODEL = pa.struct(
+_MODEL_TYPE = pa.struct(
     [
         ("model", pa.string()),
         ("transcript", pa.string()),
@@ -45,7 +45,7 @@ _MODEL = pa.struct(
         ("target_rows", pa.list_(pa.int32())),
     ]
 )
-_TEXTS = (
+_TEXT_COLUMNS = (
     "template",
     "number",
     "person",
@@ -64,16 +64,16 @@ SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         *((name, pa.int32()) for name in ("cue", "target", "via")),
         ("cue_indices", pa.list_(pa.int32())),
-        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.string()) for name in _TEXT_COLUMNS),
         *((name, pa.bool_()) for name in ("audible", "liaison")),
         ("distance", pa.int32()),
         *((name, pa.bool_()) for name in ("numeral", "attractor")),
         ("position", pa.string()),
-        ("words", pa.list_(_WORD)),
+        ("words", pa.list_(_WORD_TYPE)),
         ("alignment", pa.string()),
         ("alignment_score", pa.float64()),
         ("doubts", pa.list_(pa.string())),
-        ("models", pa.list_(_MODEL)),
+        ("models", pa.list_(_MODEL_TYPE)),
         ("meta", pa.string()),
     ]
 )
@@ -82,9 +82,9 @@ SCHEMA = pa.schema(
 def write_examples(
     folder: str | PathLike[str],
     examples: Iterable[JsonObject],
-    about: JsonObject,
+    metadata: JsonObject,
     *,
-    also: Callable[[Path], None] = lambda folder: None,
+    write_extras: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
     """Write a data set; an older one in the folder is replaced when the new one is complete.
 
@@ -93,9 +93,9 @@ def write_examples(
     folder : path
     examples : iterable of dict
         With the columns of `SCHEMA`.
-    about : dict
+    metadata : dict
         `audio_root`, options, versions: whatever a reader must know. JSON.
-    also : callable
+    write_extras : callable
         Writes further files into the folder before it gets its name.
 
     Returns
@@ -114,40 +114,42 @@ def write_examples(
     import datasets
 
     folder = Path(folder)
-    text = json.dumps(about, indent=1, ensure_ascii=False)
-    schema = SCHEMA.with_metadata({"speechmix": text})
+    metadata_json = json.dumps(metadata, indent=1, ensure_ascii=False)
+    schema = SCHEMA.with_metadata({"speechmix": metadata_json})
     remaining = iter(examples)
-    with whole_folder(folder) as unfinished:
-        with pq.ParquetWriter(unfinished / PARQUET, schema, write_page_checksum=True) as writer:
-            while rows := list(islice(remaining, BATCH)):
+    with whole_folder(folder) as partial_dir:
+        with pq.ParquetWriter(
+            partial_dir / PARQUET_NAME, schema, write_page_checksum=True
+        ) as writer:
+            while rows := list(islice(remaining, BATCH_ROWS)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
         table = datasets.table.InMemoryTable(
-            pq.read_table(unfinished / PARQUET).replace_schema_metadata()
+            pq.read_table(partial_dir / PARQUET_NAME).replace_schema_metadata()
         )
         data = datasets.Dataset(
-            table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix"
+            table, info=datasets.DatasetInfo(description=metadata_json), fingerprint="speechmix"
         )
-        with _without_bars():
-            data.save_to_disk(unfinished / FOLDER)
-        (unfinished / ABOUT).write_text(text, encoding="utf-8")
-        also(unfinished)
+        with _hide_progress_bars():
+            data.save_to_disk(partial_dir / DATASET_DIR_NAME)
+        (partial_dir / METADATA_NAME).write_text(metadata_json, encoding="utf-8")
+        write_extras(partial_dir)
     return folder
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def _hide_progress_bars() -> Iterator[None]:
     import datasets
 
-    shown = datasets.is_progress_bar_enabled()
+    was_enabled = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             datasets.enable_progress_bars()
 
 
-def dataset_info(folder: str | PathLike[str]) -> JsonObject:
+def read_dataset_metadata(folder: str | PathLike[str]) -> JsonObject:
     """Return what a data set was made from: audio_root, options of every stage, versions.
 
     Raises
@@ -155,10 +157,10 @@ def dataset_info(folder: str | PathLike[str]) -> JsonObject:
     InputError
         If there is no data set, or the file is damaged.
     """
-    path = Path(folder) / ABOUT
+    path = Path(folder) / METADATA_NAME
     if not path.is_file():
         raise InputError(
-            f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` "
+            f"{folder} holds no annotated data set ({METADATA_NAME} is not there): run `speechmix select` "
             "first"
         )
     return read_json_object(path)

@@ -16,15 +16,15 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import GAP, split_parts
 from ...inputs.words.timed_words import Word
 from .contrasts import INVARIANT
-from .dataset import ABOUT, BATCH, PARQUET, SCHEMA, dataset_info
+from .dataset import BATCH_ROWS, METADATA_NAME, PARQUET_NAME, SCHEMA, read_dataset_metadata
 
-_NOTED = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
-
-
-_NOTED_IF_KNOWN = ("contrast", "meaning", "numeral", "attractor", "position")
+_META_COLUMNS = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
 
 
-_READ = (
+_OPTIONAL_META_COLUMNS = ("contrast", "meaning", "numeral", "attractor", "position")
+
+
+_REQUIRED_COLUMNS = (
     "name",
     "clip",
     "audio",
@@ -40,8 +40,8 @@ _READ = (
     "alignment",
     "doubts",
     "meta",
-    *_NOTED,
-    *_NOTED_IF_KNOWN,
+    *_META_COLUMNS,
+    *_OPTIONAL_META_COLUMNS,
 )
 
 
@@ -53,7 +53,7 @@ def is_dataset(folder: str | PathLike[str]) -> bool:
     >>> is_dataset("nowhere")
     False
     """
-    return (Path(folder) / ABOUT).is_file() and (Path(folder) / PARQUET).is_file()
+    return (Path(folder) / METADATA_NAME).is_file() and (Path(folder) / PARQUET_NAME).is_file()
 
 
 def read_examples(
@@ -78,16 +78,16 @@ def read_examples(
     InputError
         If there is no data set, it is damaged, or a recording is missing.
     """
-    root = audio_root or dataset_info(folder).get("audio_root")
+    root = audio_root or read_dataset_metadata(folder).get("audio_root")
     if not isinstance(root, (str, PathLike)):
         raise InputError(
-            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder "
+            f"{Path(folder) / METADATA_NAME} does not say where the recordings are: name their folder "
             "(audio_root=)"
         )
     clips = []
-    for example in _examples(Path(folder) / PARQUET):
+    for example in _read_rows(Path(folder) / PARQUET_NAME):
         try:
-            clips.append(_clip(example, Path(root)))
+            clips.append(_clip_from_example(example, Path(root)))
         except SpeechmixError as error:
             if skipped is None:
                 raise
@@ -95,47 +95,56 @@ def read_examples(
     return clips
 
 
-def _examples(path: Path) -> Iterator[JsonObject]:
+def _read_rows(path: Path) -> Iterator[JsonObject]:
     with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
-        if missing:
+        missing_columns = [
+            name for name in _REQUIRED_COLUMNS if types.get(name) != SCHEMA.field(name).type
+        ]
+        if missing_columns:
             raise InputError(
-                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: "
-                f"{missing}: it is damaged or of "
+                f"{path}: expected the columns {', '.join(_REQUIRED_COLUMNS)}; missing or of another type: "
+                f"{missing_columns}: it is damaged or of "
                 "another version, select again"
             )
-        n_read = 0
-        for batch in file.iter_batches(BATCH):
+        row_count = 0
+        for batch in file.iter_batches(BATCH_ROWS):
             batch.validate(full=True)
-            n_read += batch.num_rows
+            row_count += batch.num_rows
             yield from batch.to_pylist()
         if (
-            n_read != file.metadata.num_rows
+            row_count != file.metadata.num_rows
         ):  # a page's damaged header can end the reading without an error
             raise InputError(
-                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is "
+                f"{path}: expected {file.metadata.num_rows} examples, found {row_count}: it is "
                 "damaged, select again"
             )
 
 
-def _clip(example: JsonObject, root: Path) -> Clip:
+def _clip_from_example(example: JsonObject, root: Path) -> Clip:
     where = f"example {example['name']!r}"
-    noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
-    absent = [
+    row_meta = parse_json(example["meta"] or "{}", where=f"{where}: meta")
+    empty_columns = [
         name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None
     ]
-    if absent or not isinstance(noted, dict) or any(word is None for word in example["words"]):
+    if (
+        empty_columns
+        or not isinstance(row_meta, dict)
+        or any(word is None for word in example["words"])
+    ):
         raise InputError(
-            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: "
+            f"{where}: expected all columns filled in, found {empty_columns or example['meta'][:80]!r}: "
             "select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
-    columns = (*_NOTED, *(name for name in _NOTED_IF_KNOWN if example[name] is not None))
-    meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
+    columns = (
+        *_META_COLUMNS,
+        *(name for name in _OPTIONAL_META_COLUMNS if example[name] is not None),
+    )
+    meta = {**row_meta, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
     if example["contrast"] == INVARIANT:
         meta["control"] = "yes"  # nothing can be told: not part of the headline
-    cue, target = _roles(example)
+    cue, target = _role_requests(example)
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],
@@ -154,7 +163,7 @@ def _clip(example: JsonObject, root: Path) -> Clip:
     return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
 
 
-def _roles(example: JsonObject) -> tuple[Any, int]:
+def _role_requests(example: JsonObject) -> tuple[Any, int]:
     """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
     first the others are none."""
     cue, target = example["cue_indices"] or example["cue"], example["target"]

@@ -24,12 +24,12 @@ from ...runs.executors.local_workers import LocalWorkers
 from ...runs.score_clips import score_clips
 from ...runs.speech_ablations import speech_ablation
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
-from .study_report import clips_in_folder, print_report
+from .study_report import print_report, read_study_clips
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
-_DEMO_EXPLAINED = 2  # clips of the package
+_BUNDLED_EXPLAINED_CLIPS = 2  # clips of the package
 
 
 def french_study(
@@ -86,7 +86,7 @@ def french_study(
         As `mix` takes them.
     mining, selection : mapping, optional
         Keyword arguments of `mine_corpus` (templates, split, sample, ...) and of `select_examples`
-        (balance, most, ...).
+        (balance, max_examples, ...).
     textgrids : path, optional
         Folder of word times for the clips of a corpus.
     aligner : path or hub id, optional
@@ -128,7 +128,7 @@ def french_study(
     >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
     from ...reporting.pages.result_sentences import format_twins
-    from .corpus_examples import corpus_examples
+    from .corpus_examples import make_corpus_examples
 
     if clips is not None and corpus is not None:
         raise InputError(
@@ -137,8 +137,8 @@ def french_study(
     print(format_twins(len(seeds)))
     sources = models or list(bundled.models().values())
     load_on_device = partial(load, device=device)
-    trained = [partial(load_on_device, source) for source in sources]
-    twins = [
+    trained_loaders = [partial(load_on_device, source) for source in sources]
+    twin_loaders = [
         partial(load_on_device, source, init="random", seed=seed)
         for source in sources
         for seed in seeds
@@ -148,10 +148,10 @@ def french_study(
     skipped: list[tuple[str, str]] = []
     if corpus is not None:
         mining = {"language": language, "allow_outside": allow_outside, **(mining or {})}
-        study_clips = corpus_examples(
+        study_clips = make_corpus_examples(
             corpus,
             Path(out) / "corpus",
-            trained,
+            trained_loaders,
             loaded_aligner,
             skipped,
             mining=mining,
@@ -160,15 +160,18 @@ def french_study(
             overwrite=overwrite,
         )
     elif clips is None:
-        study_clips, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
+        study_clips, explain = (
+            bundled.clips(),
+            _BUNDLED_EXPLAINED_CLIPS if explain is None else explain,
+        )
     else:
-        listed = (
-            clips_in_folder(clips, allow_outside, skipped)
+        source_clips = (
+            read_study_clips(clips, allow_outside, skipped)
             if isinstance(clips, (str, PathLike))
             else clips
         )
         study_clips = [
-            clip if clip.language else clip.replace(language=language) for clip in listed
+            clip if clip.language else clip.replace(language=language) for clip in source_clips
         ]
     if twin_clips and len(seeds) > 1 and len(study_clips) > twin_clips:
         print(
@@ -188,7 +191,7 @@ def french_study(
         "probes": probes,
         "explain": explain or 0,
     }
-    loaders = [*trained, *twins]
+    loaders = [*trained_loaders, *twin_loaders]
     executor = LocalWorkers(workers, device) if workers > 1 else None
     run = score_clips(
         loaders, study_clips, Path(out), aligner=load_aligner, executor=executor, **options

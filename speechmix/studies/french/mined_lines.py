@@ -9,23 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
-from ...files.json_files import JsonObject
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.rows import RejectedRow, Row
 from ...runs.journal.stage_journal import LeftOut
 from .miners import Miner
-from .mining import mine_with
-from .study_folder import audio_path, corpus_pair
+from .mining import mine_sentence
+from .study_folder import find_or_write_audio, make_corpus_pair
 from .template_tables import Template
 from .templates import load_template, load_templates
 
 
-def mined_line(
-    row: Row | RejectedRow, out: Path, language: str, miners: Callable[[], Sequence[Miner]]
+def make_mined_line(
+    row: Row | RejectedRow, study_dir: Path, language: str, miners: Callable[[], Sequence[Miner]]
 ) -> JsonObject:
     """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
     audio, words."""
@@ -33,21 +32,43 @@ def mined_line(
         raise LeftOut(row.reason_kind, row.reason)
     line: JsonObject = {"text": row.text, "language": language}
     if row.pairs:
-        line["pairs"] = [corpus_pair(row, pair) for pair in row.pairs]
+        line["pairs"] = [make_corpus_pair(row, pair) for pair in row.pairs]
     else:
-        mined = mine_with(miners(), row.text)
+        mined = mine_sentence(miners(), row.text)
         line["pairs"] = [pair._asdict() for pair in mined.pairs]
-        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
+        line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped_candidates]
         if not mined.pairs:
             reasons = "; ".join(
-                dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped)
+                dict.fromkeys(
+                    f"{pair.target_form}: {pair.reason}" for pair in mined.dropped_candidates
+                )
             )
             reasons = reasons or "no cue with a target in the sentence"
             raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
-    line["path"] = audio_path(out, row)
+    line["path"] = find_or_write_audio(study_dir, row)
     if row.words is not None:
         line["words"] = [word.to_list() for word in row.words]
     return {**line, "meta": row.meta}
+
+
+# Entries of a template in the options of stored pairs whose attributes have other names.
+_STORED_NAMES = {
+    "allow_number_marked_noun": "noun_may_tell",
+    "require_first_candidate": "first_only",
+    "allow_capitalized_cue": "sentence_initial",
+    "allow_coordinated_subjects": "coordinated",
+    "max_words_between": "words_between",
+    "missing_partner_action": "without_partner",
+    "partner_contrasts": "partner",
+    "target_endings": "endings",
+    "balance_columns": "balance",
+    "noun_template": "noun",
+    "audible_when": "heard",
+}
+
+
+def _stored_entries(entries: list[tuple[str, Json]]) -> JsonObject:
+    return {_STORED_NAMES.get(name, name): entry for name, entry in entries}
 
 
 def describe_template(template: Template) -> JsonObject:
@@ -55,15 +76,15 @@ def describe_template(template: Template) -> JsonObject:
     out."""
     entries = {
         name: entry
-        for name, entry in asdict(template).items()
+        for name, entry in asdict(template, dict_factory=_stored_entries).items()
         if entry or name in ("partner", "target_pos")
     }
     if template.lexicon is not None:
-        entries["lexicon"] = content_digest(template.lexicon)
+        entries["lexicon"] = file_digest(template.lexicon)
     return entries
 
 
-def row_digest(row: Row | RejectedRow) -> dict[str, str]:
+def row_cache_key(row: Row | RejectedRow) -> dict[str, str]:
     """What decides the mined line of a row."""
     if isinstance(row, RejectedRow):
         return {"of": digest([row.reason_kind, row.reason])}
@@ -86,8 +107,3 @@ def resolve_templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
         except InputError:
             templates.append(load_template(name))
     return tuple(templates)
-
-
-def content_digest(path: str | PathLike[str]) -> str:
-    """Hash of a file that was just read."""
-    return file_digest(path)

@@ -14,7 +14,7 @@ from ...errors import InputError
 from .language.lexicon import Lexicon
 from .language.text import tokenize
 from .parser_interface import Parser, find_parser
-from .template_tables import BESIDE, Template
+from .template_tables import ADJACENCY_RELATIONS, Template
 from .words_parser import split_into_tokens
 
 
@@ -45,7 +45,7 @@ def build_miners(
         parser does not know, a cue that is never found, targets of a part of speech, a meaning or a
         tense that the lexicon lacks.
     """
-    return _miners_of(
+    return _build_miners(
         templates,
         parser,
         tuple(lexicon or Lexicon.load(template.lexicon) for template in templates),
@@ -53,38 +53,43 @@ def build_miners(
 
 
 @functools.lru_cache(maxsize=16)
-def _miners_of(
+def _build_miners(
     templates: tuple[Template, ...], parser: str, lexicons: tuple[Lexicon, ...]
 ) -> tuple[Miner, ...]:
     """The same once each lexicon is loaded: one that was written again is another."""
     miners: dict[Parser, list[tuple[Template, Lexicon]]] = {}
-    for template, words in zip(templates, lexicons, strict=True):
-        parser_of = find_parser(parser, words, template.language)
-        _refuse_fruitless(template, parser_of, words)
-        miners.setdefault(parser_of, []).append((template, words))
-    return tuple(Miner(parser_of, tuple(of_parser)) for parser_of, of_parser in miners.items())
+    for template, template_lexicon in zip(templates, lexicons, strict=True):
+        template_parser = find_parser(parser, template_lexicon, template.language)
+        _refuse_unproductive_template(template, template_parser, template_lexicon)
+        miners.setdefault(template_parser, []).append((template, template_lexicon))
+    return tuple(
+        Miner(template_parser, tuple(parser_templates))
+        for template_parser, parser_templates in miners.items()
+    )
 
 
-def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> None:
+def _refuse_unproductive_template(template: Template, parser: Parser, lexicon: Lexicon) -> None:
     """Raise `InputError` for a template that can find nothing."""
     where = f"template {template.name!r} can find nothing"
     if (
-        template.relation not in BESIDE
+        template.relation not in ADJACENCY_RELATIONS
         and parser.relations
         and template.relation not in parser.relations
     ):
-        relations = ", ".join((*filter(None, parser.relations), *BESIDE))
+        relations = ", ".join((*filter(None, parser.relations), *ADJACENCY_RELATIONS))
         raise InputError(
             f"{where}: the relation {template.relation!r} is unknown to the parser, which finds "
             f"{relations}"
         )
-    french = template.language == "fr"
+    is_french = template.language == "fr"
     for cue in template.cues:
         # a French clitic is cut off a word (gens-là)
         keys = [
             token.key
             for token in (
-                tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else split_into_tokens(cue)
+                tokenize(f"a{cue}" if cue[:1] == "-" else cue)
+                if is_french
+                else split_into_tokens(cue)
             )
         ]
         if keys[-1:] != [cue] or len(keys) > 1 + (cue[:1] == "-"):
@@ -93,26 +98,28 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
                 f"{' '.join(keys) or 'none'}"
             )
         reason = (
-            "" if template.relation in BESIDE else parser.refusal_reason(template.relation, cue)
+            ""
+            if template.relation in ADJACENCY_RELATIONS
+            else parser.refusal_reason(template.relation, cue)
         )
         if reason:
             raise InputError(f"{where} by the cue {cue!r}: {reason}")
-    for template_of in (template, template.noun):
-        if template_of is not None:
-            _refuse_absent_targets(template_of, lexicon, where)
+    for checked_template in (template, template.noun_template):
+        if checked_template is not None:
+            _refuse_missing_targets(checked_template, lexicon, where)
 
 
-def _refuse_absent_targets(template: Template, lexicon: Lexicon, where: str) -> None:
+def _refuse_missing_targets(template: Template, lexicon: Lexicon, where: str) -> None:
     features = lexicon.features()
-    for name, asked, there in (
+    for name, requested, available in (
         ("part of speech", template.target_pos, features.parts_of_speech),
         ("meaning", template.meanings, features.meanings | features.moods),
         ("tense", template.tenses, features.moods),
     ):
-        absent = [entry for entry in asked if entry not in there]
-        if absent and (name == "meaning" or len(absent) == len(asked)):
-            known_ones = ", ".join(sorted(there)) or "none"
+        missing = [entry for entry in requested if entry not in available]
+        if missing and (name == "meaning" or len(missing) == len(requested)):
+            listing = ", ".join(sorted(available)) or "none"
             raise InputError(
-                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are "
-                f"{known_ones}"
+                f"{where}: no word of the lexicon has the {name} {', '.join(missing)}; there are "
+                f"{listing}"
             )

@@ -12,12 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError
-from .candidates import exclusion_reason, template_links, tokens_between, words_between
-from .contrasts import IMPERSONAL, INVARIANT, is_audible, onset_tells
+from .candidates import (
+    count_words_between,
+    exclusion_reason,
+    find_numeral_and_attractor,
+    find_template_links,
+)
+from .contrasts import IMPERSONAL, INVARIANT, is_audible, is_onset_informative
 from .language.lexicon import Lexicon
-from .language.partners import INVARIANT as ALIKE
+from .language.partners import INVARIANT as SPELLED_ALIKE
 from .language.partners import NoPartner, Partner
-from .language.text import Token, begins_with_vowel, is_numeral
+from .language.text import Token, begins_with_vowel
 from .miners import Miner, build_miners
 from .pairs import DroppedCandidate, HomophonePair, MinedSentence
 from .parser_interface import Link
@@ -26,7 +31,7 @@ from .templates import load_templates
 
 # Raised whenever the same sentence and template give other pairs, foils or columns: what was mined
 # before is mined again then.
-RULES = 6
+MINING_VERSION = 6
 
 
 def mine(
@@ -62,7 +67,7 @@ def mine(
     """
     if not isinstance(text, str):
         raise InputError(f"mine: text must be a string, found {type(text).__name__}")
-    return mine_with(
+    return mine_sentence(
         build_miners(
             load_templates("french") if templates is None else tuple(templates), parser, lexicon
         ),
@@ -70,20 +75,22 @@ def mine(
     )
 
 
-def mine_with(miners: Sequence[Miner], text: str) -> MinedSentence:
+def mine_sentence(miners: Sequence[Miner], text: str) -> MinedSentence:
     """Find the pairs of one sentence of many, with parsers and lexicons that were looked for
     once."""
     pairs: list[HomophonePair] = []
-    dropped: list[DroppedCandidate] = []
+    dropped_candidates: list[DroppedCandidate] = []
     for miner in miners:
         tokens, links = miner.parser.parse(text)
-        for template, words in miner.templates:
-            of_relation = template_links(template, tokens, links, words)
-            if of_relation:
-                _apply(template, text, tokens, of_relation, words, pairs, dropped)
-    _drop_repeated(pairs, dropped)
+        for template, lexicon in miner.templates:
+            relation_links = find_template_links(template, tokens, links, lexicon)
+            if relation_links:
+                _apply_template(
+                    template, text, tokens, relation_links, lexicon, pairs, dropped_candidates
+                )
+    _drop_repeated_pairs(pairs, dropped_candidates)
     pairs.sort(key=lambda pair: (pair.cue, pair.target))
-    return MinedSentence(pairs, dropped)
+    return MinedSentence(pairs, dropped_candidates)
 
 
 def mine_all(texts: Iterable[str], **options: Any) -> Iterator[MinedSentence]:
@@ -92,113 +99,119 @@ def mine_all(texts: Iterable[str], **options: Any) -> Iterator[MinedSentence]:
     return (mine(text, **options) for text in texts)
 
 
-def _drop_repeated(pairs: list[HomophonePair], dropped: list[DroppedCandidate]) -> None:
+def _drop_repeated_pairs(
+    pairs: list[HomophonePair], dropped_candidates: list[DroppedCandidate]
+) -> None:
     """Leave out determiner and noun by themselves where another template has them together with the
     noun's verb."""
-    with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
-    if not with_verb:
+    template_by_noun_pair = {
+        (pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues
+    }
+    if not template_by_noun_pair:
         return
     for pair in [
         pair
         for pair in pairs
-        if with_verb.get((pair.cue, pair.target), pair.template) != pair.template
+        if template_by_noun_pair.get((pair.cue, pair.target), pair.template) != pair.template
     ]:
         pairs.remove(pair)
-        reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
-        dropped.append(
+        reason = f"the same pair is in the template {template_by_noun_pair[pair.cue, pair.target]}"
+        dropped_candidates.append(
             DroppedCandidate(
                 reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form
             )
         )
 
 
-def _apply(
+def _apply_template(
     template: Template,
     text: str,
     tokens: list[Token],
     links: Iterable[Link],
     lexicon: Lexicon,
     pairs: list[HomophonePair],
-    dropped: list[Any],
+    dropped_candidates: list[Any],
 ) -> None:
     """Check one template's candidates; each ends among the pairs or, with a reason, among the
     dropped."""
-    nearest: dict[int, int] = {}
+    nearest_cues: dict[int, int] = {}
     for link in links:
         if tokens[link.cue].key in template.cues:
-            former = nearest.setdefault(link.target, link.cue)
-            if abs(link.target - link.cue) < abs(link.target - former):
-                nearest[link.target] = link.cue
+            previous_cue = nearest_cues.setdefault(link.target, link.cue)
+            if abs(link.target - link.cue) < abs(link.target - previous_cue):
+                nearest_cues[link.target] = link.cue
     for link in links:
         cue, target = tokens[link.cue], tokens[link.target]
         form = template.cues.get(cue.key)
         if form is None:
             continue
-        if nearest[link.target] != link.cue:
-            result: list[HomophonePair] | str = "another cue is nearer to the target"
+        if nearest_cues[link.target] != link.cue:
+            outcome: list[HomophonePair] | str = "another cue is nearer to the target"
         else:
-            result = _readings(template, form, text, tokens, link, lexicon)
-        if isinstance(result, list):
-            pairs.extend(result)
+            outcome = _make_pairs(template, form, text, tokens, link, lexicon)
+        if isinstance(outcome, list):
+            pairs.extend(outcome)
         else:
             ranges = (cue.start, cue.stop), (target.start, target.stop)
-            dropped.append(
+            dropped_candidates.append(
                 DroppedCandidate(
-                    result, template.name, *ranges, *(text[start:stop] for start, stop in ranges)
+                    outcome, template.name, *ranges, *(text[start:stop] for start, stop in ranges)
                 )
             )
-        if template.first_only:
+        if template.require_first_candidate:
             return
 
 
-def _readings(
+def _make_pairs(
     template: Template, form: CueForm, text: str, tokens: list[Token], link: Link, lexicon: Lexicon
 ) -> list[HomophonePair] | str:
     """Return the pair of a link, or both where the noun is a target too; or the reason why there is
     none."""
     verb_form = form
     if link.is_coordinated:
-        if not template.coordinated:
+        if not template.allow_coordinated_subjects:
             return "the verb has several subjects"
         verb_form = replace(form, agreement="p")
-    pair = _pair(template, verb_form, text, tokens, link, lexicon)
-    if template.noun is None or link.via is None or isinstance(pair, str):
+    pair = _make_pair(template, verb_form, text, tokens, link, lexicon)
+    if template.noun_template is None or link.via is None or isinstance(pair, str):
         return pair if isinstance(pair, str) else [pair]
-    of_noun = _pair(
-        template.noun, form, text, tokens, Link("determiner", link.cue, link.via), lexicon
+    noun_pair = _make_pair(
+        template.noun_template, form, text, tokens, Link("determiner", link.cue, link.via), lexicon
     )
-    if isinstance(of_noun, str):
-        return f"noun between: {of_noun}"
+    if isinstance(noun_pair, str):
+        return f"noun between: {noun_pair}"
     noun = tokens[link.via]
-    cue_form = f"{of_noun.cue_form} {of_noun.target_form}"
-    return [of_noun, pair._replace(cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
+    cue_form = f"{noun_pair.cue_form} {noun_pair.target_form}"
+    return [noun_pair, pair._replace(cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
 
 
-def _partner(
-    template: Template, agreement: str, key: str, link: Link, lexicon: Lexicon
+def _find_partner(
+    template: Template, agreement: str, target_key: str, link: Link, lexicon: Lexicon
 ) -> Partner | NoPartner:
     """Return the target's other spelling, with the contrast that the two make in this sentence."""
     partner: Partner | NoPartner
     if template.inflection == "nominal":
-        partner = lexicon.noun_partner(key, agreement[-1], template.target_pos)
+        partner = lexicon.noun_partner(target_key, agreement[-1], template.target_pos)
     elif template.inflection == "finite":
-        partner = lexicon.verb_partner(key, agreement if len(agreement) == 2 else "3" + agreement)
+        partner = lexicon.verb_partner(
+            target_key, agreement if len(agreement) == 2 else "3" + agreement
+        )
     else:
-        others = tuple(meaning for meaning in template.meanings if meaning != agreement)
-        partner = lexicon.meaning_partner(key, agreement, others)
-    if partner is ALIKE and INVARIANT in template.partner:
-        return Partner(None, lexicon.lemma(key, template.target_pos), INVARIANT)
+        other_meanings = tuple(meaning for meaning in template.meanings if meaning != agreement)
+        partner = lexicon.meaning_partner(target_key, agreement, other_meanings)
+    if partner is SPELLED_ALIKE and INVARIANT in template.partner_contrasts:
+        return Partner(None, lexicon.lemma(target_key, template.target_pos), INVARIANT)
     if isinstance(partner, Partner):
         if link.is_impersonal:
             partner = partner._replace(contrast=IMPERSONAL)
-        if template.partner and partner.contrast not in template.partner:
+        if template.partner_contrasts and partner.contrast not in template.partner_contrasts:
             partner = NoPartner(f"the contrast is another: {partner.contrast}")
-    if isinstance(partner, NoPartner) and template.without_partner == "keep":
-        return Partner(None, lexicon.lemma(key, template.target_pos), "")
+    if isinstance(partner, NoPartner) and template.missing_partner_action == "keep":
+        return Partner(None, lexicon.lemma(target_key, template.target_pos), "")
     return partner
 
 
-def _pair(
+def _make_pair(
     template: Template, form: CueForm, text: str, tokens: list[Token], link: Link, lexicon: Lexicon
 ) -> HomophonePair | str:
     """Return the pair, or the reason why it is none."""
@@ -210,7 +223,7 @@ def _pair(
         reason = "form is excluded by the template"
     if reason:
         return reason
-    partner = _partner(template, agreement, target.key, link, lexicon)
+    partner = _find_partner(template, agreement, target.key, link, lexicon)
     if isinstance(partner, NoPartner):
         return partner.reason
     if partner.lemma in template.exclude_lemmas or partner.lemma.endswith(
@@ -221,14 +234,14 @@ def _pair(
         return "tense is excluded by the template"
     number = "" if template.meanings else agreement[-1]
     audible, liaison = _audible_difference(template, form, partner.contrast, tokens, link)
-    numeral, attractor = _between(tokens, link, number, lexicon)
+    has_numeral, has_attractor = find_numeral_and_attractor(tokens, link, number, lexicon)
     return HomophonePair(
         template=template.name,
         cue=(cue.start, cue.stop),
         target=(target.start, target.stop),
         cue_form=text[cue.start : cue.stop],
         target_form=target_form,
-        foil=_written_like(partner.form, target_form) if partner.form else partner.form,
+        foil=_match_capitals(partner.form, target_form) if partner.form else partner.form,
         number=number,
         person="" if template.inflection != "finite" else agreement[:-1] or "3",
         tense=partner.tense,
@@ -237,22 +250,22 @@ def _pair(
         meaning=agreement if template.meanings else "",
         audible=audible,
         liaison=liaison,
-        distance=words_between(tokens, link) + 1,
-        numeral=numeral,
-        attractor=attractor,
+        distance=count_words_between(tokens, link) + 1,
+        numeral=has_numeral,
+        attractor=has_attractor,
         via=None if link.via is None else (tokens[link.via].start, tokens[link.via].stop),
         via_form=None if link.via is None else text[tokens[link.via].start : tokens[link.via].stop],
     )
 
 
-def _written_like(foil: str, target: str) -> str:
+def _match_capitals(foil: str, target_form: str) -> str:
     """A foil with its target's ligature and capitals: where they differed, they would be what a
     model decides."""
-    if "œ" in target.lower():
+    if "œ" in target_form.lower():
         foil = foil.replace("oe", "œ")
-    if len(target) > 1 and target.isupper():
+    if len(target_form) > 1 and target_form.isupper():
         return foil.upper()
-    return foil[0].upper() + foil[1:] if target[0].isupper() else foil
+    return foil[0].upper() + foil[1:] if target_form[0].isupper() else foil
 
 
 def _audible_difference(
@@ -260,30 +273,19 @@ def _audible_difference(
 ) -> tuple[bool, bool]:
     """Whether the cue's sound tells, and whether a liaison at the target's onset may."""
     if template.meanings:
-        return form.heard == "always", False
-    french = template.language == "fr"
-    following = tokens[link.cue + 1].key if link.cue + 1 < len(tokens) else ""
-    audible = is_audible(contrast, form.heard, before_vowel=french and begins_with_vowel(following))
-    vowel = french and begins_with_vowel(tokens[link.target].key)
-    before = tokens[link.target - 1].key
-    agrees = link.target - 1 == link.cue
+        return form.audible_when == "always", False
+    is_french = template.language == "fr"
+    next_key = tokens[link.cue + 1].key if link.cue + 1 < len(tokens) else ""
+    audible = is_audible(
+        contrast, form.audible_when, is_before_vowel=is_french and begins_with_vowel(next_key)
+    )
+    starts_with_vowel = is_french and begins_with_vowel(tokens[link.target].key)
+    previous_key = tokens[link.target - 1].key
+    previous_word_agrees = link.target - 1 == link.cue
     if template.relation == "determiner":
-        agrees |= before[:1].isalnum() and before not in ("et", "ou")
-    return audible, onset_tells(template.relation, agrees=agrees, vowel=vowel)
-
-
-def _between(tokens: list[Token], link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
-    """Whether a number word stands between cue and target, and whether a word of the other number
-    does."""
-    words = tokens_between(tokens, link)
-    if not words or not number:
-        return False, False
-    other_number = "p" if number == "s" else "s"
-    numeral = any(is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words)
-    first = min(link.cue, link.target) + 1
-    numbers = {
-        lexicon.unambiguous_number(token.key)
-        for at, token in enumerate(words, first)
-        if at != link.via
-    }
-    return numeral, other_number in numbers
+        previous_word_agrees |= previous_key[:1].isalnum() and previous_key not in ("et", "ou")
+    return audible, is_onset_informative(
+        template.relation,
+        previous_word_agrees=previous_word_agrees,
+        starts_with_vowel=starts_with_vowel,
+    )

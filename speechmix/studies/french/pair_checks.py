@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...files.json_files import Json, JsonObject
 from ...runs.journal.stage_lines import options_of
-from .example_rows import cue_places
+from .example_rows import cue_spans
 from .sampling import PairCandidate
 from .stage_counts import SelectionCounts
 from .study_folder import (
@@ -16,7 +16,7 @@ from .study_folder import (
 from .transcripts import TranscriptComparison, cue_and_target_positions
 
 
-def reason_against(
+def find_exclusion_reason(
     example: Mapping[str, Json],
     pair: Mapping[str, Json],
     audible_only: bool,
@@ -52,33 +52,37 @@ def check_spelling(
     line: Mapping[str, Json],
     pair: Mapping[str, Json],
     transcripts: Mapping[str, JsonObject],
-    compared: dict[str, TranscriptComparison],
+    comparisons: dict[str, TranscriptComparison],
     counts: SelectionCounts | None,
 ) -> tuple[str, str]:
     """Note what each model wrote and where; say which model did not spell cue or target right."""
-    why = reason = ""
-    for model, check_spelling in transcripts.items():
-        cues = [
-            place for place in map(compared[model].place_of, cue_places(pair)) if place is not None
+    reason_kind = reason = ""
+    for model, transcript in transcripts.items():
+        found_cues = [
+            span for span in map(comparisons[model].find_span, cue_spans(pair)) if span is not None
         ]
-        target = compared[model].place_of(tuple(pair["target"]))
-        wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
+        found_target = comparisons[model].find_span(tuple(pair["target"]))
+        misspelled_roles = ["cue"] * (len(found_cues) < len(example["cue_indices"])) + [
+            "target"
+        ] * (found_target is None)
         if counts is not None:
-            counts.judge(model, line["key"], check_spelling, wrong)
-        if wrong or target is None:
-            why = why or f"{' and '.join(wrong)} misspelled by {model}"
-            reason = (
-                reason or f"{model} writes {check_spelling['transcript']!r} for {line['text']!r}"
-            )
+            counts.count_spelling(model, line["key"], transcript, misspelled_roles)
+        if misspelled_roles or found_target is None:
+            reason_kind = reason_kind or f"{' and '.join(misspelled_roles)} misspelled by {model}"
+            reason = reason or f"{model} writes {transcript['transcript']!r} for {line['text']!r}"
             continue
-        columns, rows = cue_and_target_positions(check_spelling["tokens"], cues, target)
-        judged = {
+        cue_columns, target_rows = cue_and_target_positions(
+            transcript["tokens"], found_cues, found_target
+        )
+        model_entry = {
             "model": model,
-            "transcript": check_spelling["transcript"],
-            "wer": check_spelling["wer"],
+            "transcript": transcript["transcript"],
+            "wer": transcript["wer"],
         }
-        example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
-    return why, reason
+        example["models"].append(
+            {**model_entry, "cue_columns": cue_columns, "target_rows": target_rows}
+        )
+    return reason_kind, reason
 
 
 def balance_rules(
@@ -86,15 +90,17 @@ def balance_rules(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
     """By template, the columns to balance (its own, and those asked for of all), and how many
     readings it gives."""
-    mined = {
+    mined_templates = {
         template["name"]: template for template in options_of(study / PAIRS).get("templates", ())
     }
     templates = {
-        name: mined.get(name, {})
-        for name in (*mined, *(candidate.template for candidate in candidates))
+        name: mined_templates.get(name, {})
+        for name in (*mined_templates, *(candidate.template for candidate in candidates))
     }
-    balances = {
-        name: tuple(dict.fromkeys((*own.get("balance", ()), *balance)))
-        for name, own in templates.items()
+    columns_by_template = {
+        name: tuple(dict.fromkeys((*template.get("balance", ()), *balance)))
+        for name, template in templates.items()
     }
-    return balances, {name: 2 if own.get("noun") else 1 for name, own in templates.items()}
+    return columns_by_template, {
+        name: 2 if template.get("noun") else 1 for name, template in templates.items()
+    }

@@ -96,10 +96,10 @@ class DroppedCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MinedSentence:
-    """What a sentence gave: `pairs` in the order of the text, and what was `dropped`."""
+    """What a sentence gave: `pairs` in the order of the text, and what was `dropped_candidates`."""
 
     pairs: list[HomophonePair]
-    dropped: list[DroppedCandidate]
+    dropped_candidates: list[DroppedCandidate]
 
 
 def count_pairs(mined: Iterable[MinedSentence]) -> list[JsonObject]:
@@ -122,24 +122,30 @@ def count_pairs(mined: Iterable[MinedSentence]) -> list[JsonObject]:
     counts: dict[tuple[str, str, str, str], Counter[str]] = {}
     for sentence in mined:
         for pair in sentence.pairs:
-            kind = (
+            group = (
                 pair.template,
                 pair.contrast,
                 pair.number,
                 lookup_key(pair.cue_form.replace("’", "'")),
             )
-            counts.setdefault(kind, Counter()).update(
+            counts.setdefault(group, Counter()).update(
                 pairs=1, audible=pair.audible, liaison=pair.liaison
             )
 
-    def order(item: tuple[tuple[str, str, str, str], Counter[str]]) -> tuple[object, ...]:
+    def sort_key(item: tuple[tuple[str, str, str, str], Counter[str]]) -> tuple[object, ...]:
         (template, contrast, number, cue), counter = item
         return template, contrast, number == "p", -counter["pairs"], cue
 
     return [
-        {**dict(zip(_KINDS, kind, strict=True)), **{name: counter[name] for name in _COUNTED}}
-        for kind, counter in sorted(counts.items(), key=order)
+        {
+            **dict(zip(_GROUP_COLUMNS, group, strict=True)),
+            **{name: counter[name] for name in _COUNT_COLUMNS},
+        }
+        for group, counter in sorted(counts.items(), key=sort_key)
     ]
 
 
-_KINDS, _COUNTED = ("template", "contrast", "number", "cue"), ("pairs", "audible", "liaison")
+_GROUP_COLUMNS, _COUNT_COLUMNS = (
+    ("template", "contrast", "number", "cue"),
+    ("pairs", "audible", "liaison"),
+)

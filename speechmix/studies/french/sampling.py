@@ -16,9 +16,10 @@ from itertools import product
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.rows import seeded_uniform
+from .template_tables import BALANCE_COLUMNS
 
 PUBLISHED_SEED = 42
-_PAPER = "_paper"
+_PAPER_SUFFIX = "_paper"
 # Values that are there even if no candidate has them.
 _ALL_VALUES = {"number": ("p", "s")}
 
@@ -71,10 +72,26 @@ def parse_draw(text: str) -> dict[str, int]:
     return draw
 
 
+def check_draw_options(
+    balance: Sequence[str], max_examples: int | None, draw: Mapping[str, int] | None
+) -> None:
+    """Raise `InputError` where nothing can be chosen so."""
+    if set(balance) - set(BALANCE_COLUMNS) or (max_examples is not None and max_examples < 1):
+        raise InputError(
+            f"balance takes {', '.join(BALANCE_COLUMNS)} and max_examples a "
+            f"number from 1; found {list(balance)}, {max_examples}"
+        )
+    if draw is not None and (max_examples is not None or not draw or min(draw.values()) < 1):
+        raise InputError(
+            f"draw takes counts from 1 by template, and not with max_examples; found {dict(draw)}, "
+            f"max_examples={max_examples}"
+        )
+
+
 def draw_evenly(
-    candidates: Sequence[PairCandidate], balance: Sequence[str], most: int | None, seed: int
+    candidates: Sequence[PairCandidate], balance: Sequence[str], max_examples: int | None, seed: int
 ) -> set[str]:
-    """Names drawn within each template and contrast: as many of each value, at most `most`, those
+    """Names drawn within each template and contrast: as many of each value, at most `max_examples`, those
     with the lowest lots.
 
     By "cue_pair", as many of each value of the other columns within each cue pair; a pair that
@@ -82,33 +99,35 @@ def draw_evenly(
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of PairCandidate
     balance : sequence of str
-        Columns; none: all that there are, up to `most`.
-    most : int, optional
+        Columns; none: all that there are, up to `max_examples`.
+    max_examples : int, optional
     seed : int
     """
-    kinds: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
-    within = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
+    groups_by_kind: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+    group_columns = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
     balance = [column for column in balance if column != "cue_pair"]
     for candidate in candidates:
-        of_kind = kinds.setdefault(
-            (candidate.template, *(candidate.values.get(name, "") for name in within)), {}
+        kind_groups = groups_by_kind.setdefault(
+            (candidate.template, *(candidate.values.get(name, "") for name in group_columns)), {}
         )
-        of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(
+        kind_groups.setdefault(tuple(candidate.values[column] for column in balance), []).append(
             candidate.name
         )
-    drawn: set[str] = set()
-    for groups in kinds.values():
-        values = [_values(column, {key[i] for key in groups}) for i, column in enumerate(balance)]
-        smallest = min(len(groups.get(combination, ())) for combination in product(*values))
+    drawn_names: set[str] = set()
+    for groups in groups_by_kind.values():
+        values = [
+            _list_values(column, {key[i] for key in groups}) for i, column in enumerate(balance)
+        ]
+        min_count = min(len(groups.get(combination, ())) for combination in product(*values))
         for names in groups.values():
-            limit = min(most or len(names), smallest if balance else len(names))
-            drawn |= set(_lowest(names, limit, seed))
-    return drawn
+            max_count = min(max_examples or len(names), min_count if balance else len(names))
+            drawn_names |= set(_draw_names(names, max_count, seed))
+    return drawn_names
 
 
-def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
+def _list_values(column: str, values: Collection[str]) -> tuple[str, ...]:
     """Values of a column that must be there, or are; a contrast of one number alone has none to
     balance ("")."""
     return (
@@ -118,14 +137,14 @@ def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def lone_pair_names(names: Iterable[str]) -> set[str]:
+def find_lone_pairs(names: Iterable[str]) -> set[str]:
     """Names of the examples whose sentence has no other one; two readings of one pair count as one.
 
     The published evaluation takes only these, of what was drawn over all templates.
 
     Examples
     --------
-    >>> sorted(lone_pair_names(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
+    >>> sorted(find_lone_pairs(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
     ['b.both.0-3', 'b.both.0-8']
     """
     units: dict[str, set[str]] = {}
@@ -147,7 +166,7 @@ def draw_by_count(
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of PairCandidate
     draw : mapping of str to int
         By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a
         template gives two readings of a sentence, they count as one and are drawn together, or, if
@@ -179,30 +198,39 @@ def draw_by_count(
     """
     names: set[str] = set()
     table = []
-    for asked, count in draw.items():
-        template = _template_meant(asked, readings)
-        units = _units((one for one in candidates if one.template == template), readings[template])
-        groups = _groups(units, balance.get(template, ()))
-        for number, (value, of_value) in enumerate(groups.items()):
-            share = count // len(groups) + (number < count % len(groups))
-            drawn = _lowest(of_value, share, seed)
-            names |= {candidate.name for unit in drawn for candidate in units[unit]}
-            counts = {"asked": share, "there": len(of_value), "drawn": len(drawn)}
+    for requested, count in draw.items():
+        template = _resolve_template(requested, readings)
+        units = _group_readings(
+            (candidate for candidate in candidates if candidate.template == template),
+            readings[template],
+        )
+        groups = _group_units(units, balance.get(template, ()))
+        for value_index, (value, value_units) in enumerate(groups.items()):
+            requested_count = count // len(groups) + (value_index < count % len(groups))
+            drawn_names = _draw_names(value_units, requested_count, seed)
+            names |= {candidate.name for unit in drawn_names for candidate in units[unit]}
+            counts = {
+                "asked": requested_count,
+                "there": len(value_units),
+                "drawn": len(drawn_names),
+            }
             table.append({"template": template, "value": " ".join(value), **counts})
     return names, table
 
 
-def _template_meant(asked: str, templates: Collection[str]) -> str:
-    for name in (asked, asked + _PAPER):
+def _resolve_template(requested: str, templates: Collection[str]) -> str:
+    for name in (requested, requested + _PAPER_SUFFIX):
         if name in templates:
             return name
     raise InputError(
-        f"--draw names the template {asked!r}, which was not mined; there are "
+        f"--draw names the template {requested!r}, which was not mined; there are "
         f"{', '.join(sorted(templates))}"
     )
 
 
-def _units(candidates: Iterable[PairCandidate], readings: int) -> dict[str, list[PairCandidate]]:
+def _group_readings(
+    candidates: Iterable[PairCandidate], readings: int
+) -> dict[str, list[PairCandidate]]:
     """What counts as one: the readings of one place in a sentence, if all of them may be drawn."""
     units: dict[str, list[PairCandidate]] = {}
     for candidate in candidates:
@@ -210,22 +238,23 @@ def _units(candidates: Iterable[PairCandidate], readings: int) -> dict[str, list
     return {name: unit for name, unit in units.items() if len(unit) == readings}
 
 
-def _groups(
+def _group_units(
     units: Mapping[str, Sequence[PairCandidate]], columns: Sequence[str]
 ) -> dict[tuple[str, ...], list[str]]:
     """Units by the values of their first reading."""
-    of_unit = {
+    values_by_unit = {
         name: tuple(unit[0].values[column] for column in columns) for name, unit in units.items()
     }
     values = [
-        _values(column, {key[i] for key in of_unit.values()}) for i, column in enumerate(columns)
+        _list_values(column, {key[i] for key in values_by_unit.values()})
+        for i, column in enumerate(columns)
     ]
     groups: dict[tuple[str, ...], list[str]] = {combination: [] for combination in product(*values)}
-    for name, key in of_unit.items():
+    for name, key in values_by_unit.items():
         groups.setdefault(key, []).append(name)
     return groups
 
 
-def _lowest(names: Iterable[str], count: int, seed: int) -> list[str]:
+def _draw_names(names: Iterable[str], count: int, seed: int) -> list[str]:
     """The names with the lowest lots."""
     return sorted(names, key=lambda name: (seeded_uniform(name, seed), name))[:count]

@@ -23,21 +23,27 @@ from ...files.versions import package_versions
 from ...runs.journal.stage_lines import lines, options_of
 from .contrasts import CONTRASTS, INVARIANT
 from .dataset import write_examples
-from .example_rows import balanced_values, example_name, example_row
-from .mining import RULES
-from .pair_checks import balance_rules, check_spelling, reason_against
-from .sampling import PUBLISHED_SEED, PairCandidate, draw_by_count, draw_evenly, lone_pair_names
-from .selection_files import paths, transcribed
+from .example_rows import balance_values, example_name, make_example_row
+from .mining import MINING_VERSION
+from .pair_checks import balance_rules, check_spelling, find_exclusion_reason
+from .sampling import (
+    PUBLISHED_SEED,
+    PairCandidate,
+    check_draw_options,
+    draw_by_count,
+    draw_evenly,
+    find_lone_pairs,
+)
+from .selection_files import list_transcribed_models, transcript_paths
 from .stage_counts import SelectionCounts, write_counts
 from .study_folder import (
     EXAMPLES,
     PAIRS,
     WORDS,
     read_aligned_lines,
-    refuse_other_pairs,
+    refuse_outdated_output,
     transcript_digest,
 )
-from .template_tables import BALANCES
 from .transcripts import compare_transcript
 
 
@@ -47,7 +53,7 @@ def select_examples(
     models: Sequence[str] | None = None,
     contrasts: Sequence[str] | None = None,
     balance: Sequence[str] = (),
-    most: int | None = None,
+    max_examples: int | None = None,
     draw: Mapping[str, int] | None = None,
     seed: int | None = None,
     audible_only: bool = False,
@@ -68,14 +74,14 @@ def select_examples(
         default: those that a pair's template says, of the study's own the number in the third
         person. An empty one takes all.
     balance : sequence of str
-        Columns of `speechmix.studies.french.template_tables.BALANCES`. Within each template and
+        Columns of `speechmix.studies.french.template_tables.BALANCE_COLUMNS`. Within each template and
         contrast, draw the same number of examples for each value, or combination of values.
-    most : int, optional
+    max_examples : int, optional
         Draw at most so many examples per template and combination of values.
     draw : mapping of str to int, optional
         How many of each template, and none of the others
         (`speechmix.studies.french.sampling.draw_by_count`); half singular where the template says
-        so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
+        so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `max_examples`.
     seed : int, optional
         Default: 0; with `draw` the published 42.
     audible_only : bool
@@ -100,67 +106,77 @@ def select_examples(
         If a stage is missing or belongs to another corpus, or an option cannot be used.
     """
     study = Path(study)
-    _check_choice(balance, most, draw)
+    check_draw_options(balance, max_examples, draw)
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
     if audible_only and "number" not in balance:
         balance = [*balance, "number"]
-    taken = _contrasts(study, contrasts)
-    names = transcribed(study) if models is None else list(models)
-    for model, path in zip(names, paths(study, names), strict=True):
-        refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
-    refuse_other_pairs(study, study / WORDS, "words", "align again")
-    counts = SelectionCounts(study, names)
+    allowed_contrasts = _resolve_contrasts(study, contrasts)
+    model_names = list_transcribed_models(study) if models is None else list(models)
+    for model, path in zip(model_names, transcript_paths(study, model_names), strict=True):
+        refuse_outdated_output(study, path, f"transcripts of {model}", "transcribe again")
+    refuse_outdated_output(study, study / WORDS, "words", "align again")
+    counts = SelectionCounts(study, model_names)
     options: JsonObject = {
-        "models": names,
+        "models": model_names,
         "balance": list(balance),
-        "most": most,
+        "most": max_examples,
         "seed": seed,
     }
-    options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful, "contrasts": taken}
+    options |= {
+        "audible_only": audible_only,
+        "keep_doubtful": keep_doubtful,
+        "contrasts": allowed_contrasts,
+    }
     if draw is not None:
         options["draw"] = dict(draw)
     if one_pair_per_sentence:
         options["one_pair_per_sentence"] = True
 
-    def examples(counts: SelectionCounts | None = None) -> Iterator[JsonObject]:
-        return _examples(
-            study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful
+    def iterate_examples(counts: SelectionCounts | None = None) -> Iterator[JsonObject]:
+        return _iterate_examples(
+            study,
+            model_names,
+            counts,
+            allowed_contrasts,
+            audible_only=audible_only,
+            keep_doubtful=keep_doubtful,
         )
 
     candidates, folders = [], set()
-    for example in examples(counts):
+    for example in iterate_examples(counts):
         candidates.append(
-            PairCandidate(example["name"], example["template"], balanced_values(example))
+            PairCandidate(example["name"], example["template"], balance_values(example))
         )
         folders.add(str(Path(example["audio"]).parent))
     if draw is None:
-        drawn = draw_evenly(candidates, balance, most, seed)
+        drawn_names = draw_evenly(candidates, balance, max_examples, seed)
     else:
-        columns, readings = balance_rules(study, candidates, balance)
-        drawn, counts.draws = draw_by_count(
-            candidates, draw, balance=columns, readings=readings, seed=seed
+        columns_by_template, reading_counts = balance_rules(study, candidates, balance)
+        drawn_names, counts.draw_rows = draw_by_count(
+            candidates, draw, balance=columns_by_template, readings=reading_counts, seed=seed
         )
     if one_pair_per_sentence:
-        drawn = lone_pair_names(drawn)
+        drawn_names = find_lone_pairs(drawn_names)
     root = os.path.commonpath(folders or {str(study.resolve())})
 
-    def rows() -> Iterator[JsonObject]:
-        for example in examples():
-            if example["name"] in drawn:
-                counts.example(example)
+    def drawn_rows() -> Iterator[JsonObject]:
+        for example in iterate_examples():
+            if example["name"] in drawn_names:
+                counts.count_example(example)
                 yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
             else:
-                counts.drop_pair(
+                counts.count_dropped_pair(
                     example["name"],
                     "not drawn",
                     "for balance, beyond the number, or not alone in its sentence",
                 )
 
     stages = {
-        path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *paths(study, names))
+        path.stem: options_of(path)
+        for path in (study / PAIRS, study / WORDS, *transcript_paths(study, model_names))
     }
-    about = {
+    metadata = {
         "audio_root": root,
         "select": options,
         "stages": stages,
@@ -169,47 +185,36 @@ def select_examples(
     with writing_to(study):
         clear_leftovers(study, below=False)
         return write_examples(
-            study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts)
+            study / EXAMPLES,
+            drawn_rows(),
+            metadata,
+            write_extras=lambda folder: write_counts(folder, counts),
         )
 
 
-def _check_choice(balance: Sequence[str], most: int | None, draw: Mapping[str, int] | None) -> None:
-    """Raise `InputError` where nothing can be chosen so."""
-    if set(balance) - set(BALANCES) or (most is not None and most < 1):
-        raise InputError(
-            f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, "
-            f"{most}"
-        )
-    if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
-        raise InputError(
-            f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, "
-            f"most={most}"
-        )
-
-
-def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]:
+def _resolve_contrasts(study: Path, requested: Sequence[str] | None) -> dict[str, list[str]]:
     """Contrasts that are taken, by template; of those that are not named all are."""
-    mined = options_of(study / PAIRS)
-    if mined.get("templates") and mined.get("rules") != RULES:
+    mining_options = options_of(study / PAIRS)
+    if mining_options.get("templates") and mining_options.get("rules") != MINING_VERSION:
         raise InputError(
-            f"{study / PAIRS} was mined by the balance_rules of another release, whose pairs are not the "
-            "same: mine again (--overwrite)"
+            f"{study / PAIRS} was mined by the rules of another release, which give other "
+            "pairs: mine again (--overwrite)"
         )
-    unknown = sorted(set(asked or ()) - {*CONTRASTS, INVARIANT})
-    if unknown:
+    unknown_contrasts = sorted(set(requested or ()) - {*CONTRASTS, INVARIANT})
+    if unknown_contrasts:
         raise InputError(
-            f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}"
+            f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown_contrasts)}"
         )
-    if asked is not None:
-        return {"": list(asked)} if asked else {}
+    if requested is not None:
+        return {"": list(requested)} if requested else {}
     return {
         template["name"]: list(template["contrasts"])
-        for template in mined.get("templates", ())
+        for template in mining_options.get("templates", ())
         if template.get("contrasts")
     }
 
 
-def _examples(
+def _iterate_examples(
     study: Path,
     models: list[str],
     counts: SelectionCounts | None,
@@ -220,28 +225,34 @@ def _examples(
 ) -> Iterator[JsonObject]:
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _lines_with_transcripts(study, models, counts):
-        compared = {
-            model: compare_transcript(line["text"], check_spelling["transcript"])
-            for model, check_spelling in transcripts.items()
+        comparisons = {
+            model: compare_transcript(line["text"], transcript["transcript"])
+            for model, transcript in transcripts.items()
         }
         for pair in line["pairs"]:
-            example = example_row(line, pair)
-            taken = contrasts.get("", contrasts.get(example["template"]))
-            if taken and example["contrast"] is not None and example["contrast"] not in taken:
-                why, reason = (
+            example = make_example_row(line, pair)
+            allowed_contrasts = contrasts.get("", contrasts.get(example["template"]))
+            if (
+                allowed_contrasts
+                and example["contrast"] is not None
+                and example["contrast"] not in allowed_contrasts
+            ):
+                reason_kind, reason = (
                     f"contrast of {example['contrast'] or 'none'}",
-                    f"only {', '.join(taken)} is asked for",
+                    f"only {', '.join(allowed_contrasts)} is asked for",
                 )
             else:
-                why, reason = reason_against(
+                reason_kind, reason = find_exclusion_reason(
                     example, pair, audible_only, keep_doubtful, line["doubts"]
                 )
-            if not why:
-                why, reason = check_spelling(example, line, pair, transcripts, compared, counts)
-            if not why:
+            if not reason_kind:
+                reason_kind, reason = check_spelling(
+                    example, line, pair, transcripts, comparisons, counts
+                )
+            if not reason_kind:
                 yield example
             elif counts is not None:
-                counts.drop_pair(example["name"], why, reason)
+                counts.count_dropped_pair(example["name"], reason_kind, reason)
 
 
 def _lines_with_transcripts(
@@ -249,34 +260,41 @@ def _lines_with_transcripts(
 ) -> Iterator[tuple[JsonObject, dict[str, JsonObject]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are
     counted."""
-    files = {model: lines(path) for model, path in zip(models, paths(study, models), strict=True)}
-    ended: JsonObject = {"key": None}
+    files = {
+        model: lines(path)
+        for model, path in zip(models, transcript_paths(study, models), strict=True)
+    }
+    end_line: JsonObject = {"key": None}
     for line in read_aligned_lines(study):
-        transcripts = {model: next(file, ended) for model, file in files.items()}
-        for model, spelled in transcripts.items():
-            if spelled["key"] != line["key"]:
+        transcripts = {model: next(file, end_line) for model, file in files.items()}
+        for model, transcript in transcripts.items():
+            if transcript["key"] != line["key"]:
                 raise InputError(
                     f"the transcripts of {model} belong to other clips than {study / WORDS}: "
                     "transcribe again"
                 )
-            if "of" in spelled and spelled["of"] != transcript_digest(line):
+            if "of" in transcript and transcript["of"] != transcript_digest(line):
                 raise InputError(
                     f"the transcript of {line['key']} by {model} is of another recording or text: "
                     "transcribe again"
                 )
-        failed = next(
-            ((model, spelled) for model, spelled in transcripts.items() if "why" in spelled),
+        failure = next(
+            (
+                (model, transcript)
+                for model, transcript in transcripts.items()
+                if "why" in transcript
+            ),
             None,
         )
-        if failed is None:
+        if failure is None:
             if counts is not None:
-                counts.hear(line, transcripts)
+                counts.count_transcript_errors(line, transcripts)
             yield line, transcripts
         elif counts is not None:
             for pair in line["pairs"]:
-                model, spelled = failed
-                counts.drop_pair(
+                model, transcript = failure
+                counts.count_dropped_pair(
                     example_name(line, pair),
-                    f"{spelled['why']} by {model}",
-                    spelled["reason"],
+                    f"{transcript['why']} by {model}",
+                    transcript["reason"],
                 )

@@ -13,8 +13,8 @@ from .study_folder import (
 )
 
 
-def transcribed(study: Path) -> list[str]:
-    names = list(_outputs(study))
+def list_transcribed_models(study: Path) -> list[str]:
+    names = list(_transcript_paths_by_model(study))
     if not names:
         raise InputError(
             f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]"
@@ -22,7 +22,7 @@ def transcribed(study: Path) -> list[str]:
     return names
 
 
-def _outputs(study: Path) -> dict[str, Path]:
+def _transcript_paths_by_model(study: Path) -> dict[str, Path]:
     """Transcripts by the names of their models."""
     outputs = {}
     for path in outputs_in(study / TRANSCRIPTS):
@@ -36,13 +36,13 @@ def _outputs(study: Path) -> dict[str, Path]:
     return outputs
 
 
-def paths(study: Path, models: Iterable[str]) -> list[Path]:
+def transcript_paths(study: Path, models: Iterable[str]) -> list[Path]:
     """Transcripts of the models, checked to belong to the pairs and words at hand."""
-    outputs = _outputs(study)
-    missing = [model for model in models if model not in outputs]
-    if missing:
+    outputs = _transcript_paths_by_model(study)
+    missing_models = [model for model in models if model not in outputs]
+    if missing_models:
         raise InputError(
-            f"no transcripts of {', '.join(missing)}: there are those of "
+            f"no transcripts of {', '.join(missing_models)}: there are those of "
             f"{', '.join(outputs) or 'no model'}"
         )
     return [outputs[model] for model in models]

@@ -26,21 +26,21 @@ class ShardRows:
         self._names = hashlib.blake2b(digest_size=16)
 
     def __iter__(self) -> Iterator[tuple[int, Row | RejectedRow]]:
-        for place, row in enumerate(self._rows):
+        for position, row in enumerate(self._rows):
             if self._shard.count > 1:
                 self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))
             if self._shard.holds(row.name):
-                yield place, row
+                yield position, row
 
     def inputs(self) -> dict[str, str]:
         """What the stage notes of its inputs; of one process alone nothing."""
         return {"corpus": self._names.hexdigest()} if self._shard.count > 1 else {}
 
 
-def with_corpus_position(place: int, shard: Shard) -> dict[str, int]:
+def corpus_position_entry(position: int, shard: Shard) -> dict[str, int]:
     """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say
     it."""
-    return {AT: place} if shard.count > 1 else {}
+    return {AT: position} if shard.count > 1 else {}
 
 
 def absolute_source(source: str | PathLike[str]) -> str:

@@ -29,21 +29,21 @@ from ...runs.journal.stage_lines import (
 _STAGES_WITHOUT_MODEL = ("mine", "align")  # stages without a model of their own
 
 
-def shard_row(
+def describe_shards(
     output: Path, files: StageFiles, expected: int, outdated: Collection[int]
 ) -> dict[str, object]:
     """Status of one output."""
-    n_kept, dropped = 0, Counter[str]()
+    kept_count, dropped = 0, Counter[str]()
     damaged: set[int] = set()
     for index in sorted(files.done | files.unfinished):
         file = shard_file(output, Shard(index, files.count))
         try:
-            readable = lines(file) if index in files.done else _complete_lines(file)
-            shard_kept, shard_dropped = kept_and_dropped(readable)
+            shard_lines = lines(file) if index in files.done else _read_complete_lines(file)
+            shard_kept, shard_dropped = kept_and_dropped(shard_lines)
         except InputError:
             damaged.add(index)
             continue
-        n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
+        kept_count, dropped = kept_count + shard_kept, dropped + shard_dropped
     missing = (
         {index for index in range(1, expected + 1) if index not in files.done}
         | damaged
@@ -57,7 +57,7 @@ def shard_row(
         else "",
         "shards_done": expected - len(missing),
         "shards": expected,
-        "clips_done": n_kept,
+        "clips_done": kept_count,
         "left_out": dropped.total(),
         "reasons": said_reasons(dropped),
         "missing": index_list(missing),
@@ -70,21 +70,21 @@ def shard_row(
 def outdated_shards(output: Path, files: StageFiles) -> set[int]:
     """Complete shards that are of other options or another corpus than the one that was written
     last."""
-    made, written = {}, {}
+    digests, write_times = {}, {}
     for index in files.done:
         file = shard_file(output, Shard(index, files.count))
         with suppress(InputError, FileNotFoundError):  # damaged; removed since
-            made[index], written[index] = made_of(file), file.stat().st_mtime_ns
-    last = made[max(made, key=written.__getitem__)] if made else {}
-    return {index for index in made if made[index] != last}
+            digests[index], write_times[index] = made_of(file), file.stat().st_mtime_ns
+    last_digest = digests[max(digests, key=write_times.__getitem__)] if digests else {}
+    return {index for index in digests if digests[index] != last_digest}
 
 
-def _complete_lines(file: Path) -> Iterator[JsonObject]:
+def _read_complete_lines(file: Path) -> Iterator[JsonObject]:
     """Whole lines of a file that is not finished."""
     try:
-        with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:
+        with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as file_lines:
             yield from (
-                line for line in map(line_of, unfinished) if line is not None and "key" in line
+                line for line in map(line_of, file_lines) if line is not None and "key" in line
             )
     except FileNotFoundError:  # finished since
         return
@@ -92,8 +92,8 @@ def _complete_lines(file: Path) -> Iterator[JsonObject]:
         raise InputError(f"cannot read {file}{UNFINISHED} ({error})") from error
 
 
-def shard_indices(text: str) -> Iterator[int]:
+def parse_shard_indices(text: str) -> Iterator[int]:
     """Numbers of a list as `index_list` writes it."""
     for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+        first, _, last_digest = part.partition("-")
+        yield from range(int(first), int(last_digest or first) + 1)

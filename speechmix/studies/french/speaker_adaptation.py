@@ -35,8 +35,8 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import LeftOut, StoredLines
 from ...runs.journal.stage_lines import kept, options_of
-from .alignment_stage import words_stage
-from .alignments import check_audio, store_words, write_clip_textgrid
+from .alignment_stage import run_alignment_stage
+from .alignments import check_audio, make_stored_words, write_clip_textgrid
 from .corpus_voices import CorpusVoices
 from .stages import align_corpus
 from .study_folder import WORDS, clip_from_line
@@ -45,13 +45,12 @@ if TYPE_CHECKING:
     from ...adapters import Model
 
 ADAPTATION = "adaptation"
-_REVISION = (
-    3  # raised when the same two alignments become other word times; lines are then made again
-)
-_OPTION = 2  # what stored headers say since there is adaptation
-_FARTHEST = 0.010  # seconds that a boundary of a trusted text moves
-_SPEAKER = ("speaker", "speaker_id", "client_id")  # columns that name one
-_KEPT = ("seconds", "alignment", "score", "doubts", "words")
+# Raised when the same two alignments become other word times; lines are then made again.
+_REVISION = 3
+_ADAPT_OPTION = 2  # what stored headers say since there is adaptation
+_MAX_SHIFT_SECONDS = 0.010  # seconds that a boundary of a trusted text moves
+_SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")  # columns that name one
+_STORED_FIELDS = ("seconds", "alignment", "score", "doubts", "words")
 
 
 def align_study(
@@ -65,7 +64,7 @@ def align_study(
     shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
-    report: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """Place the words with `align_adapted` where that is possible, else with `align_corpus`.
 
@@ -76,7 +75,7 @@ def align_study(
     adapt : bool, optional
         Adapt or not; default: by synthesis in one process, unless the folder holds words that were
         placed without.
-    report : callable
+    log : callable
         Takes a sentence that says why nothing is adapted, if the options alone do not say it, and
         on how many clips the adapted alignment is used.
 
@@ -91,8 +90,8 @@ def align_study(
         As `align_corpus`; and if `adapt` is true with another method or in shards.
     """
     study = Path(study)
-    other = bool(model or textgrids) or method not in ("auto", "synthesis")
-    if adapt and (other or shard.count > 1):
+    uses_other_method = bool(model or textgrids) or method not in ("auto", "synthesis")
+    if adapt and (uses_other_method or shard.count > 1):
         raise InputError(
             "--adapt goes with alignment by synthesis, in one process, for a voice is learned from "
             "all clips of its speaker: "
@@ -100,10 +99,10 @@ def align_study(
             "the corpus by "
             "speaker, a study for each part"
         )
-    if adapt is None and not other:
-        reason = _why_not(study, shard, overwrite)
+    if adapt is None and not uses_other_method:
+        reason = _find_reason_not_to_adapt(study, shard, overwrite)
         if reason:
-            report(reason)
+            log(reason)
         adapt = not reason
     if not adapt:
         options: JsonObject = {
@@ -114,15 +113,15 @@ def align_study(
         }
         return align_corpus(study, shard=shard, overwrite=overwrite, progress=progress, **options)
     path = align_adapted(study, source=source, overwrite=overwrite, progress=progress)
-    report("adapted: used on {} of {} clips".format(*adapted_count(path)))
+    log("adapted: used on {} of {} clips".format(*count_adapted(path)))
     return path
 
 
-def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
+def _find_reason_not_to_adapt(study: Path, shard: Shard, overwrite: bool) -> str:
     """Why the words of a study are not adapted if nobody says whether; empty if they are."""
     if shard.count > 1:
         return "not adapted to the speakers: a shard does not see all clips of a speaker"
-    if _has_plain_words(study) and not overwrite:
+    if _has_unadapted_words(study) and not overwrite:
         return (
             f"not adapted to the speakers: {study / WORDS} was begun without; --adapt "
             "--overwrite aligns again"
@@ -162,131 +161,139 @@ def align_adapted(
         As `align_corpus`.
     """
     study = Path(study)
-    plain: JsonObject = {"method": "synthesis", "textgrids": None, "aligner": None}
-    _refuse_others(study, overwrite)
+    options: JsonObject = {"method": "synthesis", "textgrids": None, "aligner": None}
+    if _has_unadapted_words(study) and not overwrite:  # before hours are spent
+        raise InputError(
+            f"{study / WORDS} was made without adaptation: align again with --overwrite "
+            "(overwrite=True), or in another folder"
+        )
     stage = functools.partial(
-        words_stage, study, source=source, overwrite=overwrite, progress=progress
+        run_alignment_stage, study, source=source, overwrite=overwrite, progress=progress
     )
-    path = stage(study / ADAPTATION / "first.jsonl", _first, _of, options=plain)
-    with StoredLines(path) as former:
-        again = _Again(
-            former, CorpusVoices(study / ADAPTATION / "voices", path, former), study / "textgrids"
+    path = stage(study / ADAPTATION / "first.jsonl", _align_first, _line_cache_key, options=options)
+    with StoredLines(path) as first_lines:
+        second = _SecondAlignment(
+            first_lines,
+            CorpusVoices(study / ADAPTATION / "voices", path, first_lines),
+            study / "textgrids",
         )
         return stage(
-            study / WORDS, again.work, again.ingredients, options={**plain, "adapt": _OPTION}
+            study / WORDS,
+            second.align_line_again,
+            second.cache_key,
+            options={**options, "adapt": _ADAPT_OPTION},
         )
 
 
-def adapted_count(path: str | PathLike[str]) -> tuple[int, int]:
+def count_adapted(path: str | PathLike[str]) -> tuple[int, int]:
     """On how many clips of a ``words.jsonl`` the adapted alignment is used, and how many there
     are."""
     methods = [line["alignment"] for line in kept(Path(path))]
     return methods.count(ADAPTED), len(methods)
 
 
-def _refuse_others(study: Path, overwrite: bool) -> None:
-    """Refuse words that were placed otherwise before hours are spent on those that would replace
-    them."""
-    if _has_plain_words(study) and not overwrite:
-        raise InputError(
-            f"{study / WORDS} was made without adaptation: align again with --overwrite "
-            "(overwrite=True), or in another folder"
-        )
-
-
-def _has_plain_words(study: Path) -> bool:
+def _has_unadapted_words(study: Path) -> bool:
     """Whether the folder holds words that were aligned without adaptation."""
     stored = options_of(study / WORDS)
     return bool(stored) and "adapt" not in stored
 
 
-def _of(line: Mapping[str, Json], *more: Any) -> JsonObject:
-    return {"of": digest([line["text"], line["language"], line.get("words", REVISION), *more])}
+def _line_cache_key(line: Mapping[str, Json], *further_values: Any) -> JsonObject:
+    return {
+        "of": digest([line["text"], line["language"], line.get("words", REVISION), *further_values])
+    }
 
 
-def _first(line: JsonObject) -> JsonObject:
+def _align_first(line: JsonObject) -> JsonObject:
     """The alignment by synthesis, or the word times that a corpus brings; and whose voice it is."""
     clip = clip_from_line(line)
     check_audio(clip)
     speaker = next(
-        (line["meta"][column] for column in _SPEAKER if line.get("meta", {}).get(column)), ""
+        (line["meta"][column] for column in _SPEAKER_COLUMNS if line.get("meta", {}).get(column)),
+        "",
     )
     if "words" in line:
         alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
     else:
-        alignment = _aligned(clip)
-    return {**_kept(clip, alignment), "speaker": speaker, "path": line["path"]}
+        alignment = _synthesis_alignment(clip)
+    return {**_make_stored_line(clip, alignment), "speaker": speaker, "path": line["path"]}
 
 
-def _aligned(clip: Clip, own: SpeakerVoice | None = None) -> Alignment:
+def _synthesis_alignment(clip: Clip, own: SpeakerVoice | None = None) -> Alignment:
     return align_by_synthesis(
         clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
     )
 
 
-def _kept(clip: Clip, alignment: Alignment) -> JsonObject:
+def _make_stored_line(clip: Clip, alignment: Alignment) -> JsonObject:
     phonemes = [
         [word.text, round(word.start, 4), round(word.end, 4)] for word in alignment.phonemes
     ]
-    return {**store_words(clip, alignment)[1], "phonemes": phonemes}
+    return {**make_stored_words(clip, alignment)[1], "phonemes": phonemes}
 
 
-class _Again:
+class _SecondAlignment:
     """What is done with each clip once there are voices: align it again, and make one alignment of
     the two."""
 
-    def __init__(self, former: StoredLines, voices: CorpusVoices, textgrids: Path):
+    def __init__(self, first_lines: StoredLines, voices: CorpusVoices, textgrids: Path):
         self._voices, self._textgrids = voices, textgrids
-        self._former = functools.lru_cache(maxsize=2)(
-            former.line_of
+        self._find_first_line = functools.lru_cache(maxsize=2)(
+            first_lines.line_of
         )  # asked for ingredients, then for work
 
-    def ingredients(self, line: Mapping[str, Json]) -> JsonObject:
+    def cache_key(self, line: Mapping[str, Json]) -> JsonObject:
         """What decides the line: its first alignment, and the voice by what it was learnt from."""
-        former = self._former(line["key"]) or {}
-        settled = [
+        first_line = self._find_first_line(line["key"]) or {}
+        first_result = [
             _REVISION,
-            *(former.get(name) for name in ("why", "reason", "score", "words", "doubts")),
+            *(first_line.get(name) for name in ("why", "reason", "score", "words", "doubts")),
         ]
-        return {**_of(line, settled), "voice": self._voices.name_for(former)}
+        return {**_line_cache_key(line, first_result), "voice": self._voices.voice_name(first_line)}
 
-    def work(self, line: JsonObject) -> JsonObject:
+    def align_line_again(self, line: JsonObject) -> JsonObject:
         """The clip's line of ``words.jsonl``, with its TextGrid."""
-        former = self._former(line["key"]) or {}
-        if "why" in former:
-            raise LeftOut(former["why"], former["reason"])
-        clip, own = clip_from_line(line), self._voices.voice_for(former)
-        first = {name: former[name] for name in _KEPT}
-        best = first if own is None else _adapted(clip, first, own)
-        words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
+        first_line = self._find_first_line(line["key"]) or {}
+        if "why" in first_line:
+            raise LeftOut(first_line["why"], first_line["reason"])
+        clip, own = clip_from_line(line), self._voices.load_voice(first_line)
+        first = {name: first_line[name] for name in _STORED_FIELDS}
+        result = first if own is None else _adapt_alignment(clip, first, own)
+        words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in result["words"]]
         write_clip_textgrid(self._textgrids, clip, words)
-        return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
+        return {**{name: result[name] for name in _STORED_FIELDS}, "first_score": first["score"]}
 
 
-def _adapted(clip: Clip, first: JsonObject, own: SpeakerVoice) -> JsonObject:
+def _adapt_alignment(clip: Clip, first: JsonObject, own: SpeakerVoice) -> JsonObject:
     """A clip's line after adaptation: near the first alignment if that trusts the text, else the
     less doubtful one."""
     if first["score"] < TRUSTED_TEXT:
         return max(
             first,
-            _kept(clip, _aligned(clip, own)),
+            _make_stored_line(clip, _synthesis_alignment(clip, own)),
             key=lambda line: (not line["doubts"], line["score"]),
         )
     words = words_by_synthesis(
         clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
     )
-    again = store_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
-    return {**first, "alignment": ADAPTED, "words": _moved(first["words"], again["words"])}
+    second = make_stored_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
+    shifted_words = _shift_boundaries(first["words"], second["words"])
+    return {**first, "alignment": ADAPTED, "words": shifted_words}
 
 
-def _moved(words: Sequence[Sequence[Any]], towards: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Words with boundaries moved towards others by at most `_FARTHEST`, which leaves them in
+def _shift_boundaries(
+    words: Sequence[Sequence[Any]], target_words: Sequence[Sequence[Any]]
+) -> list[list[Any]]:
+    """Words with boundaries moved towards others by at most `_MAX_SHIFT_SECONDS`, which leaves them in
     order; their scores stay."""
 
-    def moved(old: float, new: float) -> float:
-        return round(min(max(new, old - _FARTHEST), old + _FARTHEST), 4)
+    def limit_shift(first_time: float, second_time: float) -> float:
+        return round(
+            min(max(second_time, first_time - _MAX_SHIFT_SECONDS), first_time + _MAX_SHIFT_SECONDS),
+            4,
+        )
 
     return [
-        [*word[:2], moved(word[2], other[2]), moved(word[3], other[3]), word[4]]
-        for word, other in zip(words, towards, strict=True)
+        [*word[:2], limit_shift(word[2], target[2]), limit_shift(word[3], target[3]), word[4]]
+        for word, target in zip(words, target_words, strict=True)
     ]

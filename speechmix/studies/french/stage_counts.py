@@ -17,13 +17,13 @@ from ...files.json_files import JsonObject
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
-from .cue_pairs import confounded_numbers
+from .cue_pairs import describe_confounded_numbers
 from .study_folder import PAIRS, WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_KEPT = "kept"
+_KEPT_OUTCOME = "kept"
 
 
 class SelectionCounts:
@@ -38,29 +38,29 @@ class SelectionCounts:
     """
 
     def __init__(self, study: Path, models: list[str]):
-        self.stages: dict[tuple[str, str, str], int] = Counter()
-        self.dropped: list[tuple[str, str, str, str]] = []
-        self.examples: Counter[tuple[str, ...]] = Counter()
-        self.draws: list[JsonObject] = []
-        self.models: dict[str, Counter[str]] = {model: Counter() for model in models}
+        self.outcome_counts: dict[tuple[str, str, str], int] = Counter()
+        self.dropped_rows: list[tuple[str, str, str, str]] = []
+        self.example_counts: Counter[tuple[str, ...]] = Counter()
+        self.draw_rows: list[JsonObject] = []
+        self.model_counts: dict[str, Counter[str]] = {model: Counter() for model in models}
         self.character_error_rates: dict[str, float] = dict.fromkeys(
             models, 0.0
         )  # summed over all transcribed clips
-        self._clip_of_model: dict[str, str] = {}
-        lost: set[str] = set()
+        self._last_clip_by_model: dict[str, str] = {}
+        unaligned_keys: set[str] = set()
         for line in lines(study / WORDS):
             if "why" in line:
-                self._drop("align", "clips", line["key"], line["why"], line["reason"])
-                lost.add(line["key"])
+                self._count_dropped("align", "clips", line["key"], line["why"], line["reason"])
+                unaligned_keys.add(line["key"])
             else:
-                self.stages["align", "clips", _KEPT] += 1
+                self.outcome_counts["align", "clips", _KEPT_OUTCOME] += 1
         for line in lines(study / PAIRS):
             for candidate in line.get("dropped_pairs", ()):
-                self.stages["mine", "pairs", _kind(candidate["reason"])] += 1
+                self.outcome_counts["mine", "pairs", _generalize_reason(candidate["reason"])] += 1
             if "why" in line:
                 # Sentences without a pair are the rule: they are counted, and listed in
                 # pairs.jsonl.
-                self._drop(
+                self._count_dropped(
                     "mine",
                     "clips",
                     line["key"],
@@ -69,37 +69,39 @@ class SelectionCounts:
                     listed=line["why"] != "no pair",
                 )
                 continue
-            self.stages["mine", "clips", _KEPT] += 1
-            self.stages["mine", "pairs", _KEPT] += len(line["pairs"])
-            if line["key"] in lost:
-                self.stages["select", "pairs", "words not placed"] += len(line["pairs"])
+            self.outcome_counts["mine", "clips", _KEPT_OUTCOME] += 1
+            self.outcome_counts["mine", "pairs", _KEPT_OUTCOME] += len(line["pairs"])
+            if line["key"] in unaligned_keys:
+                self.outcome_counts["select", "pairs", "words not placed"] += len(line["pairs"])
 
-    def _drop(
+    def _count_dropped(
         self, stage: str, unit: str, name: str, why: str, reason: str, *, listed: bool = True
     ) -> None:
-        self.stages[stage, unit, why] += 1
+        self.outcome_counts[stage, unit, why] += 1
         if listed:
-            self.dropped.append((stage, name, why, reason))
+            self.dropped_rows.append((stage, name, why, reason))
 
-    def drop_pair(self, name: str, why: str, reason: str) -> None:
-        self._drop("select", "pairs", name, why, reason)
+    def count_dropped_pair(self, name: str, why: str, reason: str) -> None:
+        self._count_dropped("select", "pairs", name, why, reason)
 
-    def hear(self, line: JsonObject, transcripts: dict[str, JsonObject]) -> None:
+    def count_transcript_errors(self, line: JsonObject, transcripts: dict[str, JsonObject]) -> None:
         """Note the errors of all models in one transcribed clip, whether or not a pair of it is
         chosen."""
-        for model, spelled in transcripts.items():
-            rate = character_error_rate(line["text"], spelled["transcript"])
-            self.models[model].update(
-                all_clips=1, all_errors=spelled["errors"], all_words=spelled["words"]
+        for model, transcript in transcripts.items():
+            rate = character_error_rate(line["text"], transcript["transcript"])
+            self.model_counts[model].update(
+                all_clips=1, all_errors=transcript["errors"], all_words=transcript["words"]
             )
             self.character_error_rates[model] += rate
 
-    def judge(self, model: str, clip: str, spelled: JsonObject, wrong: list[str]) -> None:
+    def count_spelling(
+        self, model: str, clip: str, transcript: JsonObject, wrong: list[str]
+    ) -> None:
         """Note whether a model spelled a pair right, and, once a clip, its errors."""
-        counter = self.models[model]
-        if self._clip_of_model.get(model) != clip:
-            self._clip_of_model[model] = clip
-            counter.update(clips=1, errors=spelled["errors"], words=spelled["words"])
+        counter = self.model_counts[model]
+        if self._last_clip_by_model.get(model) != clip:
+            self._last_clip_by_model[model] = clip
+            counter.update(clips=1, errors=transcript["errors"], words=transcript["words"])
         counter.update(
             pairs=1,
             cue_right="cue" not in wrong,
@@ -107,21 +109,21 @@ class SelectionCounts:
             both_right=not wrong,
         )
 
-    def example(self, row: JsonObject) -> None:
-        self.stages["select", "pairs", _KEPT] += 1
+    def count_example(self, row: JsonObject) -> None:
+        self.outcome_counts["select", "pairs", _KEPT_OUTCOME] += 1
         key = (row["template"], row["number"] or "", (row["cue_word"] or "").lower())
-        self.examples[(*key, str(row["audible"]), str(row["liaison"]))] += 1
+        self.example_counts[(*key, str(row["audible"]), str(row["liaison"]))] += 1
 
     def stage_table(self) -> pd.DataFrame:
         """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons
         first."""
         order = ("mine", "align", "select")
         rows = sorted(
-            self.stages.items(),
+            self.outcome_counts.items(),
             key=lambda item: (
                 order.index(item[0][0]),
                 item[0][1],
-                item[0][2] != _KEPT,
+                item[0][2] != _KEPT_OUTCOME,
                 -item[1],
                 item[0][2],
             ),
@@ -134,31 +136,43 @@ class SelectionCounts:
         """model; clips with pairs that were compared, word error rate, pairs, and the share of them
         (%) whose cue, target, both are right; all clips that were transcribed, and their word and
         mean character error rate."""
-        shares = ("cue_right", "target_right", "both_right")
-        of_all = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
+        share_columns = ("cue_right", "target_right", "both_right")
+        overall_columns = (
+            "transcribed_clips",
+            "transcribed_wer_percent",
+            "transcribed_cer_percent",
+        )
         rows = []
-        for model, c in self.models.items():
-            wer = round(100 * c["errors"] / max(1, c["words"]), 2)
-            right = {name: round(100 * c[name] / max(1, c["pairs"]), 1) for name in shares}
-            all_wer = round(100 * c["all_errors"] / max(1, c["all_words"]), 2)
-            all_cer = round(100 * self.character_error_rates[model] / max(1, c["all_clips"]), 2)
-            everything = dict(zip(of_all, (c["all_clips"], all_wer, all_cer), strict=True))
+        for model, counter in self.model_counts.items():
+            wer = round(100 * counter["errors"] / max(1, counter["words"]), 2)
+            correct_shares = {
+                name: round(100 * counter[name] / max(1, counter["pairs"]), 1)
+                for name in share_columns
+            }
+            all_wer = round(100 * counter["all_errors"] / max(1, counter["all_words"]), 2)
+            all_cer = round(
+                100 * self.character_error_rates[model] / max(1, counter["all_clips"]), 2
+            )
+            overall_values = dict(
+                zip(overall_columns, (counter["all_clips"], all_wer, all_cer), strict=True)
+            )
             row = {
                 "model": model,
-                "clips": c["clips"],
+                "clips": counter["clips"],
                 "wer_percent": wer,
-                "pairs": c["pairs"],
-                **right,
-                **everything,
+                "pairs": counter["pairs"],
+                **correct_shares,
+                **overall_values,
             }
             rows.append(row)
         return pd.DataFrame(
-            rows, columns=["model", "clips", "wer_percent", "pairs", *shares, *of_all]
+            rows,
+            columns=["model", "clips", "wer_percent", "pairs", *share_columns, *overall_columns],
         )
 
     def example_table(self) -> pd.DataFrame:
         """template, number, cue, audible, liaison, count."""
-        rows = sorted((*key, count) for key, count in self.examples.items())
+        rows = sorted((*key, count) for key, count in self.example_counts.items())
         return pd.DataFrame(
             rows, columns=["template", "number", "cue", "audible", "liaison", "count"]
         )
@@ -169,18 +183,18 @@ def write_counts(folder: Path, counts: SelectionCounts) -> None:
     write_csv(counts.stage_table(), folder / "counts.csv")
     write_csv(counts.model_table(), folder / "models.csv")
     write_csv(counts.example_table(), folder / "examples.csv")
-    if counts.draws:
-        write_csv(pd.DataFrame(counts.draws), folder / "draws.csv")
+    if counts.draw_rows:
+        write_csv(pd.DataFrame(counts.draw_rows), folder / "draws.csv")
     write_csv(
-        pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]),
+        pd.DataFrame(counts.dropped_rows, columns=["stage", "name", "why", "reason"]),
         folder / "dropped.csv",
     )
     from ...reporting.plots.figure_style import write_figure
 
-    write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
+    write_figure(draw_count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
 
 
-def count_figure(table: pd.DataFrame) -> Figure:
+def draw_count_figure(table: pd.DataFrame) -> Figure:
     """Draw what each stage kept and why it dropped the rest.
 
     Parameters
@@ -196,22 +210,22 @@ def count_figure(table: pd.DataFrame) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     groups = list(table.groupby(["stage", "unit"], sort=False))
-    heights = [len(part) for _, part in groups] or [1]
+    heights = [len(rows) for _, rows in groups] or [1]
     figure = Figure(
         figsize=(8.5, 0.9 + 0.27 * sum(heights) + 0.75 * len(heights)),
         layout="constrained",
         facecolor="white",
     )
-    panels = figure.subplots(
-        len(heights), 1, squeeze=False, height_ratios=[h + 0.6 for h in heights]
+    axes_list = figure.subplots(
+        len(heights), 1, squeeze=False, height_ratios=[height + 0.6 for height in heights]
     )[:, 0]
-    for axes, ((stage, unit), part) in zip(panels, groups, strict=False):
-        labels = [label if len(label) <= 60 else label[:57] + "..." for label in part.outcome]
-        colours = ["#2a6f97" if outcome == _KEPT else "#c9ced6" for outcome in part.outcome]
-        bars = axes.barh(range(len(part)), part["count"], color=colours)
-        axes.bar_label(bars, labels=[f"{count:,}" for count in part["count"]], padding=3, size=8)
-        axes.set_yticks(range(len(part)), labels, size=8, parse_math=False)
-        axes.set_ylim(len(part) - 0.4, -0.6)
+    for axes, ((stage, unit), rows) in zip(axes_list, groups, strict=False):
+        labels = [label if len(label) <= 60 else label[:57] + "..." for label in rows.outcome]
+        colours = ["#2a6f97" if outcome == _KEPT_OUTCOME else "#c9ced6" for outcome in rows.outcome]
+        bars = axes.barh(range(len(rows)), rows["count"], color=colours)
+        axes.bar_label(bars, labels=[f"{count:,}" for count in rows["count"]], padding=3, size=8)
+        axes.set_yticks(range(len(rows)), labels, size=8, parse_math=False)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.margins(x=0.12)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.tick_params(axis="x", labelsize=8)
@@ -222,28 +236,28 @@ def count_figure(table: pd.DataFrame) -> Figure:
 
 def format_stage_counts(folder: Path) -> str:
     """Tables of a data set's folder as lines to print."""
-    parts = defaultdict(str)
+    sections = defaultdict(str)
     for name in ("counts", "models", "examples"):
         table = read_csv(folder / f"{name}.csv")
-        parts[name] = table.to_string(index=False) if len(table) else f"no {name}"
+        sections[name] = table.to_string(index=False) if len(table) else f"no {name}"
     if (folder / "draws.csv").is_file():
         draws = read_csv(folder / "draws.csv").fillna({"value": ""})
-        parts["draws"] = draws.to_string(index=False)
-        few = draws[draws["drawn"] < draws["asked"]]
-        parts["few"] = "\n".join(
+        sections["draws"] = draws.to_string(index=False)
+        incomplete_draws = draws[draws["drawn"] < draws["asked"]]
+        sections["few"] = "\n".join(
             f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there "
             f"are, of {asked}"
-            for template, value, drawn, asked in few[
+            for template, value, drawn, asked in incomplete_draws[
                 ["template", "value", "drawn", "asked"]
             ].itertuples(index=False)
         )
     examples = read_csv(folder / "examples.csv")
     if len(examples):
-        parts["confounded"] = "\n".join(confounded_numbers(examples))
-    return "\n\n".join(part for part in parts.values() if part)
+        sections["confounded"] = "\n".join(describe_confounded_numbers(examples))
+    return "\n\n".join(section for section in sections.values() if section)
 
 
-def selection_facts(folder: Path) -> JsonObject:
+def read_selection_metadata(folder: Path) -> JsonObject:
     """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates
     of all transcribed clips.
 
@@ -276,6 +290,6 @@ def selection_facts(folder: Path) -> JsonObject:
     }
 
 
-def _kind(reason: str) -> str:
+def _generalize_reason(reason: str) -> str:
     """Reason without the word it is about."""
     return reason if "'" not in reason else reason.split("'")[0] + "..." + reason.rsplit("'", 1)[-1]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...alignment.alignment_result import REVISION
-from ...files.cache_keys import digest
+from ...files.cache_keys import digest, file_digest
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.shards import WHOLE, Shard
@@ -33,19 +33,18 @@ from ...inputs.clips.rows import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import run_stage
 from ...runs.journal.stage_lines import AT
-from .alignment_stage import words_stage
+from .alignment_stage import run_alignment_stage
 from .language.lexicon import Lexicon
 from .mined_lines import (
-    content_digest,
     describe_template,
-    mined_line,
+    make_mined_line,
     resolve_templates,
-    row_digest,
+    row_cache_key,
 )
 from .miners import build_miners
-from .mining import RULES
+from .mining import MINING_VERSION
 from .parser_interface import parser_code
-from .shard_rows import ShardRows, absolute_source, with_corpus_position
+from .shard_rows import ShardRows, absolute_source, corpus_position_entry
 from .study_folder import (
     PAIRS,
     TRANSCRIPTS,
@@ -109,19 +108,19 @@ def mine_corpus(
         options.
     """
     out = Path(out)
-    asked = resolve_templates(templates)
-    words = Lexicon.load(Path(lexicon)) if lexicon else None
+    resolved_templates = resolve_templates(templates)
+    lexicon_table = Lexicon.load(Path(lexicon)) if lexicon else None
     options: JsonObject = {
         "source": absolute_source(source),
-        "templates": [describe_template(template) for template in asked],
+        "templates": [describe_template(template) for template in resolved_templates],
     }
     options |= {
         "parser": parser,
-        "lexicon": lexicon and content_digest(lexicon),
+        "lexicon": lexicon and file_digest(lexicon),
         "language": language,
         "split": split,
     }
-    options |= {"sample": sample, "seed": seed, "rules": RULES}
+    options |= {"sample": sample, "seed": seed, "rules": MINING_VERSION}
     if code := parser_code(parser):
         options["parser_code"] = code
     rows = ShardRows(
@@ -130,20 +129,20 @@ def mine_corpus(
     )
 
     # Looked for once, and only if a row brings no pairs of its own.
-    miners = functools.cache(lambda: build_miners(asked, parser, words))
+    miners = functools.cache(lambda: build_miners(resolved_templates, parser, lexicon_table))
 
-    def work(item: tuple[int, Row | RejectedRow]) -> JsonObject:
-        return mined_line(item[1], out, language, miners)
+    def mine_row(item: tuple[int, Row | RejectedRow]) -> JsonObject:
+        return make_mined_line(item[1], out, language, miners)
 
-    def ingredients(item: tuple[int, Row | RejectedRow], stored: JsonObject) -> JsonObject:
-        return {**row_digest(item[1]), **with_corpus_position(item[0], shard)}
+    def cache_key(item: tuple[int, Row | RejectedRow], stored: JsonObject) -> JsonObject:
+        return {**row_cache_key(item[1]), **corpus_position_entry(item[0], shard)}
 
     return run_stage(
         out / PAIRS,
-        ((row.name, (place, row)) for place, row in rows),
-        work,
+        ((row.name, (position, row)) for position, row in rows),
+        mine_row,
         options=options,
-        ingredients=ingredients,
+        ingredients=cache_key,
         unimportant=(AT,),
         inputs=rows.inputs,
         shard=shard,
@@ -193,7 +192,7 @@ def align_corpus(
         If nothing was mined yet, or not all of it (the message names the shards), or the folder
         holds words aligned with other options.
     """
-    from .alignments import align_line, textgrid_bytes
+    from .alignments import align_line, textgrid_digest
 
     study = Path(study)
     options: JsonObject = {
@@ -202,22 +201,24 @@ def align_corpus(
     }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
 
-    def work(line: JsonObject) -> JsonObject:
+    def align_stored_line(line: JsonObject) -> JsonObject:
         return align_line(
             line, study / "textgrids", method=method, model=model, textgrids=textgrids
         )
 
-    def placed(line: JsonObject) -> JsonObject:
-        times = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
+    def alignment_key(line: JsonObject) -> JsonObject:
+        word_times = textgrid_digest(textgrids, line["key"]) if textgrids else line.get("words")
         return {
-            "of": digest([line["text"], line["language"], REVISION if times is None else times])
+            "of": digest(
+                [line["text"], line["language"], REVISION if word_times is None else word_times]
+            )
         }
 
-    return words_stage(
+    return run_alignment_stage(
         study,
         study / WORDS,
-        work,
-        placed,
+        align_stored_line,
+        alignment_key,
         source=source,
         options=options,
         shard=shard,

@@ -32,12 +32,12 @@ PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts
 def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Mined sentences that have word times, both lines in one; `words` are those of the
     alignment."""
-    placed = kept(study / WORDS, shard)
-    word_line = next(placed, None)
+    aligned_lines = kept(study / WORDS, shard)
+    word_line = next(aligned_lines, None)
     for line in numbered_lines(study / PAIRS, shard):
         if "why" not in line and word_line is not None and word_line["key"] == line["key"]:
             yield {**line, **word_line}
-            word_line = next(placed, None)
+            word_line = next(aligned_lines, None)
     if word_line is not None:
         raise InputError(
             f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks or "
@@ -46,7 +46,7 @@ def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[JsonObject
         )
 
 
-def refuse_other_pairs(
+def refuse_outdated_output(
     study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE
 ) -> None:
     """Refuse an output, or a shard of it, that belongs to other pairs than those at hand.
@@ -56,15 +56,15 @@ def refuse_other_pairs(
     InputError
         If it does, or one of them is not complete.
     """
-    parts = shards_needed(output, shard)
-    for part, mined in zip(
-        parts, input_digests(study / PAIRS, "text", "path", shards=parts), strict=True
+    shards = shards_needed(output, shard)
+    for part_shard, pairs_digest in zip(
+        shards, input_digests(study / PAIRS, "text", "path", shards=shards), strict=True
     ):
-        file = shard_file(output, part)
-        if read_stage_inputs(file).get("pairs") != mined:
-            again = f"{advice} (--shard {part})" if part.count > 1 else advice
+        file = shard_file(output, part_shard)
+        if read_stage_inputs(file).get("pairs") != pairs_digest:
+            suggestion = f"{advice} (--shard {part_shard})" if part_shard.count > 1 else advice
             raise InputError(
-                f"the {what} in {file} belong to other pairs than {study / PAIRS}: {again}"
+                f"the {what} in {file} belong to other pairs than {study / PAIRS}: {suggestion}"
             )
 
 
@@ -75,22 +75,22 @@ def clip_from_line(line: JsonObject) -> Clip:
     )
 
 
-def recording_marks(path: str, stored: Mapping[str, Json]) -> JsonObject:
+def recording_signature(path: str, stored: Mapping[str, Json]) -> JsonObject:
     """Hash of a recording's sound, and its file's marks: size, times of change, place on the disk.
 
     A file with the marks of a stored line is still the same and is not read again: times of change
     cannot be set by hand.
     """
     try:
-        marks = file_signature(path)
+        signature = file_signature(path)
     except OSError:
         return {"sound": None, "file": None}
-    if stored.get("file") == marks:
-        return {"sound": stored.get("sound"), "file": marks}
+    if stored.get("file") == signature:
+        return {"sound": stored.get("sound"), "file": signature}
     try:
-        return {"sound": audio_fingerprint(path), "file": marks}
+        return {"sound": audio_fingerprint(path), "file": signature}
     except InputError:
-        return {"sound": None, "file": marks}
+        return {"sound": None, "file": signature}
 
 
 def transcript_digest(line: Mapping[str, Json]) -> str:
@@ -99,7 +99,7 @@ def transcript_digest(line: Mapping[str, Json]) -> str:
     return digest([line["text"], line["language"], line.get("sound")])
 
 
-def corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
+def make_corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
     """Line of a row whose pairs nobody asked for."""
     if isinstance(row, RejectedRow):
         return {"why": row.reason_kind, "reason": row.reason}
@@ -108,11 +108,11 @@ def corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
         "text": row.text,
         "language": row.meta.get("language") or "fr",
     }
-    line |= {"path": audio_path(study, row), "meta": row.meta}
+    line |= {"path": find_or_write_audio(study, row), "meta": row.meta}
     return line if row.words is None else {**line, "words": [word.to_list() for word in row.words]}
 
 
-def corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
+def make_corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
@@ -121,49 +121,60 @@ def corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
         words, roles = resolve_words_and_roles(row.words, requests, where=row.name)
-        places = places_in_text(words, row.text)
+        spans_by_word = places_in_text(words, row.text)
     else:
-        written = split_written_words(row.text)
-        counted = [Word(word_text(word, row.text), i, i + 1) for i, word in enumerate(written)]
-        words, roles = resolve_words_and_roles(counted, requests, where=row.name)
-        held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
-        places = [
-            tuple((written[i].start, written[i].stop) for run in runs for i in run) for runs in held
+        written_words = split_written_words(row.text)
+        indexed_words = [
+            Word(word_text(word, row.text), index, index + 1)
+            for index, word in enumerate(written_words)
         ]
-    cues, target = (
-        [places[index] for index in cue_words(roles["cue"])],
-        places[roles["target"] or 0],
+        words, roles = resolve_words_and_roles(indexed_words, requests, where=row.name)
+        index_ranges = [
+            [range(int(start), int(end)) for start, end in word.intervals] for word in words
+        ]
+        spans_by_word = [
+            tuple(
+                (written_words[index].start, written_words[index].stop)
+                for word_range in ranges
+                for index in word_range
+            )
+            for ranges in index_ranges
+        ]
+    cue_spans, target_spans = (
+        [spans_by_word[index] for index in cue_words(roles["cue"])],
+        spans_by_word[roles["target"] or 0],
     )
-    missing = ["cue"] * (() in cues) + ["target"] * (target == ())
-    if missing:
+    missing_roles = ["cue"] * (() in cue_spans) + ["target"] * (target_spans == ())
+    if missing_roles:
         raise LeftOut(
-            "pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence"
+            "pair not found",
+            f"the {' and '.join(missing_roles)} of its alignment is not in the sentence",
         )
-    if len(target) > 1 or (len(cues) > 1 and max(map(len, cues)) > 1):
+    if len(target_spans) > 1 or (len(cue_spans) > 1 and max(map(len, cue_spans)) > 1):
         raise LeftOut(
             "pair not found",
             "of the words of cue and target only the cue may be in several parts, and then is one",
         )
-    (first, *further), joined_cue = (
-        [place for of_word in cues for place in of_word],
-        len(cues[0]) > 1,
+    (first_span, *further_spans), joined_cue = (
+        [span for word_spans in cue_spans for span in word_spans],
+        len(cue_spans[0]) > 1,
     )
-    ranges: JsonObject = {"cue": first, "target": target[0]}
-    spelled = (GAP if joined_cue else " ").join(
-        row.text[slice(*place)] for place in (first, *further)
+    ranges: JsonObject = {"cue": first_span, "target": target_spans[0]}
+    cue_form = (GAP if joined_cue else " ").join(
+        row.text[slice(*span)] for span in (first_span, *further_spans)
     )
-    forms = {"cue_form": spelled, "target_form": row.text[slice(*target[0])]}
-    if further:
-        ranges["further_cues"] = further
-    facts = {
+    forms = {"cue_form": cue_form, "target_form": row.text[slice(*target_spans[0])]}
+    if further_spans:
+        ranges["further_cues"] = further_spans
+    metadata = {
         "template": pair.get("template") or "given",
         "number": pair.get("number"),
         "foil": pair.get("foil"),
     }
-    return {**facts, **ranges, **forms, **({"joined_cue": True} if joined_cue else {})}
+    return {**metadata, **ranges, **forms, **({"joined_cue": True} if joined_cue else {})}
 
 
-def audio_path(study: Path, row: Row) -> str:
+def find_or_write_audio(study: Path, row: Row) -> str:
     """Return where a row's audio is; what is streamed from the hub is written into the study, whole
     or not at all."""
     if row.path is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...runs.scored_run import Run
 
 TITLE = "French homophony"
-SYNTHETIC = (
+SYNTHETIC_NOTE = (
     "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two "
     "members of a pair are "
     "bit-identical except around the cue, so only the cue tells the number. No evidence about real "
@@ -26,7 +26,7 @@ SYNTHETIC = (
 )
 
 
-def clips_in_folder(
+def read_study_clips(
     manifest: str | PathLike[str], allow_outside: bool, skipped: list[tuple[str, str]]
 ) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
@@ -46,11 +46,13 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     ['Clips: fr. Untrained twins: seeds 0 to 1.']
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
-    named = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
-    return [f"Clips: {clips}. Untrained twins: seeds {named}."]
+    seed_text = (
+        f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
+    )
+    return [f"Clips: {clips}. Untrained twins: seeds {seed_text}."]
 
 
-def describe_page(
+def write_page_description(
     run: str | PathLike[str], examples: str | PathLike[str], seeds: Sequence[int]
 ) -> None:
     """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a
@@ -63,23 +65,25 @@ def describe_page(
     seeds : sequence of int
         Of the random twins.
     """
-    from .dataset import dataset_info
-    from .stage_counts import selection_facts
+    from .dataset import read_dataset_metadata
+    from .stage_counts import read_selection_metadata
 
     path = RunFolder(Path(run)).page_description_path
-    mined = dataset_info(examples).get("stages", {}).get("pairs", {})
-    clips = Path(mined.get("source", examples)).name
+    pairs_options = read_dataset_metadata(examples).get("stages", {}).get("pairs", {})
+    clips = Path(pairs_options.get("source", examples)).name
     if path.exists():
-        former = read_json_object(path)
-        (of_no_twins,) = _study_notes(clips, [])
-        is_ours = [
-            str(note).startswith(of_no_twins.removesuffix("none."))
-            for note in former.get("notes") or ()
+        stored_description = read_json_object(path)
+        (note_without_twins,) = _study_notes(clips, [])
+        note_is_generated = [
+            str(note).startswith(note_without_twins.removesuffix("none."))
+            for note in stored_description.get("notes") or ()
         ]
-        if former.get("title") != TITLE or is_ours != [True]:
+        if stored_description.get("title") != TITLE or note_is_generated != [True]:
             return
-    chosen = {"selection": facts} if (facts := selection_facts(Path(examples))) else {}
-    write_json(path, {"title": TITLE, "notes": _study_notes(clips, seeds), **chosen})
+    selection = (
+        {"selection": metadata} if (metadata := read_selection_metadata(Path(examples))) else {}
+    )
+    write_json(path, {"title": TITLE, "notes": _study_notes(clips, seeds), **selection})
 
 
 def print_report(
@@ -94,7 +98,7 @@ def print_report(
     from ...reporting.pages.study_results import Study
     from ...reporting.pages.table_format import format_contribution_table
     from ...reporting.pages.transcription import transcription_notes
-    from .stage_counts import selection_facts
+    from .stage_counts import read_selection_metadata
     from .study_folder import EXAMPLES
 
     print(run.summary())
@@ -104,11 +108,11 @@ def print_report(
     if isinstance(source, (str, PathLike)):
         clips = Path(source).name
     notes = _study_notes(clips, seeds)
-    notes = [SYNTHETIC, *notes] if source is None else notes
-    chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
+    notes = [SYNTHETIC_NOTE, *notes] if source is None else notes
+    selection = read_selection_metadata(run.out / "corpus" / EXAMPLES) if is_mined else {}
     write_json(
         RunFolder(run.out).page_description_path,
-        {"title": TITLE, "notes": notes, "selection": chosen},
+        {"title": TITLE, "notes": notes, "selection": selection},
     )
     study = Study.open(run)
     for note in transcription_notes(study.run):

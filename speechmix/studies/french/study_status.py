@@ -31,7 +31,7 @@ from ...runs.journal.stage_lines import (
     read_stage_inputs,
 )
 from .dataset_reading import is_dataset
-from .shard_status import outdated_shards, shard_indices, shard_row
+from .shard_status import describe_shards, outdated_shards, parse_shard_indices
 from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
 COLUMNS = (
@@ -47,7 +47,7 @@ COLUMNS = (
     "damaged",
     "outdated",
 )
-_STATES = {
+_STATE_DESCRIPTIONS = {
     "unfinished": "at work, or stopped",
     "damaged": "made again by the stage",
     "outdated": "of other options or another corpus than what was written last, or of other pairs "
@@ -110,22 +110,32 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
         raise InputError(
             f"{study} is no study folder: expected {PAIRS} or {PAIRS.removesuffix('.jsonl')}/ in it"
         )
-    rows, former = [], StageFiles(0)
-    digests = cache(partial(_digests_of_pairs, study / PAIRS))
-    for output in (study / PAIRS, study / WORDS, *outputs_in(study / TRANSCRIPTS, begun=True)):
+    rows, previous_files = [], StageFiles(0)
+    digests = cache(partial(_compute_pair_digests, study / PAIRS))
+    for output in (
+        study / PAIRS,
+        study / WORDS,
+        *outputs_in(study / TRANSCRIPTS, begun=True),
+    ):
         files = stage_files(output)
-        expected = files.count or former.count
+        expected = files.count or previous_files.count
         outdated = outdated_shards(output, files)
         if output != study / PAIRS:
-            of_pairs = _pairs_of(output, files)
-            now = digests(tuple(of_pairs))
-            outdated |= {shard.index for shard in now if now[shard] != of_pairs[shard]}
-        rows.append(shard_row(output, files, expected, outdated))
-        former = StageFiles(expected) if command_of(output) != "transcribe" else former
+            pair_digests = _read_pair_digests(output, files)
+            current_digests = digests(tuple(pair_digests))
+            outdated |= {
+                shard.index
+                for shard in current_digests
+                if current_digests[shard] != pair_digests[shard]
+            }
+        rows.append(describe_shards(output, files, expected, outdated))
+        previous_files = (
+            StageFiles(expected) if command_of(output) != "transcribe" else previous_files
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def status_text(table: pd.DataFrame, study: str | PathLike[str]) -> str:
+def format_study_status(table: pd.DataFrame, study: str | PathLike[str]) -> str:
     """Return a status as text to print: a line a stage and model, and below it what is missing.
 
     Parameters
@@ -135,27 +145,29 @@ def status_text(table: pd.DataFrame, study: str | PathLike[str]) -> str:
     study : path
         The folder it is of, for the commands that the text names.
     """
-    told = []
+    lines = []
     for row in table.to_dict("records"):
         shards = f"{row['shards_done']} of {row['shards']} shards" if row["shards"] > 1 else ""
         state = shards or ("done" if row["shards_done"] else "not done")
         reasons = f" ({row['reasons']})" if row["reasons"] else ""
         model = f" {row['model']}" if row["model"] else ""
-        told.append(
+        lines.append(
             f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} "
             f"left out{reasons}"
         )
-        told += [
-            f"    {name}: {row[name]} ({meaning})" for name, meaning in _STATES.items() if row[name]
+        lines += [
+            f"    {name}: {row[name]} ({meaning})"
+            for name, meaning in _STATE_DESCRIPTIONS.items()
+            if row[name]
         ]
         if row["missing"] and row["shards"] > 1:
-            told.append(f"    missing: {row['missing']}")
+            lines.append(f"    missing: {row['missing']}")
     if not any(table["missing"]):
-        told += _what_follows(Path(study), set(table["stage"]))
-    return "\n".join(told)
+        lines += _describe_next_stage(Path(study), set(table["stage"]))
+    return "\n".join(lines)
 
 
-def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
+def _describe_next_stage(folder: Path, stages: Collection[str]) -> list[str]:
     """Where that stands which is made of all shards of the stages."""
     if is_dataset(folder / EXAMPLES):
         return ["select: done"]
@@ -182,8 +194,8 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
     """
     rows = table[table["stage"] == stage]
     if rows.empty:
-        begun = ", ".join(dict.fromkeys(table["stage"]))
-        expected = f"expected one of {begun}" if begun else "no stage was begun"
+        stages_text = ", ".join(dict.fromkeys(table["stage"]))
+        expected = f"expected one of {stages_text}" if stages_text else "no stage was begun"
         raise InputError(
             f"no shards of {stage!r} here: {expected}; a stage is known when one shard has begun"
         )
@@ -198,21 +210,21 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
             f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: "
             "see the table"
         )
-    return index_list({index for text in rows["missing"] for index in shard_indices(text)})
+    return index_list({index for text in rows["missing"] for index in parse_shard_indices(text)})
 
 
-def _pairs_of(output: Path, files: StageFiles) -> dict[Shard, str]:
+def _read_pair_digests(output: Path, files: StageFiles) -> dict[Shard, str]:
     """By complete shard of an output, the hash of the pairs that it says it is of."""
-    of_pairs = {}
+    pair_digests = {}
     for shard in (Shard(index, files.count) for index in sorted(files.done)):
         with suppress(InputError):
             pairs = read_stage_inputs(shard_file(output, shard)).get("pairs")
             if pairs is not None:
-                of_pairs[shard] = pairs
-    return of_pairs
+                pair_digests[shard] = pairs
+    return pair_digests
 
 
-def _digests_of_pairs(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str]:
+def _compute_pair_digests(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str]:
     """Hash of the pairs at hand, by shard; nothing where they are not complete."""
     try:
         digests = input_digests(pairs, "text", "path", shards=shards) if shards else []

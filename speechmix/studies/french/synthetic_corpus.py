@@ -1,6 +1,6 @@
 """Synthetic French in pairs: one sentence in the singular and in the plural, spoken by espeak-ng.
 
-Out: `Example`s with audio, word times, cue and target. The two members of a pair are bit-identical
+Out: `SyntheticExample`s with audio, word times, cue and target. The two members of a pair are bit-identical
 from the target's start on (right cue: up to the cue's start), at the same sample positions and with
 the same length, so that nothing but the cue can tell the number. Both members are synthesised; one
 of them, drawn at random, lends the other the shared stretch, with a short cross-fade on the cue's
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SAMPLE_RATE = 16_000
 NUMBERS = ("sg", "pl")
 
-_FADE = 64  # samples, 4 ms
+_FADE_SAMPLES = 64  # samples, 4 ms
 _RATES, _PITCHES = (145, 185), (30, 70)  # of espeak-ng; slower and faster than its default of 175
 _MARGINS = (0.06, 0.30)  # seconds of silence on either side
 _PEAKS = (0.2, 0.9)
@@ -34,7 +34,7 @@ _NOISE_DB = (-55.0, -36.0)  # of the noise, below the peak
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class SyntheticExample:
     """One member of a pair.
 
     Parameters
@@ -83,8 +83,10 @@ class Example:
     @property
     def foil(self) -> str | None:
         """The target's spelling in the other number; None for the control, where it is the same."""
-        own, other = (text.split()[self.target] for text in (self.text, self.other_text))
-        return None if own == other else other
+        spelling, other_spelling = (
+            text.split()[self.target] for text in (self.text, self.other_text)
+        )
+        return None if spelling == other_spelling else other_spelling
 
     def clip(self) -> Clip:
         """Return the example as a clip; what a clip has no field for is in its `meta`, as text."""
@@ -119,7 +121,7 @@ def speak_pairs(
     voices_of: str = "train",
     sides: Sequence[str] = SIDES,
     control: float = 0.1,
-) -> Iterator[tuple[Example, Example]]:
+) -> Iterator[tuple[SyntheticExample, SyntheticExample]]:
     """Speak random pairs, the singular first.
 
     Pair i depends on `seed` and i alone. Sides take turns.
@@ -160,7 +162,7 @@ def random_pair(
     voices_of: str = "train",
     sides: Sequence[str] = SIDES,
     control: float = 0.1,
-) -> tuple[Example, Example]:
+) -> tuple[SyntheticExample, SyntheticExample]:
     """Pair number `index` of `speak_pairs`, without making those before it."""
     if not sides or not 0 <= control <= 1:
         raise InputError(
@@ -180,7 +182,7 @@ def random_pair(
 
 def speak_pair(
     text: PairText, *, voice: str, random: np.random.Generator, pair: str = "pair"
-) -> tuple[Example, Example]:
+) -> tuple[SyntheticExample, SyntheticExample]:
     """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for
     both members.
 
@@ -196,22 +198,22 @@ def speak_pair(
     donor = spoken[random.integers(2)]
     lead, trail = (round(seconds * SAMPLE_RATE) for seconds in random.uniform(*_MARGINS, size=2))
     if text.side == "left":
-        joined = [_joined_left(member, donor, text.target) for member in spoken]
-        longest = max(joint for _, _, joint in joined)
-        margins = [(lead + longest - joint, trail) for _, _, joint in joined]
+        spliced = [_splice_left(member, donor, text.target) for member in spoken]
+        longest = max(joint for _, _, joint in spliced)
+        margins = [(lead + longest - joint, trail) for _, _, joint in spliced]
     else:
-        joined = [_joined_right(member, donor, text.cue) for member in spoken]
-        longest = max(len(audio) for audio, _, _ in joined)
-        margins = [(lead, trail + longest - len(audio)) for audio, _, _ in joined]
-    audios = [np.pad(audio, margin) for (audio, _, _), margin in zip(joined, margins, strict=True)]
-    audios = _recorded(audios, random)
+        spliced = [_splice_right(member, donor, text.cue) for member in spoken]
+        longest = max(len(audio) for audio, _, _ in spliced)
+        margins = [(lead, trail + longest - len(audio)) for audio, _, _ in spliced]
+    audios = [np.pad(audio, margin) for (audio, _, _), margin in zip(spliced, margins, strict=True)]
+    audios = _add_gain_and_noise(audios, random)
     singular, plural = (
-        Example(
-            text=wordings[i],
-            other_text=wordings[1 - i],
-            audio=audios[i],
-            words=_moved(joined[i][1], margins[i][0]),
-            number=NUMBERS[i],
+        SyntheticExample(
+            text=wordings[member_index],
+            other_text=wordings[1 - member_index],
+            audio=audios[member_index],
+            words=_shift_words(spliced[member_index][1], margins[member_index][0]),
+            number=NUMBERS[member_index],
             pair=pair,
             voice=voice,
             **{
@@ -219,39 +221,55 @@ def speak_pair(
                 for name in ("cue", "target", "side", "template", "noun", "control")
             },
         )
-        for i in range(2)
+        for member_index in range(2)
     )
     return singular, plural
 
 
-def _joined_left(member: Speech, donor: Speech, target: int) -> tuple[np.ndarray, list[Word], int]:
+def _splice_left(member: Speech, donor: Speech, target: int) -> tuple[np.ndarray, list[Word], int]:
     """The member's own sound before the target, the donor's from there on; and the sample where
     they meet."""
-    own, lent = _sample(member.words[target].start), _sample(donor.words[target].start)
-    fade = min(_FADE, own, lent)
-    rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
-    head = member.audio[:own].copy()
-    head[own - fade :] = (1 - rising) * head[own - fade :] + rising * donor.audio[
-        lent - fade : lent
+    member_start, donor_start = (
+        _sample_index(member.words[target].start),
+        _sample_index(donor.words[target].start),
+    )
+    fade = min(_FADE_SAMPLES, member_start, donor_start)
+    fade_in = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
+    head = member.audio[:member_start].copy()
+    head[member_start - fade :] = (1 - fade_in) * head[
+        member_start - fade :
+    ] + fade_in * donor.audio[donor_start - fade : donor_start]
+    words = [
+        *member.words[: target - 1],
+        replace(member.words[target - 1], end=member_start / SAMPLE_RATE),
     ]
-    words = [*member.words[: target - 1], replace(member.words[target - 1], end=own / SAMPLE_RATE)]
-    words += _moved(_named(donor.words, member.words)[target:], own - lent)
-    return np.concatenate([head, donor.audio[lent:]]), words, own
+    words += _shift_words(
+        _copy_texts(donor.words, member.words)[target:], member_start - donor_start
+    )
+    return np.concatenate([head, donor.audio[donor_start:]]), words, member_start
 
 
-def _joined_right(member: Speech, donor: Speech, cue: int) -> tuple[np.ndarray, list[Word], int]:
+def _splice_right(member: Speech, donor: Speech, cue: int) -> tuple[np.ndarray, list[Word], int]:
     """The donor's sound up to the cue, the member's own from there on; and the sample where they
     meet."""
-    own, lent = _sample(member.words[cue].start), _sample(donor.words[cue].start)
-    fade = min(_FADE, len(member.audio) - own, len(donor.audio) - lent)
-    rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
-    tail = member.audio[own:].copy()
-    tail[:fade] = (1 - rising) * donor.audio[lent : lent + fade] + rising * tail[:fade]
-    words = [*_named(donor.words, member.words)[:cue], *_moved(member.words[cue:], lent - own)]
-    return np.concatenate([donor.audio[:lent], tail]), words, lent
+    member_start, donor_start = (
+        _sample_index(member.words[cue].start),
+        _sample_index(donor.words[cue].start),
+    )
+    fade = min(_FADE_SAMPLES, len(member.audio) - member_start, len(donor.audio) - donor_start)
+    fade_in = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
+    tail = member.audio[member_start:].copy()
+    tail[:fade] = (1 - fade_in) * donor.audio[donor_start : donor_start + fade] + fade_in * tail[
+        :fade
+    ]
+    words = [
+        *_copy_texts(donor.words, member.words)[:cue],
+        *_shift_words(member.words[cue:], donor_start - member_start),
+    ]
+    return np.concatenate([donor.audio[:donor_start], tail]), words, donor_start
 
 
-def _recorded(audios: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
+def _add_gain_and_noise(audios: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
     """Give both members the same gain and the same noise, so that what they share stays
     bit-identical."""
     peak = random.uniform(*_PEAKS)
@@ -261,20 +279,21 @@ def _recorded(audios: list[np.ndarray], random: np.random.Generator) -> list[np.
     return [np.clip(gain * audio + noise, -1, 1) for audio in audios]
 
 
-def _named(times: Sequence[Word], names: Sequence[Word]) -> list[Word]:
+def _copy_texts(times: Sequence[Word], names: Sequence[Word]) -> list[Word]:
     return [replace(time, text=name.text) for time, name in zip(times, names, strict=True)]
 
 
-def _moved(words: Sequence[Word], samples: int) -> tuple[Word, ...]:
+def _shift_words(words: Sequence[Word], samples: int) -> tuple[Word, ...]:
     """Shift words; their times come to lie on samples, so that neighbours meet exactly."""
-    moved = [
-        [(_sample(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)]
+    intervals = [
+        [(_sample_index(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)]
         for word in words
     ]
     return tuple(
-        replace(word, start=start, end=end) for word, (start, end) in zip(words, moved, strict=True)
+        replace(word, start=start, end=end)
+        for word, (start, end) in zip(words, intervals, strict=True)
     )
 
 
-def _sample(seconds: float) -> int:
+def _sample_index(seconds: float) -> int:
     return round(seconds * SAMPLE_RATE)

@@ -24,23 +24,23 @@ SIDES = ("left", "right")
 
 # Consonant first (no liaison), plural = singular + s with the same sound, no two of them
 # homophones.
-_MASCULINE = """
+_MASCULINE_NOUNS = """
     livre volet chat voisin jardin ballon bouton camion numéro carton citron crayon dessin facteur garçon jouet lapin
     mouton fantôme papillon parfum panier secret poisson poulet bâton robot tambour tigre violon médecin fruit légume
     musée nuage costume
 """.split()
-_FEMININE = """
+_FEMININE_NOUNS = """
     carte maison lumière lampe table porte fenêtre voiture valise fleur plante poire pomme tomate vache guitare girafe jambe
     jupe lettre leçon lune machine musique moto nappe photo piscine planche poule sœur chanson chaussure chemise clé
     forêt
 """.split()
 # The control: nothing changes in the noun, whatever the cue says.
-_MASCULINE_INVARIANT = "tapis bras colis prix".split()
-_FEMININE_INVARIANT = "souris voix noix".split()
+_INVARIANT_MASCULINE_NOUNS = "tapis bras colis prix".split()
+_INVARIANT_FEMININE_NOUNS = "souris voix noix".split()
 
 # Held-out voices share no family with a training voice (steph, steph2, ...).
 _BASE_VOICE = "fr-fr"
-_VARIANTS = {
+_VOICE_VARIANTS = {
     "train": """
         f1 f2 f3 f5 m1 m2 m3 m4 m6 m8 Alex Alicia Andrea Andy Annie Diogo Gene Henrique Hugo Jacky Lee Marco Michael Mike
         adam anika antonio aunty belinda benjamin boris caleb croak ed edward grandma grandpa ian john marcelo max miguel
@@ -65,7 +65,7 @@ _RIGHT_VERBS = (
     ("dort", "dorment"),
 )
 _ADJECTIVES = "royal normal local brutal vertical spécial".split()
-_BARE = ("sans", "pas de")
+_BARE_PHRASES = ("sans", "pas de")
 
 TEMPLATES = {"left": ("noun", "noun verb"), "right": ("noun adjective", "leur", "quel")}
 
@@ -109,14 +109,14 @@ def split_nouns(split: str, *, gender: str | None = None) -> list[str]:
     gender : {"m", "f"}, optional
     """
     _check_split(split)
-    by_gender = {"m": _MASCULINE, "f": _FEMININE}
+    by_gender = {"m": _MASCULINE_NOUNS, "f": _FEMININE_NOUNS}
     if gender is not None:
         by_gender = {gender: by_gender[gender]}
     is_test = split == "test"
     return [
         noun
-        for listed in by_gender.values()
-        for i, noun in enumerate(listed)
+        for nouns in by_gender.values()
+        for i, noun in enumerate(nouns)
         if (i % 9 == 8) == is_test
     ]
 
@@ -124,15 +124,15 @@ def split_nouns(split: str, *, gender: str | None = None) -> list[str]:
 def split_voices(split: str) -> list[str]:
     """espeak-ng voices of a split; those of "test" are never trained on."""
     _check_split(split)
-    return [f"{_BASE_VOICE}+{variant}" for variant in _VARIANTS[split]]
+    return [f"{_BASE_VOICE}+{variant}" for variant in _VOICE_VARIANTS[split]]
 
 
 def invariant_nouns(*, gender: str | None = None) -> list[str]:
     """Nouns whose plural is spelled like the singular (*souris*)."""
     return {
-        "m": _MASCULINE_INVARIANT,
-        "f": _FEMININE_INVARIANT,
-        None: _MASCULINE_INVARIANT + _FEMININE_INVARIANT,
+        "m": _INVARIANT_MASCULINE_NOUNS,
+        "f": _INVARIANT_FEMININE_NOUNS,
+        None: _INVARIANT_MASCULINE_NOUNS + _INVARIANT_FEMININE_NOUNS,
     }[gender]
 
 
@@ -165,46 +165,56 @@ def random_pair_text(
 _Wording = tuple[str, str, int, int]  # singular, plural, indices of cue and target
 
 
-def _noun(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
+def _make_noun_wording(
+    random: np.random.Generator, noun: str, plural_noun: str, gender: str
+) -> _Wording:
     masculine, feminine, plural = _DETERMINERS[random.integers(len(_DETERMINERS))]
-    return f"{masculine if gender == 'm' else feminine} {noun}", f"{plural} {nouns}", 0, 1
+    return f"{masculine if gender == 'm' else feminine} {noun}", f"{plural} {plural_noun}", 0, 1
 
 
-def _noun_verb(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
-    singular, plural, cue, target = _noun(random, noun, nouns, gender)
+def _make_noun_verb_wording(
+    random: np.random.Generator, noun: str, plural_noun: str, gender: str
+) -> _Wording:
+    singular, plural, cue, target = _make_noun_wording(random, noun, plural_noun, gender)
     verb = _SILENT_VERBS[random.integers(len(_SILENT_VERBS))]
     return f"{singular} {verb}", f"{plural} {verb}nt", cue, target
 
 
-def _noun_adjective(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
-    before = _BARE[random.integers(len(_BARE))]
+def _make_noun_adjective_wording(
+    random: np.random.Generator, noun: str, plural_noun: str, gender: str
+) -> _Wording:
+    phrase = _BARE_PHRASES[random.integers(len(_BARE_PHRASES))]
     adjective = _ADJECTIVES[random.integers(len(_ADJECTIVES))]
-    target = len(before.split())
+    target = len(phrase.split())
     return (
-        f"{before} {noun} {adjective}",
-        f"{before} {nouns} {adjective[:-1]}ux",
+        f"{phrase} {noun} {adjective}",
+        f"{phrase} {plural_noun} {adjective[:-1]}ux",
         target + 1,
         target,
     )
 
 
-def _leur(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
+def _make_leur_wording(
+    random: np.random.Generator, noun: str, plural_noun: str, gender: str
+) -> _Wording:
     singular, plural = _RIGHT_VERBS[random.integers(len(_RIGHT_VERBS))]
-    return f"leur {noun} {singular}", f"leurs {nouns} {plural}", 2, 0
+    return f"leur {noun} {singular}", f"leurs {plural_noun} {plural}", 2, 0
 
 
-def _quel(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
+def _make_quel_wording(
+    random: np.random.Generator, noun: str, plural_noun: str, gender: str
+) -> _Wording:
     singular, plural = _RIGHT_VERBS[random.integers(len(_RIGHT_VERBS))]
     word = "quel" if gender == "m" else "quelle"
-    return f"{word} {noun} {singular}", f"{word}s {nouns} {plural}", 2, 0
+    return f"{word} {noun} {singular}", f"{word}s {plural_noun} {plural}", 2, 0
 
 
 _WORDINGS: dict[str, Callable[[np.random.Generator, str, str, str], _Wording]] = {
-    "noun": _noun,
-    "noun verb": _noun_verb,
-    "noun adjective": _noun_adjective,
-    "leur": _leur,
-    "quel": _quel,
+    "noun": _make_noun_wording,
+    "noun verb": _make_noun_verb_wording,
+    "noun adjective": _make_noun_adjective_wording,
+    "leur": _make_leur_wording,
+    "quel": _make_quel_wording,
 }
 
 

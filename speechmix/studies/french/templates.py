@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...files.bounded_reads import read_bounded
 from .template_tables import Template, parse_template
 
-_FOLDER = Path(__file__).parent / "template_files"
+_TEMPLATES_DIR = Path(__file__).parent / "template_files"
 
 
 @functools.lru_cache
@@ -36,13 +36,13 @@ def load_templates(language: str = "french") -> tuple[Template, ...]:
     >>> [template.name for template in load_templates("french")]
     ['det_noun', 'det_noun_verb', 'pronoun_verb']
     """
-    sets = sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir())
-    if language not in sets:
+    set_names = sorted(folder.name for folder in _TEMPLATES_DIR.iterdir() if folder.is_dir())
+    if language not in set_names:
         raise InputError(
-            f"template set {language!r} is not one of {sets}: choose one, or load_template(path) "
+            f"template set {language!r} is not one of {set_names}: choose one, or load_template(path) "
             "your own"
         )
-    return tuple(load_template(path) for path in sorted((_FOLDER / language).glob("*.toml")))
+    return tuple(load_template(path) for path in sorted((_TEMPLATES_DIR / language).glob("*.toml")))
 
 
 def load_template(source: str | Path) -> Template:
@@ -57,17 +57,17 @@ def load_template(source: str | Path) -> Template:
     Examples
     --------
     >>> load_template("pronoun_verb").cues["ils"]
-    CueForm(agreement='3p', heard='before_vowel')
+    CueForm(agreement='3p', audible_when='before_vowel')
     """
     path = Path(source)
     if path.suffix != ".toml":
-        shipped = {file.stem: file for file in sorted(_FOLDER.glob("*/*.toml"))}
-        if str(source) not in shipped:
+        path_by_name = {file.stem: file for file in sorted(_TEMPLATES_DIR.glob("*/*.toml"))}
+        if str(source) not in path_by_name:
             raise InputError(
-                f"template {str(source)!r} is not one of {sorted(shipped)}: give a name or a .toml "
+                f"template {str(source)!r} is not one of {sorted(path_by_name)}: give a name or a .toml "
                 "file"
             )
-        path = shipped[str(source)]
+        path = path_by_name[str(source)]
     try:
         table = tomllib.loads(read_bounded(path).decode("utf-8"))
     except OSError as error:

@@ -13,13 +13,13 @@ from ...files.names import same_file
 from ...files.shards import WHOLE, Shard
 from ...runs.journal.stage_journal import LeftOut, run_stage
 from ...runs.journal.stage_lines import AT, input_digest
-from .shard_rows import with_corpus_position
+from .shard_rows import corpus_position_entry
 from .study_folder import (
     PAIRS,
     WORDS,
     read_aligned_lines,
-    recording_marks,
-    refuse_other_pairs,
+    recording_signature,
+    refuse_outdated_output,
     transcript_digest,
 )
 
@@ -68,8 +68,8 @@ def transcribe_corpus(
     from .transcripts import transcribe_line
 
     study, paths = Path(study), []
-    refuse_other_pairs(study, study / WORDS, "words", "align again", shard)
-    mined = input_digest(study / PAIRS, "text", "path", shard=shard)
+    refuse_outdated_output(study, study / WORDS, "words", "align again", shard)
+    pairs_digest = input_digest(study / PAIRS, "text", "path", shard=shard)
     labels: set[str] = set()
     for model in models:
         model = model() if callable(model) else model
@@ -88,31 +88,31 @@ def transcribe_corpus(
         }
         items = ((line["key"], line) for line in read_aligned_lines(study, shard))
 
-        def work(line: JsonObject, model: Model = model) -> JsonObject:
-            if recording_marks(line["path"], {})["sound"] != line["sound"]:
+        def transcribe_or_skip(line: JsonObject, model: Model = model) -> JsonObject:
+            if recording_signature(line["path"], {})["sound"] != line["sound"]:
                 raise LeftOut(
                     "other recording",
                     f"{line['path']} was replaced since its words were placed: align again",
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
-        def heard(line: JsonObject, stored: JsonObject) -> JsonObject:
+        def cache_key(line: JsonObject, stored: JsonObject) -> JsonObject:
             """What decides a transcript and its errors: text, language, and the sound, now and when
             its words were placed."""
             return {
                 "of": transcript_digest(line),
-                **recording_marks(line["path"], stored or line),
-                **with_corpus_position(line[AT], shard),
+                **recording_signature(line["path"], stored or line),
+                **corpus_position_entry(line[AT], shard),
             }
 
         path = run_stage(
             transcript_path(study, model),
             items,
-            work,
+            transcribe_or_skip,
             options=options,
-            ingredients=heard,
+            ingredients=cache_key,
             unimportant=("file", AT),
-            inputs={"pairs": mined},
+            inputs={"pairs": pairs_digest},
             why="not transcribed",
             shard=shard,
             overwrite=overwrite,

@@ -30,26 +30,30 @@ class TranscriptComparison(NamedTuple):
 
     Parameters
     ----------
-    errors, words : int
+    error_count, word_count : int
         Edit operations, and words of the reference.
-    places : list of (range, range or None)
+    aligned_spans : list of (range, range or None)
         For each word of the reference: its characters there, and in the transcript if it is right.
     """
 
-    errors: int
-    words: int
-    places: list[tuple[Range, Range | None]]
+    error_count: int
+    word_count: int
+    aligned_spans: list[tuple[Range, Range | None]]
 
-    def place_of(self, stretch: Range) -> Range | None:
+    def find_span(self, span: Range) -> Range | None:
         """Characters in the transcript of a stretch of the reference; None unless every word of it
         is right."""
-        places = [
-            place for there, place in self.places if there[0] < stretch[1] and stretch[0] < there[1]
+        spans = [
+            transcript_span
+            for reference_span, transcript_span in self.aligned_spans
+            if reference_span[0] < span[1] and span[0] < reference_span[1]
         ]
-        right = [place for place in places if place is not None]
-        if not places or len(right) < len(places):
+        correct_spans = [
+            transcript_span for transcript_span in spans if transcript_span is not None
+        ]
+        if not spans or len(correct_spans) < len(spans):
             return None
-        return right[0][0], right[-1][1]
+        return correct_spans[0][0], correct_spans[-1][1]
 
 
 def compare_transcript(reference: str, transcript: str) -> TranscriptComparison:
@@ -65,8 +69,8 @@ def compare_transcript(reference: str, transcript: str) -> TranscriptComparison:
 
     Examples
     --------
-    >>> compared = compare_transcript("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
-    >>> compared.errors, compared.words, compared.place_of((4, 10)), compared.place_of((22, 28))
+    >>> comparison = compare_transcript("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
+    >>> comparison.error_count, comparison.word_count, comparison.find_span((4, 10)), comparison.find_span((22, 28))
     (1, 6, None, (22, 28))
     """
     try:
@@ -76,25 +80,31 @@ def compare_transcript(reference: str, transcript: str) -> TranscriptComparison:
             "jiwer", "french", "word error rates and the choice of examples by transcript"
         ) from error
 
-    reference_words, written = normalized_words(reference), normalized_words(transcript)
+    reference_words, transcript_words = normalized_words(reference), normalized_words(transcript)
     if not reference_words:
         raise InputError(f"the reference {reference!r} has no words to compare with")
     output = jiwer.process_words(
-        [" ".join(w for w, _ in reference_words)], [" ".join(w for w, _ in written)]
+        [" ".join(word for word, _ in reference_words)],
+        [" ".join(word for word, _ in transcript_words)],
     )
-    right: dict[int, int] = {}
+    transcript_indices: dict[int, int] = {}
     for chunk in output.alignments[0]:
         if chunk.type == "equal":
-            right |= {
-                i: i - chunk.ref_start_idx + chunk.hyp_start_idx
-                for i in range(chunk.ref_start_idx, chunk.ref_end_idx)
+            transcript_indices |= {
+                index: index - chunk.ref_start_idx + chunk.hyp_start_idx
+                for index in range(chunk.ref_start_idx, chunk.ref_end_idx)
             }
-    places = [
-        (place, written[right[i]][1] if i in right else None)
-        for i, (_, place) in enumerate(reference_words)
+    aligned_spans = [
+        (
+            reference_span,
+            transcript_words[transcript_indices[index]][1] if index in transcript_indices else None,
+        )
+        for index, (_, reference_span) in enumerate(reference_words)
     ]
     return TranscriptComparison(
-        output.substitutions + output.deletions + output.insertions, len(reference_words), places
+        output.substitutions + output.deletions + output.insertions,
+        len(reference_words),
+        aligned_spans,
     )
 
 
@@ -129,9 +139,13 @@ def transcribe_line(model: Model, line: JsonObject, *, max_tokens: int = 200) ->
         )
     clip = clip_from_line(line)
     transcript = transcribe(model, clip, max_tokens=max_tokens)
-    compared = compare_transcript(line["text"], transcript)
-    counts = {"transcript": transcript, "errors": compared.errors, "words": compared.words}
-    wer = round(compared.errors / compared.words, 4)
+    comparison = compare_transcript(line["text"], transcript)
+    counts = {
+        "transcript": transcript,
+        "errors": comparison.error_count,
+        "words": comparison.word_count,
+    }
+    wer = round(comparison.error_count / comparison.word_count, 4)
     return {**counts, "wer": wer, "tokens": token_ranges(model, clip, transcript)}
 
 
@@ -145,10 +159,12 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     from ...adapters.generation.token_words import tokenize_with_offsets
 
     text = join_to_prefix(model, transcript)
-    ahead = len(text) - len(transcript)
+    prefix_length = len(text) - len(transcript)
     _, offsets, _ = tokenize_with_offsets(model.tokenizer, text)
-    places = [(max(0, start - ahead), max(0, stop - ahead)) for start, stop in offsets]
-    return [*[None] * len(decoder_prefix(model, clip)), *places]
+    ranges = [
+        (max(0, start - prefix_length), max(0, stop - prefix_length)) for start, stop in offsets
+    ]
+    return [*[None] * len(decoder_prefix(model, clip)), *ranges]
 
 
 def cue_and_target_positions(
@@ -172,14 +188,12 @@ def cue_and_target_positions(
     ([2], [2, 3])
     """
 
-    def holding(word: Range) -> list[int]:
-        places = enumerate(tokens or ())
+    def list_positions(word: Range) -> list[int]:
         return [
             position
-            for position, p in places
-            if p and p[0] < word[1] and word[0] < p[1] and p[0] < p[1]
+            for position, token in enumerate(tokens or ())
+            if token and token[0] < word[1] and word[0] < token[1] and token[0] < token[1]
         ]
 
-    return [position for cue in cues for position in holding(cue)], [
-        position - 1 for position in holding(target)
-    ]
+    cue_positions = [position for cue in cues for position in list_positions(cue)]
+    return cue_positions, [position - 1 for position in list_positions(target)]

@@ -1,0 +1,55 @@
+"""`speechmix card` and `speechmix gallery` on the command line, each one call."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Subparsers
+
+_EXAMPLES = """examples:
+  speechmix card runs/small --out cards
+  speechmix gallery cards
+"""
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add the two commands to a parser's subcommands."""
+    card = commands.add_parser(
+        "card",
+        help="a model card: JSON, HTML, and Markdown for a model's hub page",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    card.set_defaults(command=_card)
+    card.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs")
+    card.add_argument(
+        "--out", metavar="FOLDER", default="cards", help="for the cards (default: cards)"
+    )
+    gallery = commands.add_parser(
+        "gallery",
+        help="one page that compares the model cards of a folder",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    gallery.set_defaults(command=_gallery)
+    gallery.add_argument("folder", metavar="FOLDER", help="folder of cards")
+    gallery.add_argument("--out", metavar="FILE", help="the page (default: FOLDER/index.html)")
+
+
+def _card(options: argparse.Namespace) -> int:
+    from ...reporting.cards.card_texts import write_model_cards
+    from ...reporting.cards.model_card import model_cards
+
+    for page in write_model_cards(model_cards(*options.runs), options.out):
+        print(f"card: {page}, with the same name .json and .md")
+    return 0
+
+
+def _gallery(options: argparse.Namespace) -> int:
+    from ...reporting.cards.card_gallery import write_gallery
+
+    page, reasons = write_gallery(options.folder, out=options.out)
+    for reason in reasons:
+        print(f"skipped: {reason}")
+    print(f"page: {page}")
+    return 0
