@@ -29,14 +29,12 @@ ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
 
 
 def choose_row_kind(mixing_map: MixingMap) -> str:
-    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it,
-    else all of the "target"'s."""
+    """Return "deciding" if the map has the deciding row of a decoder, else "target"."""
     return "deciding" if deciding_row(mixing_map) is not None else "target"
 
 
 def deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil,
-    or if it was not scored."""
+    """Return the index of the row that predicts the deciding token; None if the map has none."""
     position = (
         mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
     )
@@ -53,7 +51,7 @@ def cue_contribution(
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
-    """Share of the cue in the target, per layer.
+    """Compute the share of the cue in the target, per layer.
 
     Parameters
     ----------
@@ -123,7 +121,7 @@ def target_strength(
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
-    """Mixing strength of the rows that `cue_contribution` takes, their mean in each layer.
+    """Return the mean mixing strength of the rows of `cue_contribution`, per layer.
 
     Parameters
     ----------
@@ -159,7 +157,7 @@ def target_strength(
 def _select_target_rows(
     units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap
 ) -> list[int]:
-    """Rows of the target, or the one that decides, of a map without the units that are left out."""
+    """Select the rows of the target, or its deciding row, in a map without the dropped units."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     if _is_spelled(target):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
@@ -21,8 +21,8 @@ from .runner import NO_REMOVAL, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.view import Item
 
 ALL_LAYERS = "all"
 

@@ -174,10 +174,11 @@ def test_on_the_command_line(made, tmp_path, capsys):
         str(tmp_path / "a.tsv"),
         "--task",
         "translate",
-        "--spoken-as",
+        "--prefix-language",
         "en",
         "--timestamps",
-        "--no-figures",
+        "--figures",
+        "0",
     ]
     assert (
         main(

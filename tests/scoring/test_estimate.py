@@ -21,7 +21,7 @@ CLIP = speechmix.Clip.from_array([0.1] * 16_000, 16_000)
 
 @pytest.fixture(autouse=True)
 def _rate_of_a_round_number(monkeypatch):
-    monkeypatch.setattr(estimates, "rate_of", lambda device, *, width, inner: 100.0)
+    monkeypatch.setattr(estimates, "measure_matmul_rate", lambda device, *, width, inner: 100.0)
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def test_parameters_and_stacks_are_those_of_the_loaded_model(name):
     model = tiny(name)
     stacks = {stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()}
     assert of_module.stacks == stacks == speechmix.estimate(model, seconds=1).stacks
-    assert of_module.weights == sum(x.nbytes for x in (*module.parameters(), *module.buffers()))
+    assert of_module.weight_bytes == sum(
+        x.nbytes for x in (*module.parameters(), *module.buffers())
+    )
 
 
 def test_a_folder_with_a_config_alone_is_enough(folder):
@@ -79,15 +81,15 @@ def test_published_whispers_have_the_parameters_that_are_published(
     of_size = speechmix.estimate(tmp_path, targets="target")
     assert of_size.row["million parameters"] == million
     assert [n for n, _, _ in of_size.stacks.values()] == [layers[0], layers[1], layers[1]]
-    assert of_size.weights == pytest.approx(4e6 * million, rel=0.01)
+    assert of_size.weight_bytes == pytest.approx(4e6 * million, rel=0.01)
 
 
 def test_time_is_operations_by_the_rate_and_grows_with_clips_and_twins(folder):
     single = speechmix.estimate(folder, seconds=1)
-    assert single.seconds_a_clip == single.operations.total / (100e9 * SHARE_OF_PRODUCTS)
+    assert single.seconds_per_clip == single.operations.total / (100e9 * SHARE_OF_PRODUCTS)
     many = speechmix.estimate(folder, seconds=1, clips=7, twins=2)
-    assert math.isclose(many.seconds_in_all, 21 * single.seconds_in_all)
-    assert many.memory == single.memory  # one model at a time
+    assert math.isclose(many.total_seconds, 21 * single.total_seconds)
+    assert many.memory_bytes == single.memory_bytes  # one model at a time
     rows = speechmix.estimate(folder, seconds=1, targets="target")
     assert rows.operations.total < single.operations.total
     assert rows.operations.forward == single.operations.forward
@@ -99,7 +101,7 @@ def test_what_is_counted_measured_and_computed_is_said(folder):
     assert "100 GFLOP/s measured" in text
     assert "computed from 40% of the peak in float32, not measured" in text
     assert "not counted: gradient_input" in text
-    row = speechmix.estimate(folder, seconds=1).table
+    row = speechmix.estimate(folder, seconds=1).to_dataframe()
     assert len(row) == 1
     assert row["stacks (layers x heads)"][0] == "encoder 3 x 4, decoder 3 x 4, cross 3 x 4"
 
@@ -144,14 +146,12 @@ def test_the_model_that_is_estimated_stays_as_it_is():
 
 def test_the_command_prints_each_model(folder, capsys):
     asked = [
-        "--clips",
+        "--clip-count",
         "40",
         "--seconds",
         "1",
-        "--random-twin",
-        "0",
-        "--random-twin",
-        "1",
+        "--twins",
+        "2",
         "--target-rows-only",
     ]
     assert main(["estimate", "--model", str(folder), "--model", str(folder), *asked]) == 0
@@ -164,26 +164,26 @@ def test_the_command_prints_each_model(folder, capsys):
 class TestBeforeARun:
     @pytest.fixture(autouse=True)
     def _short(self, monkeypatch):
-        monkeypatch.setattr(command, "_SHORT", 0)
+        monkeypatch.setattr(command, "_SMALL_COST", 0)
 
     def test_a_long_run_is_announced_once_and_a_short_one_is_not(self, monkeypatch):
         model, lines = tiny("whisper-80"), []
-        loaders = command.announcing(
+        loaders = command.announce_duration(
             [lambda: model] * 3, [CLIP] * 5, lines.append, measures=["value_zeroing"]
         )
         assert [load() for load in loaders] == [model] * 3
         assert not lines
-        monkeypatch.setattr(command, "_LONG", 0)
+        monkeypatch.setattr(command, "_LONG_SECONDS", 0)
         assert [load() for load in loaders] == [model] * 3
         (line,) = lines
         assert "5 clips, 3 models like" in line
         assert "estimated" in line
 
     def test_nothing_that_goes_wrong_in_it_makes_a_run_fail(self, monkeypatch):
-        monkeypatch.setattr(command, "_LONG", 0)
+        monkeypatch.setattr(command, "_LONG_SECONDS", 0)
         monkeypatch.setattr(estimates, "estimate", lambda *args, **options: 1 / 0)
         model, lines = tiny("whisper-80"), []
-        (load,) = command.announcing([lambda: model], [CLIP], lines.append)
+        (load,) = command.announce_duration([lambda: model], [CLIP], lines.append)
         assert load() is model
         assert not lines
 
@@ -191,11 +191,11 @@ class TestBeforeARun:
         def fails():
             raise ModelError("gone")
 
-        (load,) = command.announcing([fails], [CLIP], print)
+        (load,) = command.announce_duration([fails], [CLIP], print)
         with pytest.raises(ModelError, match="gone"):
             load()
 
     def test_a_short_run_is_not_estimated_at_all(self, monkeypatch):
-        monkeypatch.setattr(command, "_SHORT", 10**9)
+        monkeypatch.setattr(command, "_SMALL_COST", 10**9)
         monkeypatch.setattr(estimates, "estimate", lambda *args, **options: 1 / 0)
-        assert command.long_run(tiny("whisper-80"), 2, [CLIP]) == ""
+        assert command.describe_duration(tiny("whisper-80"), 2, [CLIP]) == ""

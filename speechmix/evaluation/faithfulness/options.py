@@ -20,7 +20,7 @@ from ...mixing.maps.measure_registry import (
     measure_names,
 )
 from ...mixing.measures.availability import check_defined
-from ...mixing.passes.input_attribution import check_reaches_the_sound
+from ...mixing.passes.input_attribution import check_reaches_audio
 from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import get_perturbation, split_fills_from_name
@@ -98,8 +98,8 @@ class EvaluationOptions:
             )
 
     def cache_entry(self) -> dict[str, object]:
-        """What decides what is found of an item, but `min_words`; newer options where they are not the
-        default."""
+        """Return what decides the results of an item, without `min_words` and without newer options
+        at their defaults."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             option.name: values[option.name]
@@ -162,7 +162,7 @@ def evaluation_options(
     units: str = "word",
     min_words: int = MIN_WORDS,
 ) -> EvaluationOptions:
-    """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the
+    """Build the options of `speechmix.faithfulness`: arguments first, then the protocol, then
     defaults."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
@@ -181,8 +181,8 @@ def evaluation_options(
 def resolve_measures(
     model: Model, measures: str | Sequence[str], *, to_output: bool = True
 ) -> tuple[str, ...]:
-    """Names of measures: those with maps, each defined for every stack of the model, and those of
-    the output alone.
+    """Resolve names of measures: those with maps in every stack of the model, and those of the
+    output.
 
     Of the latter "all" has those whose terms add up to a logit, where they are defined; one that is
     named and not defined for an item is a note of the item.
@@ -220,7 +220,7 @@ def _check_ranks_words(model: Model, name: str) -> None:
 def _is_defined(model: Model, name: str) -> bool:
     with suppress(SpeechmixError):
         if measure_facts(name).scope == "logit":
-            check_reaches_the_sound(model, name)
+            check_reaches_audio(model, name)
             check_splits_logits(model, name)
         else:
             _check_ranks_words(model, name)

@@ -31,13 +31,13 @@ def clone_estimator(estimator: EstimatorType) -> EstimatorType:
     """
     from sklearn.base import BaseEstimator, clone, is_classifier
 
-    expected = "estimator should be a scikit-learn classifier, such as SVC() or a pipeline"
+    message = "estimator should be a scikit-learn classifier, such as SVC() or a pipeline"
     if isinstance(estimator, type) or not isinstance(estimator, Estimator):
-        raise InputError(f"{expected}, with fit() and predict(); found {estimator!r}")
+        raise InputError(f"{message}, with fit() and predict(); found {estimator!r}")
     if isinstance(estimator, BaseEstimator) and not is_classifier(estimator):
-        raise InputError(f"{expected}; {estimator!r} predicts no labels")
+        raise InputError(f"{message}; {estimator!r} predicts no labels")
     try:
         copy: EstimatorType = clone(estimator)
     except (TypeError, RuntimeError) as error:
-        raise InputError(f"{expected}; {estimator!r} cannot be cloned: {error}") from error
+        raise InputError(f"{message}; {estimator!r} cannot be cloned: {error}") from error
     return copy

@@ -148,7 +148,7 @@ class _ProbeFitter:
     ):
         self._settings = settings
         self._labels, self._groups = task.labels[item_indices], task.groups[item_indices]
-        self._names = [task.names[place] for place in item_indices]
+        self._names = [task.names[index] for index in item_indices]
         types = task.word_types(position)[item_indices]
         assign = partial(assign_folds, self._labels, folds=settings.folds, seed=settings.seed)
         self._fold = assign(self._groups, grouped=settings.grouped)
@@ -232,7 +232,7 @@ class _ProbeFitter:
         published."""
         if self._settings.grouped:
             return score(self._labels, predicted)
-        folds = [self._fold == number for number in np.unique(self._fold)]
+        folds = [self._fold == fold_index for fold_index in np.unique(self._fold)]
         return float(
             np.mean(
                 [score(self._labels[is_in_fold], predicted[is_in_fold]) for is_in_fold in folds]

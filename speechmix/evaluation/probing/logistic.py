@@ -38,7 +38,7 @@ _ITERATIONS = 2000
 def assign_folds(
     labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True
 ) -> np.ndarray:
-    """Fold of each item, whole groups together, labels as even as groups allow.
+    """Assign a fold to each item, with whole groups together and labels as even as possible.
 
     Parameters
     ----------
@@ -177,8 +177,8 @@ def _predict_by(
 
 
 def _scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's
-    StandardScaler has it)."""
+    """Return mean and deviation of each dimension [D]; 1 for a constant one (as in
+    StandardScaler)."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(states)
@@ -195,8 +195,7 @@ def _classifier(solver: str, c: float, count: int) -> Any:
 
 
 def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
-    """A label for every word type, drawn at random in the proportions of the labels; all items of a
-    type share it.
+    """Draw a random label for every word type, in the proportions of the labels.
 
     Parameters
     ----------

@@ -164,7 +164,7 @@ def probe(
 def _read_all_states(
     model: Model, task: ProbeTask, read_states: Callable[[Model, int], ItemStates], progress: bool
 ) -> Iterator[ItemStates | str]:
-    """States of each item; the reason of one that the model does not take."""
+    """Yield the states of each item, or the reason why the model does not take it."""
     item_indices: Iterable[int] = range(len(task.items))
     if progress:
         from tqdm.auto import tqdm
@@ -184,7 +184,7 @@ def fit_models(
     *,
     twin_controls: int | None = None,
 ) -> Probes:
-    """Probes of models whose states are at hand, or made one model after the other.
+    """Fit the probes of models from the states of their items.
 
     Parameters
     ----------
@@ -218,16 +218,16 @@ def fit_models(
                     "position": str(position),
                     "reason": reason,
                 }
-                for (stack, position), reason in item_states.missing.items()
+                for (stack, position), reason in item_states.missing_reasons.items()
             ]
         controls = (
             settings.controls if twin_controls is None or model.init == "trained" else twin_controls
         )
         for part in dict.fromkeys(task.parts.tolist()):
-            places, part_task = task.select_part(part)
+            item_indices, part_task = task.select_part(part)
             keys = {**model_cells, "part": part}
             part_results = fit_probes(
-                [states_of_items[position] for position in places],
+                [states_of_items[position] for position in item_indices],
                 part_task,
                 replace(settings, controls=controls),
             )

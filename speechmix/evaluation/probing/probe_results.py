@@ -103,7 +103,7 @@ class Probes:
 
 
 def _append_stored_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The table behind what a file holds of other models and labels."""
+    """Put a table behind the rows of other models and labels in a file."""
     if not path.is_file():
         return table
     stored_table, keys = read_csv(path), [*MODEL_KEYS, "label"]

@@ -18,7 +18,7 @@ from ...explanations.page_data import view_of
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ..out_of_memory import OutOfMemory
 from ..results.part_files import Owner, Part
 from .result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
@@ -76,7 +76,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     to_explain = item.options.get("to_explain")
     if to_explain is not None and clip not in to_explain:
         return None
-    measures = version_entry(1, FACTS)
+    measures = version_entry(1, MEASURE_FACTS)
     always = _is_always(item)
     request = item.options.get("request", {})
     return {**item.ingredients, "against": _AGAINST, "always": always, **measures, **request}

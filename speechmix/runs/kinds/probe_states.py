@@ -60,7 +60,9 @@ def _reading(item: ResultItem) -> JsonObject:
 
 def _compute(item: ResultItem) -> Result:
     states = read_item_states(item.model, item.clip, _positions(item), **_reading(item))
-    missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+    missing = [
+        [stack, position, reason] for (stack, position), reason in states.missing_reasons.items()
+    ]
     return Result(missing, _as_bytes(states))
 
 

@@ -20,7 +20,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.measure_registry import revision_of
+from ...mixing.maps.measure_registry import measure_revision
 from ..out_of_memory import memory_errors_named
 from ..results.result_store import Key, Results
 
@@ -217,7 +217,7 @@ def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, objec
     >>> version_entry(1, ["attention"]), version_entry(2)
     ({}, {'revision': 2})
     """
-    revisions = {name: revision for name in measures if (revision := revision_of(name)) > 1}
+    revisions = {name: revision for name in measures if (revision := measure_revision(name)) > 1}
     entries: dict[str, object] = {"revision": version} if version > 1 else {}
     return entries | ({"measure_revisions": revisions} if revisions else {})
 
