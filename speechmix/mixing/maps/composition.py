@@ -96,11 +96,11 @@ def compose(
         cross, decoder, share, weighted=weighted
     )
     n_tokens = self_attention.shape[-1]
-    encoder_shares, prefix_shares, layers = (
+    encoder_shares, prefix_shares = (
         np.zeros((n_tokens, encoder_rollout.shape[-1])),
         np.eye(n_tokens),
-        [],
     )
+    layers = []
     for layer, gate in enumerate(gates):
         encoder_shares = gate * (cross_attention[layer] @ encoder_rollout) + (1 - gate) * (
             self_attention[layer] @ encoder_shares
@@ -155,11 +155,8 @@ def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
 def resolve_weighted(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
     """Whether maps that go together are weighted by mixing strengths: by default not, if one of
     them has none."""
-    return (
-        weighted or False
-        if any(mixing_map.mixing_strength is None for mixing_map in maps)
-        else weighted
-    )
+    has_strengths = all(mixing_map.mixing_strength is not None for mixing_map in maps)
+    return weighted if has_strengths else weighted or False
 
 
 def _strength_weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
@@ -190,12 +187,8 @@ def decoder_steps(
     cross_attention = normalize_rows(cross.mean_heads().scores)
     self_attention = weighted_layers(decoder, weighted)
     gates, share_name = _gates(cross, share, weighted)
-    return (
-        np.where(cross_attention.sum(axis=-1) > 0, gates, 0)[..., None],
-        cross_attention,
-        self_attention,
-        share_name,
-    )
+    gates = np.where(cross_attention.sum(axis=-1) > 0, gates, 0)[..., None]
+    return gates, cross_attention, self_attention, share_name
 
 
 def maps_to_compose(
@@ -213,10 +206,9 @@ def maps_to_compose(
     if missing_stacks:
         raise InputError(
             f"no map of {', '.join(missing_stacks)} for composed({measure!r}), which joins "
-            f"{', '.join(stacks)}; there are "
-            f"{', '.join(map(repr, maps)) or 'none'}: {missing_maps_advice(measure)}. Only a model with a "
-            "decoder behind an "
-            f"encoder has all three; of any other take maps[{measure!r}, stack].rollout()"
+            f"{', '.join(stacks)}; there are {', '.join(map(repr, maps)) or 'none'}: "
+            f"{missing_maps_advice(measure)}. Only a model with a decoder behind an encoder has "
+            f"all three; for others use maps[{measure!r}, stack].rollout()"
         )
     return {stack: maps[measure, stack] for stack in stacks}
 
@@ -231,16 +223,10 @@ def encoder_source_count(mixing_map: MixingMap) -> int | None:
         step.startswith("composed") and step.endswith("prefix=True)") for step in steps
     )
     starts = [span.start for span in mixing_map.sources]
-    restarts = [
-        i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]
-    ]  # where positions begin anew
-    return (
-        len(starts)
-        if not has_prefix
-        else restarts[0]
-        if restarts
-        else len(starts) - len(mixing_map.targets)
-    )
+    if not has_prefix:
+        return len(starts)
+    restarts = [i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]]  # decoder's first
+    return restarts[0] if restarts else len(starts) - len(mixing_map.targets)
 
 
 def _check_compatible(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
@@ -252,9 +238,8 @@ def _check_compatible(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) 
         for key in ("model", "clip"):
             if mixing_map.provenance.get(key) != cross.provenance.get(key):
                 raise InputError(
-                    f"compose: maps of one {key} expected, found "
-                    f"{mixing_map.provenance.get(key)!r} and "
-                    f"{cross.provenance.get(key)!r}"
+                    f"compose: expected maps of one {key}, found "
+                    f"{mixing_map.provenance.get(key)!r} and {cross.provenance.get(key)!r}"
                 )
     if cross.layers != decoder.layers:
         raise InputError(
@@ -304,8 +289,7 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
     if cross.provenance.get("steps"):
         raise InputError(
             f"compose: the share of cross-attention is read off the raw {cross.measure} map, but "
-            "this one went through "
-            f"{cross.provenance['steps']}: give the raw map, or share="
+            f"this one went through {cross.provenance['steps']}: give the raw map, or share="
         )
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
 
