@@ -169,7 +169,7 @@ def main() -> None:
             )
             print(f"the cue costs most, {fill}: {100 * cue_hits(found.drops[here], asked):.0f} %")
         if options.out:
-            write_csv(found.table, options.out.with_stem(f"{options.out.stem}_{value}"))
+            write_csv(found.to_dataframe(), options.out.with_stem(f"{options.out.stem}_{value}"))
     for which in (model, twin):
         print(
             "\nfrom input to output, margin, "

@@ -6,16 +6,16 @@ target; foil and words if you have them) it scores each clip with the models nam
 randomly initialised twins, draws layer-wise cue contribution per stack and measure, silences the
 cue stack by stack (ablation), and writes one page:
 
-    python recipes/french_homophony.py --clips clips.tsv --models openai/whisper-small --out runs/small
+    python recipes/french_homophony.py --clips clips.tsv --model openai/whisper-small --out runs/small
 
 With a Common Voice release (or a data set of `datasets`, such as the paper's) it first makes the
 clips itself: it mines the sentences for pairs, places the words, lets the models transcribe, and
 keeps what all of them spell right; see `speechmix mine --help`. It stops and goes on at any point;
 `--out` holds the data set in `corpus/examples`:
 
-    python recipes/french_homophony.py --common-voice cv-corpus-21.0-2025-03-14/fr --split test \\
+    python recipes/french_homophony.py --corpus cv-corpus-21.0-2025-03-14/fr --split test \\
         --balance number --max-examples 360 \\
-        --models openai/whisper-small openai/whisper-medium --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
+        --model openai/whisper-small --model openai/whisper-medium --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
 
 Without arguments it runs the same study on what comes with the package: two tiny recognisers
 trained on synthetic French, and synthetic clips. There it is known which word carries the number,

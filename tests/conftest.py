@@ -171,4 +171,6 @@ def shared() -> Path:
 def native_bfloat16(monkeypatch):
     """Have bfloat16 products used whatever the processor: whether it is quick in them is timed, so
     that it depends on the machine."""
-    monkeypatch.setattr("speechmix.adapters.delta.products.is_emulated", lambda dtype: False)
+    monkeypatch.setattr(
+        "speechmix.adapters.delta_engine.matrix_products.is_emulated", lambda dtype: False
+    )

@@ -127,10 +127,10 @@ def commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "words"), commands(), ids=[where for where, _ in commands()])
 def test_commands_are_ones_that_there_are(where, words):
-    from speechmix.interfaces.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import create_parser
 
     if words[0] == "speechmix":
-        assert callable(_parser().parse_args(words[1:]).command)
+        assert callable(create_parser().parse_args(words[1:]).command)
     else:
         options = [word for word in words[2:] if word.startswith("--")]
         assert (ROOT / words[1]).is_file()
@@ -149,13 +149,13 @@ OTHER_OPTIONS = {
 
 
 def test_options_named_in_prose_are_ones_that_there_are():
-    from speechmix.interfaces.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import create_parser
 
-    (commands,) = _parser()._subparsers._group_actions
+    (commands,) = create_parser()._subparsers._group_actions
     known = {
         option for parser in commands.choices.values() for option in parser._option_string_actions
     }
-    known |= _parser()._option_string_actions.keys() | OTHER_OPTIONS
+    known |= create_parser()._option_string_actions.keys() | OTHER_OPTIONS
     scripts = "\n".join(
         path.read_text(encoding="utf-8")
         for folder in ("recipes", "benchmarks", "tests")
@@ -291,9 +291,9 @@ def test_errors_of_the_page_of_problems_are_those_of_the_package():
 
 
 def test_every_command_is_in_the_reference():
-    from speechmix.interfaces.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import create_parser
 
-    (commands,) = _parser()._subparsers._group_actions
+    (commands,) = create_parser()._subparsers._group_actions
     text = (DOCS / "reference" / "command_line.md").read_text(encoding="utf-8")
     assert [name for name in commands.choices if f"| `speechmix {name}" not in text] == []
 

@@ -187,22 +187,22 @@ class TestWheel:
         )
         for option in (
             "--clips",
-            "--common-voice",
-            "--models",
-            "--seeds",
+            "--corpus",
+            "--model",
+            "--twins",
             "--aligner",
             "--balance",
             "--out",
         ):
             assert option in usage
         name = one_clip(tmp_path)
-        few = ["--seeds", "--measures", "attention", "--figures", "0", "--device", "cpu"]
+        few = ["--twins", "0", "--measure", "attention", "--figures", "0", "--device", "cpu"]
         printed = run(
             installed / "speechmix",
             "study",
             "--clips",
             name,
-            "--models",
+            "--model",
             model_of(installed),
             *few,
             cwd=tmp_path,

@@ -202,7 +202,7 @@ def test_a_run_and_the_command_line_take_options_behind_the_name(model, clips, t
     folder, manifest = Path(bundled.__file__).parent / "clips", tmp_path / "manifest.jsonl"
     row = json.loads((folder / "manifest.jsonl").read_text().splitlines()[0])
     manifest.write_text(json.dumps({**row, "path": str(folder / row["path"])}))
-    arguments = ["score", "--manifest", str(manifest), "--allow-outside", "--model"]
+    arguments = ["score", "--clips", str(manifest), "--allow-outside", "--model"]
     arguments += [str(bundled.models()["tiny-french-ctc"]), "--out", str(tmp_path / "run")]
     for name in (WITH_OPTIONS["layer"], "value_length"):
         arguments += ["--measure", name]
@@ -357,4 +357,4 @@ def test_help_of_the_command_line_names_every_reference_perturbation(capsys):
     with pytest.raises(SystemExit):
         main(["faithfulness", "--help"])
     said = capsys.readouterr().out
-    assert all(name in said for name, one in PERTURBATIONS.items() if one.of_the_package)
+    assert all(name in said for name, one in PERTURBATIONS.items() if one.is_builtin)

@@ -244,4 +244,4 @@ print(
 )
 
 # %% [markdown]
-# Many clips, several models, resumable: `speechmix score --manifest clips.tsv` on the command line.
+# Many clips, several models, resumable: `speechmix score --clips clips.tsv` on the command line.

@@ -46,7 +46,7 @@ print(len(clips), "clips, such as", clips[0])
 # ## The trial
 #
 # Judges that know nothing of the measures: the word's sound is replaced (`mute`, here by digital
-# silence and by noise), or taken from the other member of the pair (`patch`). `trial.table` has
+# silence and by noise), or taken from the other member of the pair (`patch`). `trial.to_dataframe()` has
 # everything; a sentence says what may be said.
 #
 # Four of the measures are maps of layers, put together in several ways. The others go **to the
@@ -110,8 +110,9 @@ agreement = trial.perturbation_agreement()
 print(agreement[agreement["stack"] == "composed"].round(2).to_string(index=False))
 
 # %%
-table = trial.table[
-    (trial.table["metric"] == "spearman") & ~trial.table["measure"].isin(["oracle", "random"])
+table = trial.to_dataframe()[
+    (trial.to_dataframe()["metric"] == "spearman")
+    & ~trial.to_dataframe()["measure"].isin(["oracle", "random"])
 ]
 wide = table.pivot_table(
     index=["stack", "measure", "aggregation"], columns="perturbation", values="value"

@@ -23,7 +23,7 @@ ANSWER_PARTS = ("sound", "prompt", "answer")
 def answer_shares(
     mixing_map: MixingMap, *, target: int | None = None, cue: int | Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """Share of sound, prompt and earlier answer in what is written, per layer.
+    """Compute the shares of audio, prompt and earlier answer in the generated answer, per layer.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def answer_shares(
 
 
 def _find_part(position: int, sound: tuple[int, int], answer: int) -> str:
-    """Which part of what the decoder reads a position is in."""
+    """Return the part of the decoder's input that holds a position."""
     start, stop = sound
     return "sound" if start <= position < stop else "answer" if position >= answer else "prompt"
 
 
 def _answer_rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
-    """Rows that write the answer, or one word of it."""
+    """List the rows that predict the answer, or one word of it."""
     rows = [
         row
         for row, span in enumerate(mixing_map.targets)

@@ -89,16 +89,16 @@ def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECON
 def _move_word(word: Word, start_shift: float, end_shift: float, duration: float) -> Word:
     start, end = max(word.start + start_shift, 0.0), min(word.end + end_shift, duration)
     if end - start < _MIN_WORD_SECONDS:  # a word shorter than what is taken off: its middle
-        middle = min(max((word.start + word.end + start_shift + end_shift) / 2, 0.0), duration)
+        midpoint = min(max((word.start + word.end + start_shift + end_shift) / 2, 0.0), duration)
         half = min(_MIN_WORD_SECONDS, word.end - word.start) / 2
-        start, end = max(middle - half, 0.0), min(middle + half, duration)
+        start, end = max(midpoint - half, 0.0), min(midpoint + half, duration)
     return replace(word, start=start, end=end)
 
 
 def boundary_sensitivity(
     table: pd.DataFrame, *, by: Sequence[str], group: str = "clip"
 ) -> pd.DataFrame:
-    """Trained - untrained over whole stacks, for each variant of the boundaries.
+    """Compare trained and untrained models over whole stacks, for each variant of the boundaries.
 
     Parameters
     ----------
@@ -150,8 +150,7 @@ def boundary_sensitivity(
 
 
 def summarize_stability(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
-    """For each row of `by`: does the sign of the difference, and whether zero is in its interval,
-    stay the same?
+    """Summarize whether a difference has the same sign and significance in all variants.
 
     Returns
     -------

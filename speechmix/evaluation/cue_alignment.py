@@ -49,8 +49,8 @@ def cue_alignment(
     drop: Sequence[str] = (),
     subtokens: str = "all",
 ) -> pd.DataFrame:
-    """Dot product and average precision of a target's row, layer by layer; and what attractors and
-    special tokens get.
+    """Compute dot product and average precision of a target's row, layer by layer, and the shares
+    of attractors and special tokens.
 
     The row is the one that holds the target (the mask, in a masked language model). In a decoder it
     is the one that predicts it, one position earlier, and in cross-attention the one labelled with
@@ -138,8 +138,8 @@ def cue_alignment(
 def mean_alignment(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`statistics.intervals`; none below
-    `FEWEST_GROUPS` items).
+    """Average alignments over items, with 95 % confidence intervals (none below `FEWEST_GROUPS`
+    items).
 
     Parameters
     ----------
@@ -176,15 +176,17 @@ def mean_alignment(
     )
     items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
     rows = []
-    for key, part in items.groupby(by, sort=False):
+    for key, items_of_key in items.groupby(by, sort=False):
         keys = dict(zip(by, key, strict=True))
         for metric in metrics:
-            finite_items = part[np.isfinite(part[metric])]
+            finite_items = items_of_key[np.isfinite(items_of_key[metric])]
             if finite_items.empty and metric not in ALIGNMENT_METRICS:
                 continue
             low, high = mean_interval(finite_items[metric])
             chance = (
-                finite_items[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
+                finite_items[f"chance_{metric}"].mean()
+                if f"chance_{metric}" in items_of_key
+                else np.nan
             )
             rows.append(
                 {
@@ -201,19 +203,19 @@ def mean_alignment(
 
 
 def _column_share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share [L] of some columns in a row of shares [L, K], and that of an even row; NaN if there
-    are none."""
+    """Return the share [L] of some columns in rows [L, K], and that of an even row; NaN without
+    columns."""
     if not columns.any():
         return np.full(len(shares), np.nan), np.full(len(shares), np.nan)
     return shares[:, columns].sum(axis=-1), np.full(len(shares), columns.mean())
 
 
 def _mark_cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> np.ndarray:
-    """Booleans [K]: which sources are the cue."""
+    """Return which sources are the cue, Booleans [K]."""
     words = [span.word for span in mixing_map.sources]
     is_cue = np.zeros(len(words), dtype=bool)
     for word in cue:
-        columns = [place for place, source_word in enumerate(words) if source_word == word]
+        columns = [column for column, source_word in enumerate(words) if source_word == word]
         if not columns:
             raise InputError(
                 f"cue word {word} is not among the sources of {mixing_map!r}: "
@@ -226,7 +228,7 @@ def _mark_cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str)
 
 
 def _find_target_rows(mixing_map: MixingMap, target: int) -> list[int]:
-    """Rows that hold the target; in a decoder those that predict its tokens."""
+    """List the rows that hold the target; in a decoder those that predict its tokens."""
     if mixing_map.stack != "decoder":
         rows = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
     else:

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
 from ..inputs.words.spans import Span
+from ..inputs.words.text_words import TextWord
 from ..inputs.words.timed_words import Word
 from ..inputs.words.word_lookup import WordRequest, find_word
 from ..mixing.maps.mixing_map import MixingMap
@@ -28,14 +29,12 @@ ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
 
 
 def choose_row_kind(mixing_map: MixingMap) -> str:
-    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it,
-    else all of the "target"'s."""
+    """Return "deciding" if the map has the deciding row of a decoder, else "target"."""
     return "deciding" if deciding_row(mixing_map) is not None else "target"
 
 
 def deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil,
-    or if it was not scored."""
+    """Return the index of the row that predicts the deciding token; None if the map has none."""
     position = (
         mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
     )
@@ -52,7 +51,7 @@ def cue_contribution(
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
-    """Share of the cue in the target, per layer.
+    """Compute the share of the cue in the target, per layer.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ def target_strength(
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
-    """Mixing strength of the rows that `cue_contribution` takes, their mean in each layer.
+    """Return the mean mixing strength of the rows of `cue_contribution`, per layer.
 
     Parameters
     ----------
@@ -158,7 +157,7 @@ def target_strength(
 def _select_target_rows(
     units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap
 ) -> list[int]:
-    """Rows of the target, or the one that decides, of a map without the units that are left out."""
+    """Select the rows of the target, or its deciding row, in a map without the dropped units."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
     if _is_spelled(target):
@@ -181,9 +180,8 @@ def _require_deciding_row(mixing_map: MixingMap) -> int:
     row = deciding_row(mixing_map)
     if row is None:
         raise InputError(
-            "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's "
-            "other spelling), whose "
-            f"deciding row was scored; this is {mixing_map!r}"
+            "rows='deciding' needs a decoder or cross-attention map with the deciding row of a clip "
+            f"with a foil (the target's other spelling); found {mixing_map!r}"
         )
     return row
 
@@ -192,17 +190,19 @@ def _find_units(
     spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap
 ) -> list[int]:
     if word is None:
-        raise InputError(
-            f"{role} is not given: say which word it is ({role}='livres', or its index)"
-        )
+        raise InputError(f"{role} is not given: name the word ({role}='livres'), or give its index")
     unit_indices = [i for i, span in enumerate(spans) if span.word == word]
     if not unit_indices:
         side = "targets" if role == "target" else "sources"
         labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
+        reason = (
+            " A decoder has a word only if the word is in its text."
+            if mixing_map.stack != "encoder"
+            else ""
+        )
         raise InputError(
-            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: "
-            f"{labels or 'no words'}. "
-            "In a decoder a word must be found in the text that was fed to it"
+            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map, which "
+            f"are: {labels or 'no words'}.{reason}"
         )
     return unit_indices
 
@@ -210,24 +210,30 @@ def _find_units(
 def _find_word_indices(
     request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap
 ) -> Cue:
-    """The number of the clip's word that is spelled so, or of several, whatever tokens they are
-    made of."""
+    """Find the index of the word with a spelling, or the indices of several words."""
+    where = f"words of this {mixing_map.stack} map"
+    words = _list_words(spans, mixing_map)
+    if not words:
+        raise InputError(
+            f"{where}: there are none, so give the index of the {role}, not {request!r}"
+        )
+    if role == "target":
+        return find_word(words, cast("WordRequest", request), role=role, where=where)
+    return find_cue(words, request, where=where)
+
+
+def _list_words(spans: Sequence[Span], mixing_map: MixingMap) -> Sequence[Word | TextWord]:
+    """List the words of a clip, from the provenance; else join the tokens of each word."""
+    if mixing_map.provenance.get("words"):
+        return [Word(text, start, end) for text, start, end, *_ in mixing_map.provenance["words"]]
     spellings: dict[int, str] = {}
     for span in spans:
         if span.word is not None:
             spellings[span.word] = spellings.get(span.word, "") + span.label
-    # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put
-    # at zero.
-    words = [
-        Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0)
-        for text in spellings.values()
-    ]
-    where = f"words of this {mixing_map.stack} map"
-    if not words:
-        raise InputError(
-            f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index"
-        )
-    word_indices = list(spellings)
-    if role == "target":
-        return word_indices[find_word(words, cast("WordRequest", request), role=role, where=where)]
-    return tuple(word_indices[index] for index in cue_words(find_cue(words, request, where=where)))
+    words: list[TextWord] = []
+    for index in range(max(spellings, default=-1) + 1):
+        # Without a tokenizer's sign for the beginning of a word.
+        text = re.sub(r"^[\s\u2581\u0120]+", "", spellings.get(index, "(not in the map)")) or "?"
+        start = words[-1].stop + 1 if words else 0
+        words.append(TextWord(text, start, start + len(text)))
+    return words

@@ -46,7 +46,7 @@ MARGIN_POINTS = 5.0  # points of clips: a smaller loss counts as none
 def measure_cue_need(
     table: pd.DataFrame, *, by: Sequence[str], group: str = "group"
 ) -> pd.DataFrame:
-    """What spelling loses without the cue's values in a stack.
+    """Measure the loss of accuracy when the cue's values are zeroed in a stack.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def measure_cue_need(
         .add_suffix("_intact")
     )
     rows: list[dict[str, object]] = []
-    for key, part in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
+    for key, ablated_rows in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
         list(by), sort=False
     ):
         row: dict[str, object] = dict(
@@ -85,7 +85,7 @@ def measure_cue_need(
             (whole_stack_rows["source"] == CONTROL)
             & (whole_stack_rows[list(by)] == pd.Series(row)).all(axis=1)
         ]
-        row |= _cue_losses(part.join(intact, on=[*key_columns, "clip"]), group)
+        row |= _cue_losses(ablated_rows.join(intact, on=[*key_columns, "clip"]), group)
         row |= _control_losses(control.join(intact, on=[*key_columns, "clip"]), group)
         rows.append(row)
     result = pd.DataFrame(rows)
@@ -103,8 +103,7 @@ def measure_cue_need(
 
 
 def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
-    """Shares spelled right and what is lost, from rows with the ablated and the intact decision of
-    each clip."""
+    """Compute accuracy and loss from rows with the ablated and the intact decision of each clip."""
     from scipy.stats import binomtest
 
     was_correct, is_correct = ablated["right_intact"].astype(float), ablated["right"].astype(float)
@@ -141,7 +140,7 @@ def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
 
 
 def _control_losses(control: pd.DataFrame, group: str) -> dict[str, float]:
-    """What is spelled right, and lost of the margin, with another word ablated."""
+    """Compute accuracy and drop of the margin with the control word ablated."""
     if control.empty:
         return {"without_other": np.nan, "drop_other": np.nan}
     columns = {
@@ -153,7 +152,7 @@ def _control_losses(control: pd.DataFrame, group: str) -> dict[str, float]:
 
 
 def _conclude(row: dict[Any, Any], rows_of_model: int) -> str:
-    """The verdict of a row, at 95 % for all rows of its model together."""
+    """Return the conclusion about a row, at 95 % for all rows of its model together."""
     if row["groups"] < FEWEST_GROUPS:
         return ""
     level = 1 - 2 * (1 - LEVEL) / rows_of_model  # of a two-sided interval whose upper limit is used
@@ -171,7 +170,8 @@ def _conclude(row: dict[Any, Any], rows_of_model: int) -> str:
 
 
 def groups_for_equivalence(rows_of_model: int = 1) -> int:
-    """How many groups without a loss it takes to say "not needed" of each of so many stacks.
+    """Return how many groups without a loss are necessary to say "not needed" of each of some
+    stacks.
 
     Examples
     --------
@@ -184,8 +184,8 @@ def groups_for_equivalence(rows_of_model: int = 1) -> int:
 def measure_layer_need(
     table: pd.DataFrame, *, by: Sequence[str], group: str = "group"
 ) -> pd.DataFrame:
-    """Mean drop of the margin (nats) with the cue ablated in one layer, with its 95 % interval over
-    groups.
+    """Measure the mean drop of the margin (nats) with the cue ablated in one layer, with 95 %
+    intervals over groups.
 
     Parameters
     ----------
@@ -212,8 +212,13 @@ def measure_layer_need(
     means = layer_rows.groupby([*by, "layer", group], sort=False)["drop"].mean()
     rows = []
     key: Any
-    for key, part in means.groupby(level=[*by, "layer"], sort=False):
-        low, high = mean_intervals(part.to_numpy()[None])
-        values = {"drop": part.mean(), "low": low[0], "high": high[0], "groups": len(part)}
+    for key, group_drops in means.groupby(level=[*by, "layer"], sort=False):
+        low, high = mean_intervals(group_drops.to_numpy()[None])
+        values = {
+            "drop": group_drops.mean(),
+            "low": low[0],
+            "high": high[0],
+            "groups": len(group_drops),
+        }
         rows.append({**dict(zip((*by, "layer"), key, strict=True)), **values})
     return pd.DataFrame(rows).astype({"layer": int})

@@ -41,7 +41,7 @@ def distance_effect(
     subtokens: str = "all",
     attractors: Sequence[int] = (),
 ) -> pd.DataFrame:
-    """Cue alignment of Value Zeroing under several distances.
+    """Compute the cue alignment of Value Zeroing under several distances.
 
     Parameters
     ----------

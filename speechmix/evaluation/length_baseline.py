@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> float:
-    """Share of a row that words of the cue's length get, other things being equal; NaN for a
-    measure it is not known for.
+    """Return the expected share of words of the cue's length; NaN for a measure without a known
+    exponent.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:
-    """Slope of log share against log frames, within rows, over words other than the target; NaN if
+    """Fit the slope of log share against log frames, within rows, without the target; NaN if
     nothing varies.
 
     Parameters
@@ -70,16 +70,16 @@ def length_exponent(maps: Iterable[MixingMap]) -> float:
         words = mixing_map.without("silence", "padding").mean_heads().normalized()
         frames = np.log([max(len(source), 1) for source in words.sources])
         for row, target in enumerate(words.targets):
-            others = [
+            other_columns = [
                 j
                 for j, source in enumerate(words.sources)
                 if target.word is None or source.word != target.word
             ]
-            if len(others) < 2:
+            if len(other_columns) < 2:
                 continue
-            for layer in words.scores[:, row, others].astype(float):
+            for layer in words.scores[:, row, other_columns].astype(float):
                 if (layer > 0).all() and np.isfinite(layer).all():
-                    log_lengths.append(frames[others] - frames[others].mean())
+                    log_lengths.append(frames[other_columns] - frames[other_columns].mean())
                     log_shares.append(np.log(layer) - np.log(layer).mean())
     if not log_lengths or np.ptp(np.concatenate(log_lengths)) < 1e-9:
         return float("nan")

@@ -82,23 +82,38 @@ def outlier_weights(
         raise InputError(f"outliers_of must be one of {OUTLIER_OPTIONS}, found {outliers_of!r}")
     generator = np.random.default_rng(seed)
     rows = []
-    for layer, (first, second) in enumerate(norm_gains(model, stack=stack)):
-        correlation, outliers = _correlate_outliers(first, second, deviations, outliers_of)
+    for layer, (first_gains, second_gains) in enumerate(norm_gains(model, stack=stack)):
+        correlation, outliers = _correlate_outliers(
+            first_gains, second_gains, deviations, outliers_of
+        )
         null_correlations = [
-            _correlate_outliers(first, generator.permutation(second), deviations, outliers_of)[0]
+            _correlate_outliers(
+                first_gains, generator.permutation(second_gains), deviations, outliers_of
+            )[0]
             for _ in range(permutations)
         ]
-        null = np.array([r for r in null_correlations if np.isfinite(r)])
-        low, high = np.quantile(null, [0.025, 0.975]) if len(null) else (np.nan, np.nan)
-        mean = null.mean() if len(null) else np.nan
+        null_values = np.array([r for r in null_correlations if np.isfinite(r)])
+        low, high = (
+            np.quantile(null_values, [0.025, 0.975]) if len(null_values) else (np.nan, np.nan)
+        )
+        mean = null_values.mean() if len(null_values) else np.nan
         rows.append(
-            [layer, correlation, outliers, mean, low, high, _pearson(first, second), len(first)]
+            [
+                layer,
+                correlation,
+                outliers,
+                mean,
+                low,
+                high,
+                _pearson(first_gains, second_gains),
+                len(first_gains),
+            ]
         )
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray, np.ndarray]]:
-    """Gains [D] of the first and second norm of each layer.
+    """Return the gains [D] of the first and second norm of each layer.
 
     Raises
     ------
@@ -117,31 +132,35 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
                 f"{'attention' if attention_norm is None else 'feed-forward'}"
             )
         norms = (attention_norm, layer.feed_forwards[-1].norm)
-        like = next(layer.module.parameters()).detach().new_zeros(model.stacks[stack].width)
-        first, second = (gain_of(norm, like).detach().double().cpu().numpy() for norm in norms)
-        gains.append((first, second))
+        reference_tensor = (
+            next(layer.module.parameters()).detach().new_zeros(model.stacks[stack].width)
+        )
+        first_gains, second_gains = (
+            gain_of(norm, reference_tensor).detach().double().cpu().numpy() for norm in norms
+        )
+        gains.append((first_gains, second_gains))
     return gains
 
 
 def _correlate_outliers(
-    first: np.ndarray, second: np.ndarray, deviations: float, selection: str
+    first_gains: np.ndarray, second_gains: np.ndarray, deviations: float, selection: str
 ) -> tuple[float, int]:
-    """Correlation over the outlier dimensions, and how many there are."""
+    """Return the correlation over the outlier dimensions, and their number."""
     is_outlier = [
         np.abs(gain - gain.mean()) >= deviations * gain.std()
         if gain.std() > 0
         else np.zeros(len(gain), dtype=bool)
-        for gain in (first, second)
+        for gain in (first_gains, second_gains)
     ]
     outliers = (
         is_outlier[0] | is_outlier[1]
         if selection == "either"
         else is_outlier[OUTLIER_OPTIONS.index(selection) - 1]
     )
-    return _pearson(first[outliers], second[outliers]), int(outliers.sum())
+    return _pearson(first_gains[outliers], second_gains[outliers]), int(outliers.sum())
 
 
-def _pearson(first: np.ndarray, second: np.ndarray) -> float:
-    if len(first) < _MIN_DIMENSIONS or np.ptp(first) == 0 or np.ptp(second) == 0:
+def _pearson(x: np.ndarray, y: np.ndarray) -> float:
+    if len(x) < _MIN_DIMENSIONS or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
-    return float(np.corrcoef(first, second)[0, 1])
+    return float(np.corrcoef(x, y)[0, 1])

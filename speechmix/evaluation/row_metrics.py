@@ -8,7 +8,7 @@ from ..errors import InputError
 
 
 def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
-    """Share of the cue in a row.
+    """Return the share of the cue in a row.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
 
 
 def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
-    """Precision at each cue column, averaged; only the order of the scores matters.
+    """Average the precision at each cue column; only the order of the scores matters.
 
     Parameters
     ----------
@@ -58,8 +58,7 @@ def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
 
 
 def chance_level(cue: np.ndarray) -> dict[str, float]:
-    """What a row that knows nothing gets: shares all equal for the dot product, columns in random
-    order for precision.
+    """Return the expected metrics of an uninformed row: equal shares, or columns in random order.
 
     Examples
     --------
@@ -69,8 +68,11 @@ def chance_level(cue: np.ndarray) -> dict[str, float]:
     column_count, cue_count = len(cue), int(np.count_nonzero(cue))
     rank = np.arange(1, column_count + 1)
     # At each place: the cue column that is there, and the others that are expected above it.
-    expected = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
-    return {"dot_product": cue_count / column_count, "average_precision": float(expected.mean())}
+    expected_precision = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
+    return {
+        "dot_product": cue_count / column_count,
+        "average_precision": float(expected_precision.mean()),
+    }
 
 
 def _check_shapes(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,7 @@ def summarize_speech_ablation(
     parts: Sequence[str] = PART_COLUMNS,
     aggregations: Sequence[str] = (MEAN, LARGEST, ""),
 ) -> pd.DataFrame:
-    """Mean drops over clips, for all of them and for each template and number.
+    """Average drops over clips, for all of them and for each template and number.
 
     Parameters
     ----------
@@ -94,8 +94,10 @@ def summarize_speech_ablation(
 
 def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     result = compare_with_twins(rows, by=by, group="group", scale=None)
-    trained = rows[rows["init"] == "trained"]
-    intervals = _group_intervals(trained, by, "trained").join(_drops_beyond_control(trained, by))
+    trained_rows = rows[rows["init"] == "trained"]
+    intervals = _group_intervals(trained_rows, by, "trained").join(
+        _drops_beyond_control(trained_rows, by)
+    )
     result = result.merge(intervals.reset_index(), on=by, how="left")
     for name in (*_RESULT_COLUMNS, *_CONTROL_COLUMNS):
         if name not in result and name not in ("p", "claim"):
@@ -109,17 +111,16 @@ def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _group_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFrame:
-    """95 % intervals over groups of the mean, by key: columns name_low, name_high."""
+    """Compute 95 % intervals over groups of the mean, by key: columns name_low, name_high."""
     means = rows.groupby([*by, "group"], sort=False)["contribution"].mean().unstack("group")
     low, high = mean_intervals(means.to_numpy(float))
     return pd.DataFrame({f"{name}_low": low, f"{name}_high": high}, index=means.index)
 
 
-def _drops_beyond_control(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """By key of the cue's rows: the drop without another word, and what is lost without the cue
-    beyond that, within clips."""
+def _drops_beyond_control(trained_rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Compute the drop without the control word, and the cue's drop beyond it within clips."""
     keys = [name for name in by if name != "silenced"]
-    cue, control = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
+    cue, control = (trained_rows[trained_rows["silenced"] == word] for word in (CUE, CONTROL))
     paired = cue.merge(
         control[[*keys, "clip", "contribution"]],
         on=[*keys, "clip"],
@@ -128,8 +129,11 @@ def _drops_beyond_control(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     paired = paired.assign(
         contribution=paired["contribution_of_cue"] - paired["contribution_of_other"]
     )
-    parts = paired.groupby(by, sort=False)
+    groups = paired.groupby(by, sort=False)
     means = pd.DataFrame(
-        {"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()}
+        {
+            "other": groups["contribution_of_other"].mean(),
+            "over_other": groups["contribution"].mean(),
+        }
     )
     return means.join(_group_intervals(paired, by, "over_other"))

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
-    """Log-probability of each text given the clip's audio: CTC's sum over alignments, or the
-    decoder's chain rule.
+    """Compute the log-probability of each text given the clip's audio.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def read_without(
 ) -> np.ndarray:
     """What is read of each run, [removals, R]; NaN where nothing is left before what is read."""
     if any(removals):
-        return run_interventions(writing.decision, removals, read=read)
+        return run_interventions(writing.decision, removals, reader=read)
     clean = read(SimpleNamespace(logits=writing.logits[None])).cpu().numpy()  # they are known
     return np.repeat(clean, len(removals), axis=0)
 

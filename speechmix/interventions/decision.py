@@ -23,9 +23,9 @@ from torch import Tensor
 
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.features import run_encoder, wrap_encoder_states
-from ..adapters.editing.shared_encoder import heard_once
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
+from ..adapters.patching.shared_encoder import share_encoder_states
 from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -199,7 +199,7 @@ class Decision:
             inputs = self.move_inputs(inputs)
             if ENCODER_STATES in inputs:
                 states = wrap_encoder_states(inputs.pop(ENCODER_STATES))
-                with heard_once(self.model):
+                with share_encoder_states(self.model):
                     return read(run_model(inputs, encoder_outputs=states))
             return read(run_model(inputs))
 

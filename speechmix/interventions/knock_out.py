@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision

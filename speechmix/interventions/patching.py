@@ -20,7 +20,7 @@ import torch
 
 from ..adapters.capture.block import Block
 from ..adapters.capture.forward_pass import Capture, use_attention
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
@@ -107,7 +107,7 @@ def patch(
 
 
 def _read_donor_margin(decision: Decision, donor: Decision) -> float:
-    """The same question asked of the other item: its inputs, this item's objective, where the other
+    """Compute this item's margin on the other item's inputs, at the position where the other
     decides."""
     if not decision.read_positions or decision.read_positions[0] == donor.read_positions[0]:
         return decision.input_margin(donor.prepared.inputs)
@@ -150,9 +150,9 @@ def _patch_layers(
     for stack in stack_names:
         for source, pairs in _pair_sources(decision, donor, stack, words):
             donor_positions = [
-                place
-                for part, donor_part in pairs
-                for place in _match_positions(len(part.positions), donor_part.positions)
+                position
+                for member, donor_member in pairs
+                for position in _match_positions(len(member.positions), donor_member.positions)
             ]
             for layers in layer_windows(len(decision.model.stacks[stack]), window):
                 new_states = {
@@ -174,8 +174,7 @@ def _patch_layers(
 def _pair_sources(
     decision: Decision, donor: Decision, stack: str, words: Sequence[int | Sequence[int]] | None
 ) -> list[tuple[Source, list[tuple[Source, Source]]]]:
-    """What is asked for of an item, and each of its words with the other item's word of the same
-    index."""
+    """Pair the requested sources with the other item's words of the same index."""
     donor_sources = {source.index: source for source in donor.select_sources(stack, None)}
     sources = decision.select_sources(stack, None)
     if donor_sources.keys() != {source.index for source in sources}:
@@ -185,13 +184,13 @@ def _pair_sources(
             f"{len(sources)} and {len(donor_sources)} in the {stack}"
         )
     return [
-        (source, [(part, donor_sources[part.index]) for part in source.members or (source,)])
+        (source, [(member, donor_sources[member.index]) for member in source.members or (source,)])
         for source in decision.select_sources(stack, words)
     ]
 
 
 def _match_positions(count: int, positions: Sequence[int]) -> list[int]:
-    """For each of `count` positions the other's position at the same share of its length.
+    """Match `count` positions with the other's positions at the same share of the length.
 
     Examples
     --------
@@ -202,8 +201,8 @@ def _match_positions(count: int, positions: Sequence[int]) -> list[int]:
 
 
 def _capture_donor(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
-    """States [T, D] that enter, or values [H, T, d] in, every layer of the other item's clean
-    run."""
+    """Capture the states [T, D] that enter, or the values [H, T, d] in, every layer of the other
+    item's run."""
     donor_states: dict[tuple[str, int], Tensor] = {}
     model = donor.model
 
@@ -225,7 +224,7 @@ def _capture_donor(donor: Decision, what: str) -> Mapping[tuple[str, int], Tenso
 def _patch_inputs(
     decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None
 ) -> DecisionMap:
-    """A word's sound, or its tokens, of the other item in this item's input."""
+    """Replace the audio or the tokens of a word by those of the other item."""
     source_pairs = _pair_sources(decision, donor, decision.model.capabilities.input_stack, words)
     rows = [
         label_row(decision, "patch (input)", "input", float("nan"), source)

@@ -53,14 +53,13 @@ class Source:
 
 
 def join_sources(sources: tuple[Source, ...]) -> Source:
-    """Several words as one source."""
+    """Join several words to one source."""
     positions = tuple(position for part in sources for position in part.positions)
     return Source(sources[0].index, " ".join(part.label for part in sources), positions, sources)
 
 
 def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
-    """Spans as sources: those of one word together, and what belongs to no word left out; each by
-    itself without words."""
+    """Join spans to sources by word, without spans of no word; each by itself without words."""
     if words is None:
         return tuple(Source(i, span.label, tuple(span.positions)) for i, span in enumerate(spans))
     positions: dict[int, list[int]] = {}
@@ -76,8 +75,8 @@ def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tupl
 def audio_and_answer_sources(
     spans: Sequence[Span], words: Sequence[str], answer_position: int
 ) -> tuple[Source, ...]:
-    """Words of an audio language model's decoder: as they are heard, and numbered on behind them as
-    they are written.
+    """List the words of an audio language model's decoder: in the audio, then in the answer with
+    the next indices.
 
     Examples
     --------
@@ -98,7 +97,7 @@ def audio_and_answer_sources(
 
 
 def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
-    """Tokens of a text as sources, special ones left out."""
+    """List the tokens of a text as sources, without special tokens."""
     return tuple(
         Source(span.start, span.label, tuple(span.positions), word_index=span.word)
         for span in spans

@@ -40,7 +40,7 @@ class RemovalMargins:
         self._cache = InterventionCache(decision)
 
     def __len__(self) -> int:
-        """How many sets have been run."""
+        """Return the number of sets that have been run."""
         return len(self._cache)
 
     def players(self, words: Sequence[int | Sequence[int]] | None = None) -> list[Source]:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..adapters.editing.patched_runs import run_patches
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patched_runs import run_patches
+from ..adapters.patching.patches import Patch
 from ..adapters.transformers_types import ModelOutput
 from ..mixing.measures.token_objectives import token_logits
 from .removals import SOUND, Removal, RowIndices, change_inputs
@@ -37,7 +37,7 @@ def run_interventions(
     decision: Decision,
     interventions: Sequence[Intervention],
     *,
-    read: Reader | None = None,
+    reader: Reader | None = None,
     at_once: int | None = None,
 ) -> np.ndarray:
     """Run a model with each intervention, and read the margin or something else.
@@ -48,7 +48,7 @@ def run_interventions(
         The model and the item.
     interventions : sequence of Patch or tuple of Removal [N]
         Removals of a tuple are applied together; an empty one is the item as it is.
-    read : callable, optional
+    reader : callable, optional
         Output of R runs, with logits [R, T, V] in double precision, to Tensor [R, ...]; the margin by default. Position t is
         that of the unchanged input; what follows a removed token is read behind the one before it, NaN if there is none.
     at_once : int, optional
@@ -74,7 +74,7 @@ def run_interventions(
     >>> run_interventions(decision, [NO_REMOVAL, *quiet]).shape
     (5,)
     """
-    read = decision.objective.function if read is None else read
+    reader = decision.objective.function if reader is None else reader
     patches = {
         index: intervention
         for index, intervention in enumerate(interventions)
@@ -93,9 +93,9 @@ def run_interventions(
                 model,
                 decision.inputs,
                 list(patches.values()),
-                _read_in_double(read),
-                sound=sound,
-                at_once=at_once,
+                _read_in_double(reader),
+                audio_hash=sound,
+                batch_size=at_once,
             )
         values = dict(zip(patches, patched_values.cpu().numpy(), strict=True))
         values |= {
@@ -109,7 +109,7 @@ def run_interventions(
     for start in range(0, len(removal_indices), _MAX_INPUTS_IN_MEMORY):
         chunk = removal_indices[start : start + _MAX_INPUTS_IN_MEMORY]
         changed_inputs = [prepare_inputs(removals[index]) for index in chunk]
-        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, read), strict=True))
+        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, reader), strict=True))
     return np.array([values[index] for index in range(len(interventions))])
 
 
@@ -122,8 +122,8 @@ class InterventionCache:
         As for `run_interventions`.
     """
 
-    def __init__(self, decision: Decision, read: Reader | None = None):
-        self._decision, self._read = decision, read
+    def __init__(self, decision: Decision, reader: Reader | None = None):
+        self._decision, self._reader = decision, reader
         self._values: dict[Intervention, np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class InterventionCache:
             self._values |= dict(
                 zip(
                     new_interventions,
-                    run_interventions(self._decision, new_interventions, read=self._read),
+                    run_interventions(self._decision, new_interventions, reader=self._reader),
                     strict=True,
                 )
             )
@@ -178,7 +178,7 @@ def _sound_removals(removals: Sequence[Removal]) -> tuple[Removal, ...]:
 
 
 def run_inputs(
-    decision: Decision, changed_inputs: Sequence[ChangedInputs], read: Reader
+    decision: Decision, changed_inputs: Sequence[ChangedInputs], reader: Reader
 ) -> list[np.ndarray]:
     """Read each of many inputs and the rows that stand for the former positions; those of one shape run together."""
     by_shape: dict[tuple[object, ...], list[int]] = {}
@@ -193,7 +193,9 @@ def run_inputs(
             batch = {
                 name: _stack_tensors([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]
             }
-            values = decision.read_output(batch, _read_in_double(read, [rows for _, rows in chunk]))
+            values = decision.read_output(
+                batch, _read_in_double(reader, [rows for _, rows in chunk])
+            )
             values_by_index |= dict(
                 zip(indices[start : start + batch_size], values.cpu().numpy(), strict=True)
             )
@@ -208,7 +210,7 @@ def _can_batch(decision: Decision) -> bool:
 
 
 def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one shape as one batch; the very same one in all runs takes the memory of one."""
+    """Stack tensors of one shape to a batch; one shared tensor is not copied."""
     if (
         len(tensors) > 1
         and all(tensor is tensors[0] for tensor in tensors)
@@ -218,8 +220,8 @@ def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
-def _read_in_double(read: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
-    """The same reading of logits in double precision, moved to the former positions."""
+def _read_in_double(reader: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
+    """Return a reader that gets logits in double precision, moved to the former positions."""
     row_indices = [row for row in rows if row is not None]
 
     def read_output(output: ModelOutput) -> Tensor:
@@ -231,6 +233,6 @@ def _read_in_double(read: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
                 torch.arange(len(row_indices), device=index.device)[:, None], index.clamp(min=0)
             ]
             output.logits = logits.masked_fill((index < 0)[..., None], torch.nan)
-        return read(output)
+        return reader(output)
 
     return read_output

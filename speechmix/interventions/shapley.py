@@ -59,7 +59,7 @@ def shapley(
     pairs: bool | None = None,
     objective: ObjectiveOption | None = None,
 ) -> DecisionMap:
-    """What each word adds to the margin, over all orders in which words could be taken away.
+    """Compute the Shapley value of each word for the margin.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def shapley(
         drop=values, error=errors, alone=full_margin - np.array(margins_without_one)
     )
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
-    build_pair_table = _pair_interactions(table, margins, samples, seed, wanted=pairs)
+    build_pair_table = _pair_interactions(table, margins, samples, seed, requested=pairs)
     metadata: dict[str, object] = {
         "nothing": float(empty_margin),
         "sets": len(removals),
@@ -164,11 +164,11 @@ def _pair_interactions(
     samples: int | None,
     seed: int,
     *,
-    wanted: bool | None,
+    requested: bool | None,
 ) -> pd.DataFrame | None:
-    """Interactions of the words of a table, if they are wanted; None of one word."""
+    """Compute the interactions of the words of a table, if requested; None for one word."""
     count, is_exact = len(table), samples is None and len(table) <= MAX_EXACT_PLAYERS
-    if count < 2 or not (is_exact if wanted is None else wanted):
+    if count < 2 or not (is_exact if requested is None else requested):
         return None
     if is_exact:
         interactions = exact_interactions(count, margins)
@@ -192,8 +192,8 @@ def _resolve_fill(decision: Decision, side: str, requested_fill: str | None) -> 
 def shapley_values(
     players: int, margins: MarginFunction, *, samples: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MAX_EXACT_PLAYERS`
-    players, else sampled.
+    """Compute Shapley values [n, ...] and standard errors: exact (errors of 0) up to
+    `MAX_EXACT_PLAYERS` players, else sampled.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def shapley_values(
 
 
 def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
-    """Shapley values [n, ...] from the margins of all 2^n sets.
+    """Compute Shapley values [n, ...] from the margins of all 2^n sets.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
     for player in range(players):
         sets_without = set_numbers[~sets[:, player]]
         weights = np.array(
-            [1 / (players * comb(players - 1, int(size))) for size in sizes[sets_without]]
+            [1 / (players * comb(players - 1, int(set_size))) for set_size in sizes[sets_without]]
         )
         values[player] = np.tensordot(
             weights, set_margins[sets_without | 1 << player] - set_margins[sets_without], axes=1
@@ -237,8 +237,8 @@ def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
 def sampled_shapley(
     players: int, margins: MarginFunction, *, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the
-    values add up exactly.
+    """Estimate Shapley values [n, ...] and standard errors over random orders and their reverses;
+    the values add up exactly.
 
     Examples
     --------

@@ -28,7 +28,7 @@ _MIN_WARNING_NATS = 0.1  # smaller interactions are not worth a warning
 
 
 def exact_interactions(players: int, margins: MarginFunction) -> np.ndarray:
-    """Interactions [n, n] from the margins of all 2^n sets; symmetric, NaN on the diagonal.
+    """Compute interactions [n, n] from the margins of all 2^n sets; symmetric, NaN on the diagonal.
 
     Examples
     --------
@@ -42,7 +42,10 @@ def exact_interactions(players: int, margins: MarginFunction) -> np.ndarray:
     for i, j in combinations(range(players), 2):
         sets_without = set_numbers[~sets[:, i] & ~sets[:, j]]
         weights = np.array(
-            [1 / ((players - 1) * comb(players - 2, int(size))) for size in sizes[sets_without]]
+            [
+                1 / ((players - 1) * comb(players - 2, int(set_size)))
+                for set_size in sizes[sets_without]
+            ]
         )
         with_i, with_j = sets_without | 1 << i, sets_without | 1 << j
         interaction = (
@@ -58,8 +61,8 @@ def exact_interactions(players: int, margins: MarginFunction) -> np.ndarray:
 def sampled_interactions(
     players: int, margins: MarginFunction, *, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interactions [n, n] over random orders and their reverses, and standard errors; NaN where a
-    pair was met too rarely.
+    """Estimate interactions [n, n] and standard errors over random orders; NaN for pairs that occur
+    too rarely.
 
     Two players that follow each other in a random order have in front of them a set drawn with the
     weights of the definition. The orders are those of `sampled_shapley` with the same seed: one set
@@ -95,8 +98,8 @@ def sampled_interactions(
 def _neighbour_interactions(
     order: np.ndarray, margins: MarginFunction
 ) -> dict[tuple[int, int], float]:
-    """What each two neighbours of an order add together beyond what each adds, to the set in front
-    of them."""
+    """Compute the interaction of each two neighbours of an order, given the set in front of
+    them."""
     count = len(order)
     prefixes, skipping_prefixes = (
         np.zeros((count + 1, count), dtype=bool),
@@ -123,8 +126,8 @@ def _neighbour_interactions(
 def build_pair_table(
     words: Sequence[int], labels: Sequence[str], interactions: np.ndarray, errors: np.ndarray
 ) -> pd.DataFrame:
-    """A row for each pair of words, with columns `PAIR_COLUMNS`; the largest interaction first, pairs
-    never met last."""
+    """Build a table with a row for each pair of words (`PAIR_COLUMNS`), the largest interaction
+    first."""
     rows = [
         (words[i], labels[i], words[j], labels[j], interactions[i, j], errors[i, j])
         for i, j in combinations(range(len(words)), 2)
@@ -140,8 +143,7 @@ def build_pair_table(
 
 
 def describe_interaction(pairs: pd.DataFrame, values: np.ndarray) -> str:
-    """What a reader of the values must know: an interaction as large as the largest value; empty if
-    there is none.
+    """Describe an interaction as large as the largest value; empty if there is none.
 
     A sampled interaction counts by what it exceeds twice its error.
 

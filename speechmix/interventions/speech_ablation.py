@@ -113,13 +113,15 @@ def ablate_speech(
     ablations = list(
         _list_ablations(decision, clip, sound_fills, _resolve_token_fills(model, fills_of_tokens))
     )
-    intact_logits = run_interventions(decision, [NO_REMOVAL], read=lambda output: output.logits)[0]
+    intact_logits = run_interventions(decision, [NO_REMOVAL], reader=lambda output: output.logits)[
+        0
+    ]
     readings = list_readings(decision, torch.from_numpy(intact_logits))
     intact_values = read_values(decision, readings, torch.from_numpy(intact_logits))
     ablated_values = run_interventions(
         decision,
         [removals for _, removals in ablations],
-        read=lambda output: torch.tensor(
+        reader=lambda output: torch.tensor(
             [
                 [*chain(*read_values(decision, readings, logits).values())]
                 for logits in output.logits
@@ -146,8 +148,8 @@ def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> D
         "model ask speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt "
         "and answer)"
     )
-    if unknown := set(sound_fills) - set(SOUND_FILLS):
-        raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
+    if unknown_fills := set(sound_fills) - set(SOUND_FILLS):
+        raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown_fills)}")
     if not sound_fills:
         raise InputError("sound_fills names nothing that could take the place of a word's sound")
     return Decision.prepare(model, clip)
@@ -156,8 +158,8 @@ def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> D
 def _resolve_token_fills(
     model: Model, requested_fills: Sequence[str | int] | None
 ) -> tuple[str | int, ...]:
-    """What takes the place of tokens: by default what is published, where a tokenizer has it, and
-    nothing."""
+    """Return the fills of tokens: by default the published one, if the tokenizer has it, and
+    removal."""
     if requested_fills is not None:
         return tuple(requested_fills)
     return tuple(fill for fill in token_fills(model) if fill in ("unk", "remove"))
@@ -166,7 +168,8 @@ def _resolve_token_fills(
 def _list_ablations(
     decision: Decision, clip: Clip, sound_fills: Sequence[str], fills: Sequence[str | int]
 ) -> Iterator[tuple[dict[str, str], tuple[Removal, ...]]]:
-    """All that is taken away: cue, another word and target; in the sound, the tokens, and both."""
+    """Yield all removals: cue, control word and target; in the audio, in the tokens, and in
+    both."""
     target = () if clip.target is None else (clip.target,)
     for role, words in (
         (CUE, clip.cue_words),
@@ -199,8 +202,7 @@ def _list_ablations(
 def _token_positions(
     decision: Decision, clip: Clip, role: str, words: Sequence[int | None]
 ) -> tuple[int, ...]:
-    """Positions of the decoder's tokens to blank; of the target the one token of the text before
-    it, if there is one."""
+    """Return the positions of the decoder's tokens to blank; for the target the token before it."""
     tokens = decision.prepared.tokens
     if tokens is None:
         return ()
@@ -216,16 +218,16 @@ def _token_positions(
 
 
 def _fill_token(decision: Decision, fill: str | int) -> str:
-    """The token that is put in, as its tokenizer writes it."""
+    """Return the token of a fill as its tokenizer spells it."""
     token_id = fill_token_id(decision.model, fill)
     return "" if token_id is None else str(decision.model.tokenizer.convert_ids_to_tokens(token_id))
 
 
 def _split_values(
-    values: dict[str, list[float]], numbers: Sequence[float]
+    values: dict[str, list[float]], flat_values: Sequence[float]
 ) -> dict[str, list[float]]:
-    """Numbers in a row as values of the same readings."""
-    number_iterator = iter(numbers)
+    """Split flat values by reading."""
+    number_iterator = iter(flat_values)
     return {
         name: list(islice(number_iterator, len(reading_values)))
         for name, reading_values in values.items()
@@ -235,7 +237,7 @@ def _split_values(
 def _reading_rows(
     intact: dict[str, list[float]], ablated: dict[str, list[float]]
 ) -> Iterator[dict[str, object]]:
-    """Drops of every reading, aggregated over sub-tokens."""
+    """Yield the drops of every reading, aggregated over sub-tokens."""
     for reading, intact_values in intact.items():
         ablated_values = ablated[reading]
         drops = [

@@ -140,7 +140,7 @@ def state_shifts(
 
 
 def shift_fills(model: Model) -> tuple[str, ...]:
-    """The fills of a word that leave every other word where it is: removing tokens moves them."""
+    """Return the fills that keep the positions of all other words (all but removal)."""
     fills = possible_fills(model, model.capabilities.sides[0])
     return tuple(fill for fill in fills if fill != "remove")
 
@@ -168,14 +168,14 @@ def _read_states(
     read: Callable[[Tensor], Any],
     entering: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Any]:
-    """What is read of the states [T, D] of each layer, the first entry of what enters the first."""
+    """Read the states [T, D] of each layer, beginning with the input of the first layer."""
     return hidden_states(
         model, inputs, lambda _, states: read(states[0]), stacks=[stack], entering=entering
     )[stack]
 
 
 def _replace_at_positions(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
-    """States [1, T, D] as they are at some positions, and intact [T, D] at all others."""
+    """Return intact states [T, D] with other states [1, T, D] at some positions."""
     replaced_states = intact.clone()[None]
     replaced_states[:, list(positions)] = states[:, list(positions)]
     return replaced_states
@@ -187,8 +187,8 @@ def _shift_distances(
     words: Sequence[Span],
     states: Tensor,
 ) -> np.ndarray:
-    """How far the states [T, D] of a layer are from the intact ones of the same, mean over the
-    positions of each word, [W]."""
+    """Compute the distance of a layer's states [T, D] from the intact ones, mean over each word's
+    positions, [W]."""
     distances = distance_function(next(intact), states)
     return np.array(
         [float(distances[torch.as_tensor(word.positions)].double().mean()) for word in words]

@@ -45,7 +45,7 @@ class Reading:
     ids: list[int]
 
     def of(self, logits: Tensor) -> list[float]:
-        """Probability of each sub-token, from logits [T, V]."""
+        """Return the probability of each sub-token, from logits [T, V]."""
         return [
             logits[rows].softmax(dim=-1)[:, token].mean().item()
             for rows, token in zip(self.rows, self.ids, strict=True)
@@ -53,7 +53,7 @@ class Reading:
 
 
 def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
-    """Readings of a clip's target.
+    """List the readings of a clip's target.
 
     Parameters
     ----------
@@ -100,8 +100,7 @@ def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
 def read_values(
     decision: Decision, readings: Sequence[Reading], logits: Tensor
 ) -> dict[str, list[float]]:
-    """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and
-    text one."""
+    """Read the values of a target from logits [T, V]: for each reading, a number per sub-token."""
     values = {reading.name: reading.of(logits) for reading in readings}
     values[MARGIN] = [decision.compute_margins(CausalLMOutput(logits=logits[None])).item()]
     if decision.prepared.tokens is None:
@@ -113,7 +112,7 @@ def read_values(
 
 
 def require_clip(decision: Decision) -> Clip:
-    """The clip that a decision is about.
+    """Return the clip of a decision.
 
     Raises
     ------
@@ -139,7 +138,7 @@ def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:
 
 
 def _target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
-    """Labels of the whole text, and the places of the target's among them."""
+    """Return the labels of the whole text, and the indices of the target's labels."""
     text, tokenizer = _clip_text(clip), decision.model.tokenizer
     span = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)

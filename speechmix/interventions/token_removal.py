@@ -28,7 +28,7 @@ _TEXT_INPUT = "input_ids"
 
 
 def token_fills(model: Model) -> tuple[str, ...]:
-    """The fills that a model's tokenizer has a token for.
+    """List the fills for which a model's tokenizer has a token.
 
     Two that are the same token count once: in Whisper, unknown and padding are the end of text.
     """
@@ -38,8 +38,7 @@ def token_fills(model: Model) -> tuple[str, ...]:
 
 
 def fill_token_id(model: Model, fill: str | int) -> int | None:
-    """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model
-    has no embedding of it."""
+    """Return the id of a fill's token, or a given id; None if the model has no embedding of it."""
     token_id = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
     return (
         token_id
@@ -117,7 +116,7 @@ def blank_tokens(
     fill: str | int,
     side: str = _TEXT_INPUT,
 ) -> tuple[dict[str, Tensor], list[int]]:
-    """Inputs with some tokens blanked.
+    """Return inputs with some tokens blanked.
 
     Parameters
     ----------

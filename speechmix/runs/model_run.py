@@ -21,10 +21,10 @@ from ..files.shards import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_groups
-from .aligned_clips import Progress, shown
 from .kinds.generated_texts import WRITTEN
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .progress import Progress, show_progress
 from .results.part_files import Owner, Part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
@@ -131,7 +131,7 @@ class ModelRun:
                     run.done += 1
                 else:
                     run.skip(outcome.clip.name, outcome.error, self._model.label)
-            return results.settled(
+            return results.compact(
                 [key for clip in clips for key in keys_of_clip.get(clip.name, ())]
             )
 
@@ -172,7 +172,7 @@ class ModelRun:
             )
         at_once = clips_per_pass(self._model)
         with closing(prefetch_inputs(self._model, pending, count=at_once)) as ahead:
-            bar = shown(ahead, progress, f"score {self._model.label}", total=len(pending))
+            bar = show_progress(ahead, progress, f"score {self._model.label}", total=len(pending))
             for group in split_into_groups(bar, at_once):
                 if begins is not None:
                     begins(group)

@@ -89,6 +89,6 @@ def probe_in_run(
         for owner, by_clip in states.items()
     ]
     probes = fit_models(of_items, task, fitted)
-    if len(probes.table):
+    if len(probes.to_dataframe()):
         probes.write(out)
     return probes

@@ -47,7 +47,7 @@ def test_its_options_are_those_of_the_call(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "a").mkdir(parents=True)
     arguments = (
-        "serve runs/a --model x --model y --audio sounds --longest 9 --host 0.0.0.0 --port "
+        "serve runs/a --model x --model y --audio sounds --max-seconds 9 --host 0.0.0.0 --port "
         "80 --no-browser --device cpu"
     )
     assert cli.main(arguments.split()) == 0

@@ -27,15 +27,15 @@ CTC = str(bundled.models()["tiny-french-ctc"])
     [
         (["score", CLIP, "--model", CTC, "--out", "s3://bucket/run"], "this machine"),
         (["score", CLIP, "--model", CTC, "--out", "gs://bucket/run"], "this machine"),
-        (["score", "nothere.wav", "--model", CTC, "--out", "o"], "no such audio file: nothere.wav"),
+        (["score", "nothere.wav", "--model", CTC, "--out", "o"], "no such file: nothere.wav"),
         (
-            ["score", "--manifest", "nothere.tsv", "--model", CTC, "--out", "o"],
+            ["score", "--clips", "nothere.tsv", "--model", CTC, "--out", "o"],
             "no such file: nothere.tsv",
         ),
         (["score", CLIP, "--words", "nothere.json", "--model", CTC, "--out", "o"], "nothere.json"),
         (["explain", CLIP, "--model", "./nothere"], "no such folder"),
-        (["report", "nothere"], "holds no run"),
-        (["compare", "nothere"], "holds no run"),
+        (["report", "nothere"], "no such folder: nothere"),
+        (["compare", "nothere"], "no such folder: nothere"),
     ],
 )
 def test_what_is_not_there_is_one_line_and_leaves_nothing(
@@ -69,9 +69,9 @@ def test_an_option_of_one_value_is_given_once(option, capsys):
 
 
 def test_options_that_may_be_repeated_still_are(monkeypatch):
-    from speechmix.interfaces.cli.command_line import _parser
+    from speechmix.interfaces.cli.command_line import create_parser
 
-    parser = _parser()
+    parser = create_parser()
     for _ in range(2):
         options = parser.parse_args(
             ["score", CLIP, "--model", "a", "--model", "b", "--cue", "x", "--out", "o"]
@@ -87,7 +87,7 @@ def test_a_skipped_clip_is_said_once(tmp_path, capsys):
         cli.main(
             [
                 "score",
-                "--manifest",
+                "--clips",
                 str(manifest),
                 "--model",
                 CTC,

@@ -15,7 +15,7 @@ import transformers
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.interfaces.cli.command_line import _parser
+from speechmix.interfaces.cli.command_line import create_parser
 from tests.conftest import build
 
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 def test_check_prints_what_was_found(folder, capsys):
-    assert main(["check", str(folder / "model"), "--device", "cpu"]) == 0
+    assert main(["check", "--model", str(folder / "model"), "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
     for part in (
         "family wav2vec2",
@@ -57,7 +57,7 @@ def test_check_prints_what_was_found(folder, capsys):
 
 
 def test_check_of_something_else_says_what_was_expected(tmp_path, capsys):
-    assert main(["check", str(tmp_path)]) == 1
+    assert main(["check", "--model", str(tmp_path)]) == 1
     assert "expected a hub id or a folder with config.json" in capsys.readouterr().err
 
 
@@ -75,8 +75,8 @@ def test_scoring_one_clip(folder, tmp_path, capsys):
     arguments += [
         "--model",
         str(folder / "model"),
-        "--random-twin",
-        "0",
+        "--twins",
+        "1",
         "--measure",
         "attention",
         "--out",
@@ -91,14 +91,15 @@ def test_scoring_one_clip(folder, tmp_path, capsys):
 
 
 def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_path, capsys):
-    arguments = ["score", "--manifest", str(folder / "clips.tsv"), "--model", str(folder / "model")]
+    arguments = ["score", "--clips", str(folder / "clips.tsv"), "--model", str(folder / "model")]
     assert (
         main(
             [
                 *arguments,
                 "--out",
                 str(tmp_path),
-                "--no-figures",
+                "--figures",
+                "0",
                 "--target-rows-only",
                 "--device",
                 "cpu",
@@ -122,7 +123,9 @@ def test_a_part_of_a_clip(folder, tmp_path, capsys):
         str(folder / "model"),
     ]
     assert (
-        main([*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--no-figures"])
+        main(
+            [*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--figures", "0"]
+        )
         == 0
     )
     assert "0.90 s, 2 words" in capsys.readouterr().out
@@ -132,10 +135,10 @@ def test_a_part_of_a_clip(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no clip to score"),
-        (["a.wav", "b.wav", "--text", "les livres"], "describe one clip"),
+        ([], "no clips"),
+        (["a.wav", "b.wav", "--text", "les livres"], "describe one audio file"),
         (["missing.wav"], "missing.wav"),
-        (["a.wav", "b.wav", "--cut", "0:1"], "--cut takes a part of one clip"),
+        (["a.wav", "b.wav", "--cut", "0:1"], "--cut takes one clip"),
     ],
 )
 def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message):
@@ -158,7 +161,8 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
         "bfloat16",
         "--distance",
         "manhattan",
-        "--no-figures",
+        "--figures",
+        "0",
         "--device",
         "cpu",
     ]
@@ -168,9 +172,7 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
     assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
 
 
-@pytest.mark.parametrize(
-    "option", [["--random-twin", "0"], ["--sound-fill", "noise"], ["--token-fill", "unk"]]
-)
+@pytest.mark.parametrize("option", [["--twins", "1"], ["--fill", "noise"], ["--fill", "unk"]])
 def test_an_option_of_the_published_ablation_alone_is_refused_not_ignored(folder, capsys, option):
     arguments = [
         "ablate",
@@ -181,7 +183,7 @@ def test_an_option_of_the_published_ablation_alone_is_refused_not_ignored(folder
         str(folder / "model"),
     ]
     assert main([*arguments, *option]) == 1
-    assert f"{option[0]} is of the published ablation: give --published" in capsys.readouterr().err
+    assert f"{option[0]} needs --published here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["score", "ablate", "faithfulness"])
@@ -203,11 +205,23 @@ def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, comm
 def test_a_cut_that_is_no_cut_says_what_was_expected(capsys):
     with pytest.raises(SystemExit):
         main(["score", "a.wav", "--model", "m", "--out", "out", "--cut", "1.5"])
-    assert "expected FROM:TO in seconds, as 0.5:2, found '1.5'" in capsys.readouterr().err
+    assert "expected FROM:TO in seconds, such as 0.5:2, found '1.5'" in capsys.readouterr().err
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_run(folder, capsys):
-    assert main(["faithfulness", "nowhere", str(folder / "clips.tsv"), "--metric", "spearmen"]) == 1
+    assert (
+        main(
+            [
+                "faithfulness",
+                str(folder / "clips.tsv"),
+                "--model",
+                "nowhere",
+                "--metric",
+                "spearmen",
+            ]
+        )
+        == 1
+    )
     assert "--metric should be one of top_1, spearman" in capsys.readouterr().err
 
 
@@ -234,15 +248,17 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     arguments = [
         "faithfulness",
-        str(bundled.models()["tiny-french-ctc"]),
         str(tmp_path / "clips.jsonl"),
+        "--model",
+        str(bundled.models()["tiny-french-ctc"]),
         "--allow-outside",
     ]
     arguments += [
-        "--measures",
+        "--measure",
         "attention",
         "--perturbation",
         "mute (zeros)",
+        "--perturbation",
         "patch",
         "--device",
         "cpu",
@@ -289,8 +305,9 @@ def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     arguments = [
         "probe",
+        "--model",
         str(bundled.models()["tiny-french-ctc"]),
-        "--manifest",
+        "--clips",
         str(tmp_path / "clips.jsonl"),
     ]
     arguments += [
@@ -343,7 +360,7 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     former = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(model_run.ModelRun, "_say", preempted)
     assert main(arguments) == 130
-    assert "the same command goes on where it was" in capsys.readouterr().err
+    assert "the same command continues from here" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is former
     assert run_status(tmp_path / "run").table["clips"].sum() == 1
     monkeypatch.setattr(model_run.ModelRun, "_say", real)
@@ -356,16 +373,16 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     [
         (
             ["--workers", "2", "--engine", "ray"],
-            "--engine ray among those of a cluster: give one of them",
+            "--engine ray on a cluster: give one of them",
         ),
         (
             ["--workers", "auto", "--engine", "ray"],
-            "--engine ray among those of a cluster: give one of them",
+            "--engine ray on a cluster: give one of them",
         ),
-        (["--workers", "2", "--address", "auto"], "--address goes with --engine ray"),
-        (["--workers", "2", "--shard", "1/2"], "--shard among machines: give one of them"),
+        (["--workers", "2", "--address", "auto"], "--address needs --engine ray"),
+        (["--workers", "2", "--shard", "1/2"], "--shard between machines: give one of them"),
         (["--shard", "3/2"], "1/2 to 2/2"),
-        (["--workers", "none"], "expected --workers auto, or a number"),
+        (["--workers", "none"], "--workers takes auto or a number"),
     ],
 )
 def test_who_does_the_work_is_checked_before_anything_is_read(options, message, tmp_path, capsys):
@@ -407,7 +424,7 @@ def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(
     examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {}})
     monkeypatch.setattr(
         score,
-        "named_clips",
+        "collect_clips",
         lambda options, skipped: [speechmix.Clip.from_file(folder / "a.wav")],
     )
     out = tmp_path / "other run"
@@ -415,7 +432,7 @@ def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(
     (out / "run.json").write_text(json.dumps({"options": {"measures": ["alti"]}}), encoding="utf-8")
     command = [
         "score",
-        "--examples",
+        "--clips",
         str(examples),
         "--model",
         str(folder / "model"),
@@ -457,16 +474,16 @@ def test_a_model_that_is_not_there_leaves_no_folder(model, tmp_path, capsys):
 
 
 def test_a_bundled_model_has_a_name(capsys):
-    assert main(["check", "bundled:tiny-french-ctc", "--device", "cpu"]) == 0
+    assert main(["check", "--model", "bundled:tiny-french-ctc", "--device", "cpu"]) == 0
     assert "tiny-french-ctc" in capsys.readouterr().out
 
 
 def test_help_of_every_command_fits_on_a_screen_and_help_all_has_every_option(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    (commands,) = _parser()._subparsers._group_actions
+    (commands,) = create_parser()._subparsers._group_actions
     for name, command in commands.choices.items():
         text, whole = command.format_help(), command.format_help_all()
-        assert len(text.splitlines()) <= 48, name
+        assert len(text.splitlines()) <= 30, name
         for action in command._actions:
             if action.help != "==SUPPRESS==":
                 assert not action.option_strings or action.option_strings[-1] in whole

@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.interfaces.cli.command_groups import GROUPS
+from speechmix.interfaces.cli.command_groups import COMMAND_GROUPS
 from tests.cli.newcomer import commands, record, with_bundled_model
 
 MODEL = str(bundled.models()["tiny-french-whisper"])
@@ -86,7 +86,8 @@ def test_the_language_is_asked_where_a_voice_must_speak_it_and_never_taken_to_be
         "nos maisons",
         "--model",
         MODEL,
-        "--no-figures",
+        "--figures",
+        "0",
         "--out",
         str(tmp_path),
     ]
@@ -107,7 +108,7 @@ def test_help_lists_every_command_once_in_a_group_and_a_line(capsys):
         line.split()[0] for line in lines if line.startswith("  ") and line.lstrip()[0] != "-"
     ]
     assert len(set(listed)) == len(listed) > 12
-    assert all(f"{title}:" in lines for title in GROUPS)
+    assert all(f"{title}:" in lines for title in COMMAND_GROUPS)
     assert max(map(len, lines)) <= 80
     with pytest.raises(SystemExit):
         main(["score", "--help"])

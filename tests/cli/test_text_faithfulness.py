@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
 def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
     arguments = [
         "blank-out",
+        "--model",
         str(folder / "bert"),
         "--texts",
         str(folder / "texts.tsv"),
@@ -41,12 +42,12 @@ def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
         "cpu",
     ]
     arguments += [
-        "--measures",
+        "--measure",
         "attention",
         "--fill",
         "mask",
-        "--random-twin",
-        "0",
+        "--twins",
+        "1",
         "--out",
         str(tmp_path),
     ]
@@ -68,17 +69,18 @@ def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
     assert len(pd.read_csv(tmp_path / "blank_out_drops.csv")) == 2 * (4 + 4)
 
 
-@pytest.mark.parametrize("steps", [["--bins", "20", "50"], ["--one-by-one"]])
+@pytest.mark.parametrize("steps", [["--bin", "20", "--bin", "50"], ["--one-by-one"]])
 def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
     arguments = [
         "deletion",
+        "--model",
         str(folder / "classifier"),
         "--texts",
         str(folder / "texts.tsv"),
         "--device",
         "cpu",
     ]
-    assert main([*arguments, "--measures", "attention", *steps, "--out", str(tmp_path)]) == 0
+    assert main([*arguments, "--measure", "attention", *steps, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "classifier: 2 texts, blank (mask); probability of the label" in printed
     assert "By blank (mask) (comprehensiveness, 2 texts in 2 groups)" in printed
@@ -92,6 +94,7 @@ def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
 def test_a_fill_that_is_none_is_one_line(folder, capsys):
     arguments = [
         "deletion",
+        "--model",
         str(folder / "bert"),
         "--texts",
         str(folder / "texts.tsv"),

@@ -15,7 +15,7 @@ from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.sentences.sentence import Sentence
 from speechmix.studies.agreement.blimp import PARADIGMS, BlimpItem, expand_contractions, read_blimp
 from speechmix.studies.agreement.blimp_cues import load_spacy_pipeline
-from speechmix.studies.agreement.item_draws import draw_items, one_token_items
+from speechmix.studies.agreement.item_draws import draw_items, select_one_token_items
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [
@@ -277,7 +277,7 @@ def test_only_pairs_of_one_token_each_are_kept():
         item("runs", "run", name="x-3"),
         item("is", "日", name="x-4"),
     ]
-    kept, rejected = one_token_items(items, tokenizer)
+    kept, rejected = select_one_token_items(items, tokenizer)
     assert kept == items[:1]
     assert [one.reason_kind for one in rejected] == [
         "foil is not one token",
@@ -294,9 +294,9 @@ def test_one_token_is_judged_behind_a_space(shared):
     file = shared / "data" / "processors" / "whisper_multilingual" / "tokenizer.json"
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file))
     assert len(tokenizer("cats", add_special_tokens=False)["input_ids"]) == 2
-    assert len(one_token_items([item("cats", "dogs")], tokenizer)[0]) == 1
+    assert len(select_one_token_items([item("cats", "dogs")], tokenizer)[0]) == 1
     assert (
-        one_token_items([item("cashier", "cashiers")], tokenizer)[1][0].reason_kind
+        select_one_token_items([item("cashier", "cashiers")], tokenizer)[1][0].reason_kind
         == "target and foil are not one token"
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.studies.agreement.blimp import PUBLISHED, BlimpItem, read_blimp
-from speechmix.studies.agreement.blimp_split import split_halves, unified_set
+from speechmix.studies.agreement.blimp_split import build_unified_set, split_halves
 
 SUBJECTS, DETERMINERS = "regular_plural_subject_verb_agreement_1", "determiner_noun_agreement_2"
 DISTRACTORS = "distractor_agreement_relational_noun"
@@ -90,7 +90,7 @@ def test_a_plain_shuffle_would_have_let_sentences_cross():
 
 
 def test_the_unified_set_is_balanced_without_replacement_and_names_what_is_missing():
-    unified, rejected = unified_set([*MANY, *TWINS], paradigms=[SUBJECTS, DETERMINERS])
+    unified, rejected = build_unified_set([*MANY, *TWINS], paradigms=[SUBJECTS, DETERMINERS])
     counts = Counter((item.paradigm, item.number) for item in unified)
     assert counts == {
         (SUBJECTS, "singular"): 20,
@@ -100,16 +100,17 @@ def test_the_unified_set_is_balanced_without_replacement_and_names_what_is_missi
     assert len({item.name for item in unified}) == len(unified)
     assert len(rejected) == 20
     assert {item.reason_kind for item in rejected} == {"not drawn for balance"}
-    other, _ = unified_set([*MANY, *TWINS], paradigms=[SUBJECTS, DETERMINERS], seed=1)
+    other, _ = build_unified_set([*MANY, *TWINS], paradigms=[SUBJECTS, DETERMINERS], seed=1)
     assert unified != other
     assert (
         unified
-        == unified_set([*TWINS, *MANY], paradigms=[SUBJECTS, DETERMINERS])[0][21:] + unified[-21:]
+        == build_unified_set([*TWINS, *MANY], paradigms=[SUBJECTS, DETERMINERS])[0][21:]
+        + unified[-21:]
     )
     with pytest.raises(
         InputError, match=f"found none of anaphor_number_agreement, .*{DISTRACTORS}"
     ):
-        unified_set([*MANY, *TWINS])
+        build_unified_set([*MANY, *TWINS])
 
 
 def test_attractors_are_the_nouns_behind_of_and_about():
@@ -130,7 +131,7 @@ def test_on_the_real_paradigms(shared):
     assert (len(train), len(test)) == pytest.approx((2495, 2495), abs=6)
     assert not crossing(train, test)
     there = [name for name in PUBLISHED if any(item.paradigm == name for item in items)]
-    unified, _ = unified_set(items, paradigms=there)
+    unified, _ = build_unified_set(items, paradigms=there)
     numbers = Counter(item.number for item in unified if item.paradigm == SUBJECTS)
     assert numbers["singular"] == numbers["plural"] == 296
     of_other_number = [item for item in items if item.attractors]

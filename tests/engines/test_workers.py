@@ -118,14 +118,15 @@ def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
 def test_workers_of_a_command_that_is_killed_write_what_they_have_and_end(tmp_path):
     manifest = Path(bundled.__file__).parent / "clips" / "manifest.jsonl"
     arguments = [
-        "--manifest",
+        "--clips",
         str(manifest),
         "--model",
         CTC,
-        "--random-twin",
-        "0",
+        "--twins",
+        "1",
         "--target-rows-only",
-        "--no-figures",
+        "--figures",
+        "0",
     ]
     arguments += ["--device", "cpu", "--out", str(tmp_path)]
     command = [sys.executable, "-u", "-m", "speechmix", "score", *arguments]

@@ -159,9 +159,11 @@ def test_the_trial_of_measures_counts_both_words_as_the_cue():
         "metrics": ["average_precision"],
         "perturbations": ["knock-out"],
     }
-    table = speechmix.faithfulness(bert(), [sentence], **options).table
+    table = speechmix.faithfulness(bert(), [sentence], **options).to_dataframe()
     of_chance = table[(table.perturbation == "cue") & (table.measure == "random")]
-    single = speechmix.faithfulness(bert(), [sentence.replace(cue="cats")], **options).table
+    single = speechmix.faithfulness(
+        bert(), [sentence.replace(cue="cats")], **options
+    ).to_dataframe()
     single = single[(single.perturbation == "cue") & (single.measure == "random")]
     assert (
         of_chance.value.iloc[0] > single.value.iloc[0]

@@ -12,8 +12,8 @@ from speechmix.errors import InputError
 from speechmix.explanations.explain import explain
 from speechmix.files.shards import Shard
 from speechmix.inputs import bundled
-from speechmix.interfaces.cli.command_line import _parser
-from speechmix.interfaces.cli.score_options import asked_of_run
+from speechmix.interfaces.cli.command_line import create_parser
+from speechmix.interfaces.cli.score_options import collect_score_arguments
 from speechmix.reporting.pages.explanation_section import EXPLANATIONS
 from speechmix.reporting.pages.html_page import render_page
 from speechmix.reporting.pages.page_sections import PageContent
@@ -178,7 +178,7 @@ def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
 
 
 def test_the_option_reaches_the_run(tmp_path):
-    options = _parser().parse_args(
+    options = create_parser().parse_args(
         ["score", "a.wav", "--model", "m", "--out", str(tmp_path), "--explain", "3"]
     )
-    assert asked_of_run(options)["explain"] == 3
+    assert collect_score_arguments(options)["explain"] == 3

@@ -91,8 +91,10 @@ def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips,
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(result_store, "_SECONDS", 0.0)  # what is found of a clip is written at once
-    monkeypatch.setattr(result_store, "_SHARE", 0.0)
+    monkeypatch.setattr(
+        result_store, "_MIN_SECONDS", 0.0
+    )  # what is found of a clip is written at once
+    monkeypatch.setattr(result_store, "_MIN_SHARE", 0.0)
     judged, names = kind.evaluate_item, []
 
     def deadly(model, item, *arguments, **options):
@@ -299,17 +301,18 @@ def test_on_the_command_line(tmp_path, capsys):
     model = str(bundled.models()["tiny-french-ctc"])
     command = [
         "faithfulness",
-        model,
         str(tmp_path / "clips.jsonl"),
+        "--model",
+        model,
         "--allow-outside",
         "--device",
         "cpu",
     ]
-    command += ["--measures", "attention", "--perturbation", "mute (zeros)"]
+    command += ["--measure", "attention", "--perturbation", "mute (zeros)"]
     assert main([*command, "--shard", "1/2"]) == 1
-    assert "say which with --out" in capsys.readouterr().err
+    assert "give a folder as --out" in capsys.readouterr().err
     assert main([*command, "--shard", "1/2", "--out", str(tmp_path / "run")]) == 0
-    assert "shard 1/2 is done, others are not" in capsys.readouterr().out
+    assert "shard 1/2 is finished" in capsys.readouterr().out
     assert main([*command, "--shard", "2/2", "--out", str(tmp_path / "run")]) == 0
     assert f"table: {tmp_path / 'run' / TABLES[0]}" in capsys.readouterr().out
     assert main([*command, "--out", str(tmp_path / "one")]) == 0
@@ -326,8 +329,8 @@ def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.tsv").write_text("path\n")
     clips = {
-        "ablate": ["--model", "m", "--manifest", "c.tsv"],
-        "probe": ["m", "--manifest", "c.tsv"],
+        "ablate": ["--model", "m", "--clips", "c.tsv"],
+        "probe": ["--model", "m", "--clips", "c.tsv"],
     }
     assert main([command, *clips[command], "--shard", "2/3"]) == 1
     assert advice in capsys.readouterr().err

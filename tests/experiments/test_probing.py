@@ -144,6 +144,6 @@ def test_alone_in_shards_it_gives_the_table_of_probe(tmp_path):
     assert probe_in_run(models()[:2], clips(), tmp_path, shard="1/2", **options, **quiet) is None
     probes = probe_in_run(models()[:2], clips(), tmp_path, shard="2/2", **options, **quiet)
     expected = speechmix.probe(models()[:2], clips(), label="number", controls=1, seed=0)
-    pd.testing.assert_frame_equal(probes.table, expected.table)
+    pd.testing.assert_frame_equal(probes.to_dataframe(), expected.to_dataframe())
     assert (tmp_path / "probes.csv").is_file()
     assert [job.text() for job in job_status(tmp_path)] == ["states: 2 of 2 shards done, 0 failed"]

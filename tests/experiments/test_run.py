@@ -11,9 +11,10 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
-from speechmix.runs import model_run, word_times
+from speechmix.runs import model_run
 from speechmix.runs import score_clips as runs
 from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import word_times
 from speechmix.runs.results.table_writer import TableWriter
 from tests.conftest import build, trained, trained_and_twin
 

@@ -246,9 +246,9 @@ def test_a_damaged_part_that_nothing_is_made_of_is_swept(models, whole, tmp_path
 def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypatch):
     """Tables are merged from parts in the order of the clips: one in another order would lose
     rows."""
-    from speechmix.runs.results import result_store as results
+    from speechmix.runs.results import compaction
 
-    monkeypatch.setattr(results, "_LARGE", 1)
+    monkeypatch.setattr(compaction, "_LARGE_BYTES", 1)
     score_clips(models, clips()[::-1], tmp_path, **QUIET)
     score_clips(models, clips(), tmp_path, **QUIET)
     fresh = tmp_path / "fresh"

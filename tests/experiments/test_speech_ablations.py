@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.interfaces.cli.published_ablation import of_all_clips
+from speechmix.interfaces.cli.published_ablation import select_overall_means
 from speechmix.reporting.pages.speech_ablation_section import SPEECH_ABLATION
 from speechmix.runs import speech_ablations
 from speechmix.runs.kinds import speech_ablation as kind
@@ -123,7 +123,7 @@ def test_where_all_clips_are_controls_nothing_is_compared_and_nothing_fails(tmp_
     control = CLIPS[0].replace(meta={**CLIPS[0].meta, "control": "yes"})
     result = speech_ablation(trained("tiny-french-ctc"), [control], tmp_path)
     assert len(result.table)
-    assert of_all_clips(result.means).empty
+    assert select_overall_means(result.means).empty
     assert not (tmp_path / speech_ablations.MEANS).exists()
     assert SPEECH_ABLATION.parts(SimpleNamespace(folder=tmp_path)) == []
 
@@ -147,7 +147,7 @@ def test_the_command_prints_means_and_leaves_tables(tmp_path, capsys):
     manifest.write_text("\t".join(cells) + "\n" + "\t".join(map(str, cells.values())) + "\n")
     model, out = str(bundled.models()["tiny-french-ctc"]), tmp_path / "out"
     options = [
-        "--manifest",
+        "--clips",
         str(manifest),
         "--allow-outside",
         "--device",
@@ -161,4 +161,4 @@ def test_the_command_prints_means_and_leaves_tables(tmp_path, capsys):
     assert "mean drops, in points of probability" in printed
     assert len(read_csv(out / "speech_ablation.csv")) == 16
     assert main(["ablate", "--model", model, "--stack", "encoder", *options]) == 1
-    assert "--published takes the word itself away" in capsys.readouterr().err
+    assert "--published removes the word itself" in capsys.readouterr().err

@@ -3,8 +3,6 @@ together."""
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechmix.errors import InputError
-from speechmix.interfaces.cli.homophony_options import add_selection_options
+from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.studies.french import load_templates
 from speechmix.studies.french.dataset import read_dataset_metadata
 from speechmix.studies.french.dataset_reading import read_examples
@@ -126,9 +124,9 @@ def test_a_template_that_was_not_mined_is_named():
 
 
 def test_the_command_line_s_default_seed_is_left_to_the_draw():
-    parser = argparse.ArgumentParser()
-    add_selection_options(parser)
-    options = parser.parse_args(["--draw", "det_noun=720,pronoun_verb=257,det_noun_verb=23"])
+    options = create_parser().parse_args(
+        ["select", "study", "--draw", "det_noun=720,pronoun_verb=257,det_noun_verb=23"]
+    )
     assert (parse_draw(options.draw), options.seed) == (PUBLISHED, None)
 
 

@@ -357,8 +357,9 @@ def test_on_the_command_line(release, tmp_path, capsys):
                 out,
                 "--compare",
                 "synthesis",
+                "--compare",
                 f"ctc={CTC}",
-                "--clips",
+                "--clip-count",
                 "4",
                 "--device",
                 "cpu",
@@ -379,16 +380,16 @@ def test_the_recipe_goes_from_the_release_to_the_page(release, tmp_path, capsys)
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     arguments = [
-        "--common-voice",
+        "--corpus",
         str(release),
-        "--models",
+        "--model",
         str(WHISPER),
-        "--seeds",
-        "0",
+        "--twins",
+        "1",
         "--figures",
         "0",
     ]
-    arguments += ["--out", str(tmp_path), "--device", "cpu", "--measures", "attention"]
+    arguments += ["--out", str(tmp_path), "--device", "cpu", "--measure", "attention"]
     assert recipe.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "4 done, 0 skipped" in printed  # two examples, trained and random

@@ -62,13 +62,13 @@ def folders(release, tmp_path_factory):
     whole, staged = (tmp_path_factory.mktemp(name) / "run" for name in ("whole", "staged"))
     study = [
         "study",
-        "--common-voice",
+        "--corpus",
         str(release),
-        "--models",
+        "--model",
         WHISPER,
-        "--seeds",
-        "0",
-        "--measures",
+        "--twins",
+        "1",
+        "--measure",
         "attention",
     ]
     assert main([*study, "--figures", "0", "--device", "cpu", "--out", str(whole)]) == 0
@@ -82,12 +82,12 @@ def folders(release, tmp_path_factory):
         assert main(["select", corpus]) == 0
         score = [
             "score",
-            "--examples",
+            "--clips",
             f"{corpus}/examples",
             "--model",
             WHISPER,
-            "--random-twin",
-            "0",
+            "--twins",
+            "1",
             "--out",
             str(staged),
         ]
@@ -98,7 +98,8 @@ def folders(release, tmp_path_factory):
             "--probe",
             "--twin-clips",
             "40",
-            "--no-figures",
+            "--figures",
+            "0",
             *on_cpu,
         ]
         own = shard_number(read_examples(f"{corpus}/examples")[0].name, SHARDS)
@@ -152,13 +153,13 @@ def test_the_study_goes_on_in_the_shards(folders, release, capsys):
     before = snapshot(staged / "corpus" / "transcripts")
     study = [
         "study",
-        "--common-voice",
+        "--corpus",
         str(release),
-        "--models",
+        "--model",
         WHISPER,
-        "--seeds",
-        "0",
-        "--measures",
+        "--twins",
+        "1",
+        "--measure",
         "attention",
     ]
     assert main([*study, "--figures", "0", "--device", "cpu", "--out", str(staged)]) == 0

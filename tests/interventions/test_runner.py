@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.adapters.editing.patches import Patch
+from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision
@@ -64,7 +64,7 @@ def test_what_follows_a_removed_token_is_read_behind_the_one_before_it():
     model, inputs = decision.model, decision.prepared.inputs
     removals = [Removal(TEXT_IDS, (0, 2), "remove")]
     assert change_inputs(model, None, inputs, removals)[1] == (-1, 0, 0, 1)
-    (logits,) = run_interventions(decision, [tuple(removals)], read=lambda output: output.logits)
+    (logits,) = run_interventions(decision, [tuple(removals)], reader=lambda output: output.logits)
     assert np.isnan(logits[0]).all()
     np.testing.assert_array_equal(logits[1], logits[2])
     assert np.isfinite(logits[3]).all()

@@ -46,7 +46,7 @@ def test_a_panel_for_each_model_of_its_own_fills():
     titles = [ax.get_title(loc="left").splitlines() for ax in figure.axes[:-1]]
     assert [title[0] for title in titles] == ["BertForMaskedLM", "GPT2LMHeadModel"]
     assert titles[0][1] == "2 sentences, blank (mask, remove)"
-    with pytest.raises(InputError, match="judge should be one of"):
+    with pytest.raises(InputError, match="perturbation should be one of"):
         blank_out_figure(blanked(), perturbation="blank (pad)")
 
 

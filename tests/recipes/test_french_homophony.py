@@ -39,7 +39,7 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
     ]
     monkeypatch.setattr(bundled, "clips", lambda: few)
     assert (
-        recipe.main(["--out", str(tmp_path), "--figures", "1", "--seeds", "0", "--device", "cpu"])
+        recipe.main(["--out", str(tmp_path), "--figures", "1", "--twins", "1", "--device", "cpu"])
         == 0
     )
     printed = capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(
     manifest.write_text(
         "path\ttext\tcue\ttarget\nnowhere.wav\tles volets\tles\tvolets\n", encoding="utf-8"
     )
-    arguments = ["--clips", str(manifest), "--seeds", "0", "--device", "cpu"]
+    arguments = ["--clips", str(manifest), "--twins", "1", "--device", "cpu"]
     assert recipe.main([*arguments, "--out", str(tmp_path / "run")]) == 1
     printed = capsys.readouterr()
     assert "no such audio file" in printed.out
@@ -92,11 +92,11 @@ def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, t
     arguments = [
         "--clips",
         str(manifest),
-        "--models",
+        "--model",
         str(weights),
-        "--seeds",
-        "0",
-        "--stacks",
+        "--twins",
+        "1",
+        "--stack",
         "encoder",
     ]
     assert (
@@ -126,8 +126,8 @@ def test_the_bundled_models_do_not_transcribe_real_speech_and_the_page_says_so(
     arguments = [
         "--clips",
         str(manifest),
-        "--seeds",
-        "0",
+        "--twins",
+        "1",
         "--out",
         str(tmp_path / "run"),
         "--figures",

@@ -30,7 +30,7 @@ def command_jobs(scratch: Path) -> dict[str, Job]:
     run, study = scratch / "run", scratch / "study"
     score = (
         "score",
-        "--manifest",
+        "--clips",
         str(clips),
         "--language",
         "fr",
@@ -48,7 +48,16 @@ def command_jobs(scratch: Path) -> dict[str, Job]:
         whole = str(folder / "run")
         return {
             "adapt": ("align", str(folder), "--corpus", str(clips), "--adapt"),
-            "frames": (*score, "--units", "frame", "--maps", "--no-figures", "--out", str(folder)),
+            "frames": (
+                *score,
+                "--units",
+                "frame",
+                "--maps",
+                "--figures",
+                "0",
+                "--out",
+                str(folder),
+            ),
             **_stages(release, folder, ctc),
             "report": ("report", whole, "--title", "killed"),
             "compare": ("compare", str(run), str(run), "--out", str(folder)),

@@ -67,18 +67,18 @@ def recipe_job(release: Path) -> Callable[[Path], None]:
     spec.loader.exec_module(recipe)
     whisper = str(bundled.models()["tiny-french-whisper"])
     arguments = [
-        "--common-voice",
+        "--corpus",
         str(release),
-        "--models",
+        "--model",
         whisper,
-        "--seeds",
-        "0",
+        "--twins",
+        "1",
         "--figures",
         "1",
         "--device",
         "cpu",
     ]
-    arguments += ["--measures", "value_zeroing"]
+    arguments += ["--measure", "value_zeroing"]
 
     def job(folder: Path) -> None:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -23,7 +23,8 @@ from speechmix.runs.results.map_files import tensor_name
 from speechmix.runs.results.map_shards import score_digests
 from speechmix.runs.results.part_files import Owner
 from speechmix.runs.results.result_store import Key, Results
-from speechmix.runs.results.run_folder import COMPLETE, RunFolder
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.results.run_state import COMPLETE
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.delta.carrier import Carrier
-from speechmix.adapters.delta.products import Product, WeightProducts
+from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
+from speechmix.adapters.delta_engine.matrix_products import MatrixProduct, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.audio.prefetch import prefetch_audio
@@ -94,13 +94,17 @@ def _extractor():
 def test_products_of_weights_serve_the_next_clips_and_change_no_bit(
     limit, product_dtype, monkeypatch
 ):
-    made, of = [], Product.fused
+    made, of = [], MatrixProduct.fused_weight
 
     def counted(self, first, second, make):
         return of(self, first, second, lambda: made.append(first) or make())
 
-    monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: self._first is not None)
-    monkeypatch.setattr(Product, "fused", counted)
+    monkeypatch.setattr(
+        ChangePropagator,
+        "_is_cheaper_on_values",
+        lambda self, *_: self._fused_feed_forward is not None,
+    )
+    monkeypatch.setattr(MatrixProduct, "fused_weight", counted)
     monkeypatch.setattr(WeightProducts.__init__, "__defaults__", (limit,))
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:3]
     options = {"stacks": "encoder", "product_dtype": product_dtype}

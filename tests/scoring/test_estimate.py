@@ -146,14 +146,12 @@ def test_the_model_that_is_estimated_stays_as_it_is():
 
 def test_the_command_prints_each_model(folder, capsys):
     asked = [
-        "--clips",
+        "--clip-count",
         "40",
         "--seconds",
         "1",
-        "--random-twin",
-        "0",
-        "--random-twin",
-        "1",
+        "--twins",
+        "2",
         "--target-rows-only",
     ]
     assert main(["estimate", "--model", str(folder), "--model", str(folder), *asked]) == 0
@@ -166,26 +164,26 @@ def test_the_command_prints_each_model(folder, capsys):
 class TestBeforeARun:
     @pytest.fixture(autouse=True)
     def _short(self, monkeypatch):
-        monkeypatch.setattr(command, "_SHORT", 0)
+        monkeypatch.setattr(command, "_SMALL_COST", 0)
 
     def test_a_long_run_is_announced_once_and_a_short_one_is_not(self, monkeypatch):
         model, lines = tiny("whisper-80"), []
-        loaders = command.announcing(
+        loaders = command.announce_duration(
             [lambda: model] * 3, [CLIP] * 5, lines.append, measures=["value_zeroing"]
         )
         assert [load() for load in loaders] == [model] * 3
         assert not lines
-        monkeypatch.setattr(command, "_LONG", 0)
+        monkeypatch.setattr(command, "_LONG_SECONDS", 0)
         assert [load() for load in loaders] == [model] * 3
         (line,) = lines
         assert "5 clips, 3 models like" in line
         assert "estimated" in line
 
     def test_nothing_that_goes_wrong_in_it_makes_a_run_fail(self, monkeypatch):
-        monkeypatch.setattr(command, "_LONG", 0)
+        monkeypatch.setattr(command, "_LONG_SECONDS", 0)
         monkeypatch.setattr(estimates, "estimate", lambda *args, **options: 1 / 0)
         model, lines = tiny("whisper-80"), []
-        (load,) = command.announcing([lambda: model], [CLIP], lines.append)
+        (load,) = command.announce_duration([lambda: model], [CLIP], lines.append)
         assert load() is model
         assert not lines
 
@@ -193,11 +191,11 @@ class TestBeforeARun:
         def fails():
             raise ModelError("gone")
 
-        (load,) = command.announcing([fails], [CLIP], print)
+        (load,) = command.announce_duration([fails], [CLIP], print)
         with pytest.raises(ModelError, match="gone"):
             load()
 
     def test_a_short_run_is_not_estimated_at_all(self, monkeypatch):
-        monkeypatch.setattr(command, "_SHORT", 10**9)
+        monkeypatch.setattr(command, "_SMALL_COST", 10**9)
         monkeypatch.setattr(estimates, "estimate", lambda *args, **options: 1 / 0)
-        assert command.long_run(tiny("whisper-80"), 2, [CLIP]) == ""
+        assert command.describe_duration(tiny("whisper-80"), 2, [CLIP]) == ""

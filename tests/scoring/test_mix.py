@@ -720,7 +720,7 @@ class TestDecoderIndices:
         found = speechmix.mix(whisper, clip_of(text="les amis"), stacks="decoder")[
             "value_zeroing", "decoder"
         ]
-        with pytest.raises(InputError, match=r"word 3 \(target\).*text that was fed"):
+        with pytest.raises(InputError, match=r"word 3 \(target\).*in its text"):
             speechmix.cue_contribution(found, cue=0, target=3)
 
     def test_target_rows_alone(self, whisper):

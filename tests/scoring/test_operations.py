@@ -10,8 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
 from speechmix.adapters.binding.meta_model import outline
-from speechmix.mixing.passes.blank_inputs import make_blank_inputs, middle_word_rows
-from speechmix.mixing.passes.operation_count import count_operations
+from speechmix.mixing.passes.operation_count import (
+    count_operations,
+    make_blank_inputs,
+    middle_word_rows,
+)
 from tests.conftest import ALL_FAMILIES, tiny
 
 

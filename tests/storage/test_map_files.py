@@ -408,7 +408,8 @@ def test_on_the_command_line(tmp_path, capsys):
         str(tmp_path / "a.wav"),
         "--model",
         str(bundled.models()["tiny-french-ctc"]),
-        "--no-figures",
+        "--figures",
+        "0",
     ]
     arguments += [
         "--out",

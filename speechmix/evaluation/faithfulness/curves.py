@@ -32,7 +32,7 @@ from .package_perturbations import RemovalEffects
 
 
 def removed_counts(word_count: int, bins: Sequence[float] | None) -> list[int]:
-    """How many words are removed at each point of a curve, from none on.
+    """Return the number of removed words at each point of a curve, from 0.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def removed_counts(word_count: int, bins: Sequence[float] | None) -> list[int]:
 
 
 def removed_shares(word_count: int, bins: Sequence[float] | None) -> np.ndarray:
-    """Percent of the words that are removed at each point of a curve, [P]."""
+    """Return the percentage of removed words at each point of a curve, [P]."""
     return np.array([0, *bins]) if bins else 100 * np.arange(word_count + 1) / word_count
 
 
@@ -56,7 +56,8 @@ def perturbation_curves(
     orders: Sequence[Sequence[int]],
     counts: Sequence[int],
 ) -> np.ndarray:
-    """Curves of removal and of insertion for each order, mean over the perturbation's fills.
+    """Compute curves of removal and of insertion for each order, mean over the perturbation's
+    fills.
 
     Parameters
     ----------
@@ -101,8 +102,7 @@ def _read_curves(
 def soft_metrics(
     removals: RemovalMargins, words: Sequence[int], vectors: Sequence[np.ndarray]
 ) -> list[dict[str, float]]:
-    """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
-    1.
+    """Compute soft comprehensiveness and sufficiency of several vectors of shares [W].
 
     Raises
     ------

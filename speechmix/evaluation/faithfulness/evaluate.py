@@ -196,8 +196,10 @@ def evaluate_item(
         result.notes.extend(notes)
     if perturbations is not None and len(state_perturbations) == len(perturbations):
         return result
-    others = perturbations and [name for name in perturbations if name not in state_perturbations]
-    options = replace(options, perturbations=others)
+    decision_perturbations = perturbations and [
+        name for name in perturbations if name not in state_perturbations
+    ]
+    options = replace(options, perturbations=decision_perturbations)
     try:
         decision = _prepare_decision(model, item, options)
     except SpeechmixError as error:
@@ -249,7 +251,7 @@ def combine_items(
 
 
 def model_provenance(model: Model) -> dict[str, object]:
-    """What the provenance says of a model."""
+    """Return the provenance of a model."""
     return {
         "model": model.name,
         "init": model.init,
@@ -259,7 +261,8 @@ def model_provenance(model: Model) -> dict[str, object]:
 
 
 def pair_item_indices(items: Sequence[Clip | Sentence]) -> list[int | None]:
-    """For each item the index of the other of its pair, if the pair has two members."""
+    """Return for each item the index of the other item of its pair; None if the pair has not two
+    items."""
     indices_by_pair: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         if item.meta.get("pair"):

@@ -153,7 +153,10 @@ class ItemEvaluation:
     def _random_baselines(self, vectors: Sequence[WordScores]) -> list[WordScores]:
         """Return the random baseline of each stack; its scores only have the number of words."""
         counts = {vector.stack: vector.scores for vector in vectors}
-        return [WordScores(stack, "random", "", None, like) for stack, like in counts.items()]
+        return [
+            WordScores(stack, "random", "", None, stack_scores)
+            for stack, stack_scores in counts.items()
+        ]
 
     def _compare_with_effects(
         self, effects: RemovalEffects, vectors: Sequence[WordScores], result: ItemResult
@@ -207,7 +210,9 @@ class ItemEvaluation:
         if not effects.removals or not set(self._options.metrics) & set(CURVE_METRICS):
             return None
         counts = removed_counts(len(words), self._options.bins)
-        return perturbation_curves(effects, words, [rank_words(one) for one in scores], counts)
+        return perturbation_curves(
+            effects, words, [rank_words(vector_scores) for vector_scores in scores], counts
+        )
 
     def _compute_metrics(
         self,
@@ -227,7 +232,9 @@ class ItemEvaluation:
         has_soft = set(self._options.metrics) & set(SOFT_METRICS)
         if has_soft and effects.removals and effects.removals[0].side == "sound":
             soft_values = soft_metrics(
-                effects.removals[0], words, [_normalize_scores(one) for one in scores]
+                effects.removals[0],
+                words,
+                [_normalize_scores(vector_scores) for vector_scores in scores],
             )
             for vector_metrics, vector_soft_values in zip(metric_values, soft_values, strict=True):
                 vector_metrics |= vector_soft_values
@@ -239,7 +246,7 @@ def _append_random_mean(
 ) -> list[dict[str, float]]:
     """Return the metrics of the first `count` vectors, and the mean of the others (random orders)."""
     means = {
-        name: float(np.mean([one[name] for one in metric_values[count:]]))
+        name: float(np.mean([vector_metrics[name] for vector_metrics in metric_values[count:]]))
         for name in metric_values[0]
     }
     return [*metric_values[:count], means]

@@ -22,8 +22,7 @@ Note = dict[str, str]
 def maps_by_measure(
     decision: Decision, measures: Sequence[str]
 ) -> tuple[dict[str, Maps], list[Note]]:
-    """Maps of an item by measure; where all together fail, one by one, and notes of the measures
-    that fail.
+    """Compute the maps of an item by measure, and notes of the measures that fail.
 
     Of measures that have none there are none, nor of one that reads one position where the margin
     is read at several.

@@ -35,27 +35,30 @@ def choose_best_layer(values: pd.DataFrame) -> pd.DataFrame:
         which it was. One group has no other half, so it has no best layer.
     """
     is_layer = values["aggregation"] == LAYER_ROW
-    layers, others = values[is_layer], values[~is_layer]
+    layers, other_rows = values[is_layer], values[~is_layer]
     best_layer_rows = [
         _cross_fit_layer(rows) for _, rows in layers.groupby(_EVALUATION_KEYS, sort=False)
     ]
-    return pd.concat([others, *best_layer_rows], ignore_index=True) if best_layer_rows else others
+    return (
+        pd.concat([other_rows, *best_layer_rows], ignore_index=True)
+        if best_layer_rows
+        else other_rows
+    )
 
 
 def _cross_fit_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one measure and metric: each half of the groups in the layer that is best in the
-    other half."""
+    """Select for each half of the groups the layer that is best in the other half."""
     metric = rows["metric"].iloc[0]
     means = group_means(rows, by=["layer"]).sort_index()  # [layers, groups], groups in order
     if metric in LOWER_IS_BETTER:
         means = -means
     half = pd.Series(np.arange(means.shape[1]) % 2, index=means.columns)
-    parts = []
+    half_tables = []
     for half_index in (0, 1):
         other_half_means = means.loc[:, half != half_index].mean(axis=1)
         if other_half_means.notna().any():
             is_chosen = rows["group"].map(half).eq(half_index) & rows["layer"].eq(
                 other_half_means.idxmax()
             )
-            parts.append(rows[is_chosen].assign(aggregation="best layer"))
-    return pd.concat(parts) if parts else rows.head(0)
+            half_tables.append(rows[is_chosen].assign(aggregation="best layer"))
+    return pd.concat(half_tables) if half_tables else rows.head(0)

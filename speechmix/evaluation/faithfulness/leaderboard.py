@@ -124,14 +124,26 @@ def perturbation_agreement(drops: pd.DataFrame) -> pd.DataFrame:
         groups), items.
     """
     rows = []
-    for (stack, item, group), part in drops.groupby(["stack", "item", "group"], sort=False):
-        by_judge = part.drop_duplicates(["perturbation", "word"]).pivot(
+    for (stack, item, group), item_drops in drops.groupby(["stack", "item", "group"], sort=False):
+        drops_by_perturbation = item_drops.drop_duplicates(["perturbation", "word"]).pivot(
             index="word", columns="perturbation", values="drop"
         )
-        for perturbation, other in itertools.combinations(part["perturbation"].unique(), 2):
-            rho = spearman(by_judge[perturbation].to_numpy(float), by_judge[other].to_numpy(float))
+        for perturbation, other_perturbation in itertools.combinations(
+            item_drops["perturbation"].unique(), 2
+        ):
+            rho = spearman(
+                drops_by_perturbation[perturbation].to_numpy(float),
+                drops_by_perturbation[other_perturbation].to_numpy(float),
+            )
             keys_of_item = {"stack": stack, "item": item, "group": group}
-            rows.append({**keys_of_item, "perturbation": perturbation, "other": other, "rho": rho})
+            rows.append(
+                {
+                    **keys_of_item,
+                    "perturbation": perturbation,
+                    "other": other_perturbation,
+                    "rho": rho,
+                }
+            )
     table = pd.DataFrame(
         rows, columns=["stack", "item", "group", "perturbation", "other", "rho"]
     ).dropna(subset="rho")
@@ -223,15 +235,19 @@ def is_measure_row(table: pd.DataFrame, perturbation: str) -> pd.Series:
 def _baseline_differences(
     table: pd.DataFrame, by_group: pd.DataFrame, perturbation: str
 ) -> np.ndarray:
-    """Paired differences of each row to each baseline of its stack [rows, baselines, groups]; NaN
-    for what is not compared."""
+    """Compute paired differences of rows to the baselines of their stack [rows, baselines, groups];
+    NaN for rows that are not compared."""
     values_by_row = dict(zip(by_group.index, by_group.to_numpy(), strict=True))
-    missing = np.full(by_group.shape[1], np.nan)
+    missing_values = np.full(by_group.shape[1], np.nan)
     return np.array(
         [
             [
                 values_by_row[stack, measure, aggregation]
-                - (values_by_row.get((stack, name, ""), missing) if is_tested else missing)
+                - (
+                    values_by_row.get((stack, name, ""), missing_values)
+                    if is_tested
+                    else missing_values
+                )
                 for name in BASELINES
             ]
             for (stack, measure, aggregation), is_tested in zip(
@@ -242,6 +258,6 @@ def _baseline_differences(
 
 
 def _row_means(values: np.ndarray) -> np.ndarray:
-    """Means of rows [R, G] -> [R] over groups that are there; NaN where none is."""
+    """Average rows [R, G] -> [R] over finite groups; NaN without any."""
     counts = np.isfinite(values).sum(axis=1)
     return np.where(counts > 0, np.nansum(values, axis=1) / np.maximum(counts, 1), np.nan)

@@ -20,44 +20,46 @@ def describe_leaderboard(
     measures = board[is_measure_row(board, perturbation)]
     if measures.empty or not np.isfinite(measures["value"]).any():
         return f"{opening} no measure could be evaluated.{ending}"
-    compared = board[is_compared_row(board, perturbation)]
-    if compared.empty:
+    compared_rows = board[is_compared_row(board, perturbation)]
+    if compared_rows.empty:
         return (
             f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups (items that "
             "share a pair, a sentence or a word form one group). The first row is "
             f"{_describe_row(board, measures.iloc[0])}{excluded}"
         )
-    first, winners = compared.iloc[0], compared[compared["better"]]
+    first_row, winners = compared_rows.iloc[0], compared_rows[compared_rows["better"]]
     if winners.empty:
         return (
-            f"{opening} none of {len(compared)} rows is significantly better than "
-            f"{_list_unbeaten(compared)}. The first row is {_describe_row(board, first)}{ending}"
+            f"{opening} none of {len(compared_rows)} rows is significantly better than "
+            f"{_list_unbeaten(compared_rows)}. The first row is {_describe_row(board, first_row)}{ending}"
         )
     winner = winners.iloc[0]
     leader_text = (
         ""
-        if winners.index[0] == compared.index[0]
+        if winners.index[0] == compared_rows.index[0]
         else " A row above it is not significantly better than the baselines: "
-        f"{_describe_row(board, first)}"
+        f"{_describe_row(board, first_row)}"
     )
-    tied_count = int((~(compared["behind_low"] > 0)).sum()) - 1
+    tied_count = int((~(compared_rows["behind_low"] > 0)).sum()) - 1
     tied_text = (
-        f" {tied_count} of the other {len(compared) - 1} rows do not differ significantly from "
+        f" {tied_count} of the other {len(compared_rows) - 1} rows do not differ significantly from "
         "the first row."
         if tied_count
         else ""
     )
     return (
         f"{opening} the best row is {_describe_row(board, winner)} It is significantly better than "
-        f"each baseline (p = {winner['p']:.3f}, corrected for all {len(compared)} rows)."
+        f"each baseline (p = {winner['p']:.3f}, corrected for all {len(compared_rows)} rows)."
         f"{leader_text}{tied_text}{ending}"
     )
 
 
 def _list_uncompared(board: pd.DataFrame, perturbation: str) -> str:
     """List the measures that are not compared."""
-    few = board[is_measure_row(board, perturbation) & (board["note"] == TOO_FEW_GROUPS)]
-    names = ", ".join(f"{row.measure} ({row.stack}, {row.aggregation})" for row in few.itertuples())
+    uncompared_rows = board[is_measure_row(board, perturbation) & (board["note"] == TOO_FEW_GROUPS)]
+    names = ", ".join(
+        f"{row.measure} ({row.stack}, {row.aggregation})" for row in uncompared_rows.itertuples()
+    )
     return (
         f" Not compared, because fewer than {FEWEST_GROUPS} groups have a number: {names}."
         if names

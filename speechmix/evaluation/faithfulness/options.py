@@ -98,8 +98,8 @@ class EvaluationOptions:
             )
 
     def cache_entry(self) -> dict[str, object]:
-        """What decides what is found of an item, but `min_words`; newer options where they are not the
-        default."""
+        """Return what decides the results of an item, without `min_words` and without newer options
+        at their defaults."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             option.name: values[option.name]
@@ -162,7 +162,7 @@ def evaluation_options(
     units: str = "word",
     min_words: int = MIN_WORDS,
 ) -> EvaluationOptions:
-    """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the
+    """Build the options of `speechmix.faithfulness`: arguments first, then the protocol, then
     defaults."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
@@ -181,8 +181,8 @@ def evaluation_options(
 def resolve_measures(
     model: Model, measures: str | Sequence[str], *, to_output: bool = True
 ) -> tuple[str, ...]:
-    """Names of measures: those with maps, each defined for every stack of the model, and those of
-    the output alone.
+    """Resolve names of measures: those with maps in every stack of the model, and those of the
+    output.
 
     Of the latter "all" has those whose terms add up to a logit, where they are defined; one that is
     named and not defined for an item is a note of the item.

@@ -107,10 +107,10 @@ def register_perturbation(
     'sound'
     >>> forget_perturbation("reversed")
     """
-    unknown = set(options) - {"side", "reads", "reported_last"}
-    if unknown:
+    unknown_options = set(options) - {"side", "reads", "reported_last"}
+    if unknown_options:
         raise InputError(
-            f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, reported_last"
+            f"{name}: no fact {', '.join(sorted(unknown_options))}; there are side, reads, reported_last"
         )
 
     def add(function: Effects) -> Effects:
@@ -170,14 +170,13 @@ def is_reported_last(name: str) -> bool:
 
 
 def perturbation_side(name: str) -> str:
-    """The side of the input that a perturbation changes; empty for an unknown name."""
+    """Return the side of the input that a perturbation changes; empty for an unknown name."""
     perturbation = PERTURBATIONS.get(split_fills_from_name(name)[0])
     return "" if perturbation is None else perturbation.side
 
 
 def custom_perturbation_identities(names: Iterable[str]) -> dict[str, str]:
-    """Identities of the custom perturbations among some names: what a stored result is known by,
-    besides the names."""
+    """Return the identities of custom perturbations, which are part of a cache key."""
     perturbations = (PERTURBATIONS.get(split_fills_from_name(name)[0]) for name in names)
     return {
         perturbation.name: perturbation.identity
@@ -213,8 +212,8 @@ def _check_perturbation(perturbation: Perturbation) -> None:
         raise InputError(f"{name}: reads 'decision' or 'states', of side 'sound' or 'text'")
     if perturbation.reads == "decision" and not perturbation.side:
         raise InputError(f"{name}: say which words it changes, with side='sound' or side='text'")
-    unknown = set(perturbation.option_names) - set(PERTURBATION_OPTIONS)
-    if unknown:
+    unknown_options = set(perturbation.option_names) - set(PERTURBATION_OPTIONS)
+    if unknown_options:
         raise InputError(
-            f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {PERTURBATION_OPTIONS}"
+            f"{name}: no caller has the option {', '.join(sorted(unknown_options))}; there are {PERTURBATION_OPTIONS}"
         )

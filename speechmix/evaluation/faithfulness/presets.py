@@ -245,8 +245,7 @@ def _check_text_models(models: Sequence[Model]) -> None:
 
 
 def _model_labels(models: Sequence[Model]) -> list[str]:
-    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets
-    a number."""
+    """Return names of models; a second model with the same name, init and seed gets a number."""
     keys = [(model.name, model.init, model.seed) for model in models]
     earlier_counts = [keys[:index].count(key) for index, key in enumerate(keys)]
     return [
@@ -258,8 +257,8 @@ def _model_labels(models: Sequence[Model]) -> list[str]:
 def _defined_measures(
     models: Sequence[Model], measures: str | Sequence[str]
 ) -> list[tuple[tuple[str, ...], dict[str, str]]]:
-    """Measures that are defined for each model, and why others are not; one that is defined for
-    none is an error."""
+    """Return the measures that are defined for each model, and reasons for the others; raise an
+    error for a measure that no model has."""
     if measures == "all":
         return [(resolve_measures(model, "all", to_output=False), {}) for model in models]
     names = [measures] if isinstance(measures, str) else list(dict.fromkeys(measures))

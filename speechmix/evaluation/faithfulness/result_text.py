@@ -17,7 +17,7 @@ _SHARES = (10, 20, 50, 100)  # percent of the words, of curves that go one by on
 
 
 def layer_measure_grid(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean values of one model and perturbation [aggregations, measures]: layers by number first."""
+    """Arrange the mean values of one model and perturbation in a table [aggregations, measures]."""
     rows = table[table["aggregation"] != ""]
     grid = rows.pivot_table(index="aggregation", columns="measure", values="value", sort=False)
     names = list(dict.fromkeys(rows["aggregation"]))
@@ -28,33 +28,33 @@ def layer_measure_grid(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_values(table: pd.DataFrame) -> dict[str, float]:
-    """Mean values of the orders that need no measure, by name."""
+    """Return the mean values of the baselines, by name."""
     orders = table[table["aggregation"] == ""].drop_duplicates("measure")
     return dict(zip(orders["measure"], orders["value"].astype(float), strict=True))
 
 
 def describe_text_count(table: pd.DataFrame) -> str:
-    """How many texts of one model, and the perturbation: "2 sentences, blank (mask)"."""
+    """Describe the number of texts and the perturbation: "2 sentences, blank (mask)"."""
     count = int(table["clips"].max())
     return f"{count:,} sentence{'' if count == 1 else 's'}, {table['perturbation'].iloc[0]}"
 
 
 def layers_text(table: pd.DataFrame) -> str:
-    """Layers by measures for each model, then the baselines, which have no layers."""
+    """Render a table of layers by measures for each model, with the baselines."""
     texts = []
     for _, rows in table.groupby(MODEL_KEYS, sort=False, dropna=False):
-        first = rows.iloc[0]
-        init_text = "" if first["init"] == "trained" else f", random (seed {first['seed']})"
+        first_row = rows.iloc[0]
+        init_text = "" if first_row["init"] == "trained" else f", random (seed {first_row['seed']})"
         grid = layer_measure_grid(rows)
         grid.columns.name, grid.index.name = None, ""
-        numbers = grid.reset_index().to_string(
+        table_text = grid.reset_index().to_string(
             index=False, na_rep="-", float_format="{:.2f}".format
         )
         values = baseline_values(rows)
         names = [name for name in (*BASELINES, ORACLE) if name in values]
         baselines = ", ".join(f"{name} {values[name]:.2f}" for name in names)
         texts.append(
-            f"{first['model']}{init_text}: {describe_text_count(rows)}\n{numbers}\n{baselines}"
+            f"{first_row['model']}{init_text}: {describe_text_count(rows)}\n{table_text}\n{baselines}"
         )
     return "\n\n".join(texts)
 
@@ -66,7 +66,7 @@ def curves_text(
     accuracy: float,
     provenance: Mapping[str, object],
 ) -> str:
-    """What the model makes of the texts; then for each measure the probability left, and the
+    """Render what the model predicts, and for each measure the remaining probability and the
     metrics.
 
     `table` is of one perturbation; `provenance` is the provenance.
@@ -81,7 +81,7 @@ def curves_text(
     metrics = table.pivot_table(index=ROW_KEYS, columns="metric", values="value", sort=False)
     names = [name for name in CURVE_METRICS if name in metrics]
     table_with_metrics = probabilities_left.join(metrics[names]).reset_index().drop(columns="stack")
-    numbers = table_with_metrics.to_string(index=False, float_format="{:.2f}".format)
+    table_text = table_with_metrics.to_string(index=False, float_format="{:.2f}".format)
     count, perturbation = len(texts), table["perturbation"].iloc[0]
     accuracy_text = (
         "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
@@ -89,5 +89,5 @@ def curves_text(
     return (
         f"{provenance.get('model')}: {count} text{'' if count == 1 else 's'}, {perturbation}; "
         f"probability of the label with all {provenance.get('units')}s "
-        f"{texts['probability'].mean():.2f}.{accuracy_text}\n{numbers}"
+        f"{texts['probability'].mean():.2f}.{accuracy_text}\n{table_text}"
     )

@@ -76,10 +76,13 @@ class FaithfulnessResults:
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     texts: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return means over groups with 95 % intervals, for each model, perturbation, metric and
+        row."""
+        return self._means.copy()
+
     @cached_property
-    def table(self) -> pd.DataFrame:
-        """Mean over groups of everything, with 95 % intervals: one row for each model, perturbation,
-        metric and row."""
+    def _means(self) -> pd.DataFrame:
         tables = []
         for _, values in self.values.groupby(MODEL_KEYS, sort=False, dropna=False):
             tables.append(summarize_values(values))
@@ -130,7 +133,7 @@ class FaithfulnessResults:
 
     def with_notes(self, reasons: Mapping[str, str]) -> FaithfulnessResults:
         """Record measures that are not defined for the model, by name with the reason."""
-        notes = [{"item": "", "what": name, "reason": why} for name, why in reasons.items()]
+        notes = [{"item": "", "what": name, "reason": reason} for name, reason in reasons.items()]
         reason_rows = pd.DataFrame(notes, columns=["item", "what", "reason"])
         reason_rows = reason_rows.assign(model=model_columns(self.provenance)["model"])
         return replace(self, left_out=pd.concat([reason_rows, self.left_out], ignore_index=True))
@@ -149,11 +152,11 @@ class FaithfulnessResults:
             If there is no such perturbation, or nothing was evaluated.
         """
         self._first_perturbation()
-        first_perturbations = self.table.groupby(MODEL_KEYS, sort=False, dropna=False)[
+        first_perturbations = self._means.groupby(MODEL_KEYS, sort=False, dropna=False)[
             "perturbation"
         ].transform("first")
-        rows = self.table[
-            self.table["perturbation"]
+        rows = self._means[
+            self._means["perturbation"]
             == (first_perturbations if perturbation is None else perturbation)
         ]
         if rows.empty:
@@ -163,8 +166,8 @@ class FaithfulnessResults:
         return rows
 
     def mean_curves(self) -> pd.DataFrame:
-        """Mean over texts at each bin; of curves one by one at every 5 % of the words, between
-        points on a straight line.
+        """Average curves over texts at each bin; without bins at every 5 % of the words,
+        interpolated.
 
         Columns stack, measure, aggregation, share, removed, kept.
         """
@@ -180,7 +183,7 @@ class FaithfulnessResults:
         return means.reset_index()
 
     def text(self, perturbation: str | None = None) -> str:
-        """Curves as a table, if there are any; else layers by measures for each model, of one
+        """Render curves as a table; without curves, layers by measures for each model and one
         perturbation (the first by default)."""
         if not len(self.points):
             return layers_text(self.perturbation_table(perturbation))
@@ -203,7 +206,7 @@ class FaithfulnessResults:
             )
             for perturbation, metric in perturbation_metrics.itertuples(index=False, name=None)
         ]
-        board = pd.concat(boards, ignore_index=True) if boards else self.table
+        board = pd.concat(boards, ignore_index=True) if boards else self._means
         model_cells = {name: str(self.provenance.get(name)) for name in MODEL_KEYS}
         for name, table in {VALUES_FILE: self.values, FILE: board}.items():
             path = folder / name
@@ -220,8 +223,8 @@ class FaithfulnessResults:
         return "spearman" if "spearman" in metrics or not metrics else str(metrics[0])
 
     def _describe(self) -> str:
-        """How many items were evaluated by whom, or why none was; and how many groups a comparison
-        of measures needs."""
+        """Describe how many items were evaluated, or why none was, and how many groups are
+        necessary."""
         groups = self.provenance.get("groups")
         if not isinstance(groups, int):
             groups = int(self.values["group"].nunique())
@@ -242,7 +245,7 @@ class FaithfulnessResults:
 
 
 def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:
-    """Columns of all tables that name the model."""
+    """Return the columns that name the model in all tables."""
     seed = provenance.get("seed")
     return {
         "model": str(provenance.get("model")),
@@ -252,16 +255,16 @@ def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | Non
 
 
 def concatenate_results(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
-    """Results of several models as one; the provenance is that of the first."""
+    """Concatenate the results of several models; the provenance is that of the first."""
     tables = {
-        name: pd.concat([getattr(one, name) for one in results], ignore_index=True)
+        name: pd.concat([getattr(result, name) for result in results], ignore_index=True)
         for name in ("values", "left_out", "drops")
     }
     return replace(results[0], **tables)
 
 
 def _interpolate_curve(curve: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One text's curve at the grid's shares."""
+    """Interpolate the curve of one text at the shares of `_SHARE_GRID`."""
     interpolated = {
         name: np.interp(_SHARE_GRID, curve["share"], curve[name]) for name in ("removed", "kept")
     }
@@ -277,7 +280,7 @@ def _format_count(count: object, noun: str) -> str:
 def _append_other_models(
     table: pd.DataFrame, path: Path, model_cells: Mapping[str, str]
 ) -> pd.DataFrame:
-    """The table behind what a file holds of other models."""
+    """Put a table behind the rows of other models in a file."""
     if not path.is_file():
         return table
     stored_table = read_csv(path)

@@ -94,8 +94,8 @@ def cascading_randomisation(
 
 
 def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Model]]:
-    """A copy of a model with the layers from the last to the first those of a random twin, one more
-    at each step.
+    """Yield a copy of a model whose layers are replaced by those of a random twin, from the last to
+    the first.
 
     Parameters
     ----------
@@ -168,8 +168,8 @@ def seed_agreement(
 
 
 def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
-    """Spearman between the shares of two maps, layer by layer without the diagonal, mean over
-    layers; NaN where none varies.
+    """Return the Spearman correlation of the shares of two maps without the diagonal, mean over
+    layers; NaN if no layer varies.
 
     Raises
     ------
@@ -200,8 +200,8 @@ def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
     return float(np.mean(rhos)) if rhos else float("nan")
 
 
-def _copy_weights(module: Module, other: Module) -> None:
-    module.load_state_dict(other.state_dict())
+def _copy_weights(module: Module, source_module: Module) -> None:
+    module.load_state_dict(source_module.state_dict())
 
 
 def _map_agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, object]]:
@@ -214,19 +214,19 @@ def _map_agreements(first_maps: Maps, second_maps: Maps) -> Iterator[dict[str, o
 
 
 def _mean_agreements(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Mean over items with its interval; pairs of models are averaged for each item first."""
+    """Average over items, with intervals; pairs of models are averaged for each item first."""
     by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
     rows = []
-    for key, part in by_item.groupby(by, sort=False):
-        low, high = mean_interval(part["rho"])
+    for key, item_agreements in by_item.groupby(by, sort=False):
+        low, high = mean_interval(item_agreements["rho"])
         keys = dict(zip(by, key, strict=True))
         rows.append(
             {
                 **keys,
-                "rho": part["rho"].mean(),
+                "rho": item_agreements["rho"].mean(),
                 "low": low,
                 "high": high,
-                "items": int(part["rho"].count()),
+                "items": int(item_agreements["rho"].count()),
             }
         )
     return pd.DataFrame(rows)

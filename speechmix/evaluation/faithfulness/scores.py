@@ -62,7 +62,7 @@ def spearman(scores: np.ndarray, drops: np.ndarray) -> float:
 
 
 def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
-    """Kendall's tau-b, -1 to 1: pairs of words in the same order less pairs in the other.
+    """Return Kendall's tau-b, -1 to 1: concordant minus discordant pairs of words.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _has_order(values: np.ndarray) -> bool:
 
 
 def rank_words(scores: np.ndarray) -> list[int]:
-    """Words, most important first; of equal ones the earlier.
+    """Return word indices, most important first; of equal ones the earlier.
 
     Examples
     --------
@@ -98,54 +98,57 @@ def rank_words(scores: np.ndarray) -> list[int]:
     return [int(index) for index in np.argsort(-np.asarray(scores, dtype=float), kind="stable")]
 
 
-def comprehensiveness(removed: np.ndarray) -> float:
-    """Mean drop of the probability with 1, ..., W - 1 words removed: large if the words removed
-    first are needed.
+def comprehensiveness(removal_curve: np.ndarray) -> float:
+    """Return the mean drop of the probability with 1, ..., W - 1 words removed; large if the first
+    removed words are needed.
 
     Examples
     --------
     >>> round(comprehensiveness(np.array([0.9, 0.5, 0.1, 0.1])), 6)
     0.6
     """
-    return float(np.mean(removed[0] - removed[1:-1]))
+    return float(np.mean(removal_curve[0] - removal_curve[1:-1]))
 
 
-def sufficiency(kept: np.ndarray) -> float:
-    """Mean drop of the probability with only 1, ..., W - 1 words kept: small if the words kept
-    first are enough.
+def sufficiency(insertion_curve: np.ndarray) -> float:
+    """Return the mean drop of the probability with only 1, ..., W - 1 words kept; small if the
+    first kept words are enough.
 
     Examples
     --------
     >>> round(sufficiency(np.array([0.1, 0.8, 0.9, 0.9])), 6)
     0.05
     """
-    return float(np.mean(kept[-1] - kept[1:-1]))
+    return float(np.mean(insertion_curve[-1] - insertion_curve[1:-1]))
 
 
-def deletion(removed: np.ndarray) -> float:
-    """Area under the curve of words removed, over the share of words: small if it falls at once.
+def deletion(removal_curve: np.ndarray) -> float:
+    """Return the area under the curve of removal, over the share of words; small if it falls at
+    once.
 
     Examples
     --------
     >>> deletion(np.array([1.0, 0.0, 0.0]))
     0.25
     """
-    return float(np.trapezoid(removed) / (len(removed) - 1))
+    return float(np.trapezoid(removal_curve) / (len(removal_curve) - 1))
 
 
-def insertion(kept: np.ndarray) -> float:
-    """Area under the curve of words put back into an item without words: large if it rises at once.
+def insertion(insertion_curve: np.ndarray) -> float:
+    """Return the area under the curve of insertion, over the share of words; large if it rises at
+    once.
 
     Examples
     --------
     >>> insertion(np.array([0.0, 1.0, 1.0]))
     0.75
     """
-    return float(np.trapezoid(kept) / (len(kept) - 1))
+    return float(np.trapezoid(insertion_curve) / (len(insertion_curve) - 1))
 
 
 def rank_metrics(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str, float]]:
-    """The rank metrics of several vectors of scores [W]; those of one order are computed once."""
+    """Compute the rank metrics of several vectors of scores [W]; vectors of one order are computed
+    once."""
     from scipy.stats import rankdata
 
     ranks = [tuple(rankdata(scores)) for scores in vectors]
@@ -160,8 +163,7 @@ def rank_metrics(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[
 
 
 def chance_value(metric: str, count: int) -> float:
-    """What an order drawn at random gets on average, with so many words; NaN where that is not
-    known."""
+    """Return the expected metric of a random order of words; NaN if it is not known."""
     return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, float("nan"))
 
 
@@ -169,20 +171,20 @@ _RANK_METRIC_FUNCTIONS = {"top_1": top_1, "spearman": spearman, "kendall": kenda
 
 
 def curve_metrics(
-    removed: np.ndarray, kept: np.ndarray, shares: np.ndarray | None = None
+    removal_curve: np.ndarray, insertion_curve: np.ndarray, shares: np.ndarray | None = None
 ) -> dict[str, float]:
-    """The curve metrics together: of curves one by one, or at some shares of the words [P]."""
+    """Compute the curve metrics of curves word by word, or at some shares of the words [P]."""
     if shares is not None:
         width = shares[-1] - shares[0]
         return {
-            "comprehensiveness": float(np.mean(removed[0] - removed[1:])),
-            "sufficiency": float(np.mean(removed[0] - kept[1:])),
-            "deletion": float(np.trapezoid(removed, shares) / width),
-            "insertion": float(np.trapezoid(kept, shares) / width),
+            "comprehensiveness": float(np.mean(removal_curve[0] - removal_curve[1:])),
+            "sufficiency": float(np.mean(removal_curve[0] - insertion_curve[1:])),
+            "deletion": float(np.trapezoid(removal_curve, shares) / width),
+            "insertion": float(np.trapezoid(insertion_curve, shares) / width),
         }
     return {
-        "comprehensiveness": comprehensiveness(removed),
-        "sufficiency": sufficiency(kept),
-        "deletion": deletion(removed),
-        "insertion": insertion(kept),
+        "comprehensiveness": comprehensiveness(removal_curve),
+        "sufficiency": sufficiency(insertion_curve),
+        "deletion": deletion(removal_curve),
+        "insertion": insertion(insertion_curve),
     }

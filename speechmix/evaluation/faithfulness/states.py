@@ -124,7 +124,8 @@ def _measure_shifts(
 def _mix_measures_one_by_one(
     model: Model, item: Clip | Sentence, names: Sequence[str], stack: str
 ) -> tuple[list[MixingMap], _Notes]:
-    """Maps of words by each measure; and notes of measures that fail, or explain an output."""
+    """Compute maps of words by each measure, with notes of measures that fail or explain an
+    output."""
     maps, notes = [], []
     for name in names:
         try:
@@ -142,7 +143,7 @@ def _mix_measures_one_by_one(
 def _list_targets(
     shifts: Sequence[MixingMap], stack: str, min_words: int
 ) -> Iterator[tuple[int, list[int]]]:
-    """Words that have enough others beside them, and these: in a causal stack those before them."""
+    """Yield words with enough other words, and these; in a causal stack only earlier words."""
     count = len(shifts[0].targets) if shifts else 0
     for target in range(count):
         other_words = [
@@ -194,7 +195,7 @@ def _target_metrics(
 def _row_shares(
     mixing_map: MixingMap, target: int | None, words: Sequence[int | None]
 ) -> np.ndarray:
-    """Shares of some words in the row of one, layer by layer, [L, W]."""
+    """Return the shares of some words in the row of a target, layer by layer, [L, W]."""
     row_index = next(i for i, span in enumerate(mixing_map.targets) if span.word == target)
     columns = [
         next(i for i, span in enumerate(mixing_map.sources) if span.word == word) for word in words

@@ -86,7 +86,7 @@ def has_same_removal(measure: str, perturbation: str) -> bool:
 
 
 def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
-    """Scores of the words that compete on each side.
+    """Yield the scores of the competing words of each side.
 
     Parameters
     ----------
@@ -127,14 +127,18 @@ def _score_by_attribution(
             continue
         words = source_words(decision, stack)
         values = sum_at_positions(columns, [(side, word.positions) for word in words])[0]
-        missing = [word.label for word, value in zip(words, values, strict=True) if np.isnan(value)]
-        if missing:
-            raise InputError(f"{decision.name}: {measure} does not reach {', '.join(missing)}")
+        unreached_labels = [
+            word.label for word, value in zip(words, values, strict=True) if np.isnan(value)
+        ]
+        if unreached_labels:
+            raise InputError(
+                f"{decision.name}: {measure} does not reach {', '.join(unreached_labels)}"
+            )
         yield stack, measure, values
 
 
 def _objectives(decision: Decision, measure: str) -> list[Objective]:
-    """The margin, as a measure can explain it: as it is, or as logits at one position each."""
+    """Return the margin as a measure can explain it: itself, or as logits at one position each."""
     if not measure_facts(measure).at_one_position:
         return [decision.objective]
     logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
@@ -162,5 +166,5 @@ def _score_by_removal_measure(
 
 
 def _row_stack(decision: Decision, side: str) -> str:
-    """Where the words of a side stand: an encoder's of several stacks in all of them together."""
+    """Return the stack in which the words of a side are listed."""
     return COMPOSED if side == "encoder" and len(decision.model.stacks) > 1 else side

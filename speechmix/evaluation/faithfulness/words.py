@@ -70,27 +70,28 @@ class WordScores(NamedTuple):
 
 
 def source_words(decision: Decision, stack: str) -> list[Source]:
-    """What competes in a stack: its sources, without the target and what the deciding row cannot
-    see."""
+    """List the competing sources of a stack: without the target and what the deciding row cannot
+    attend to."""
     target = target_word(decision)
     sources = decision.sources["encoder" if stack == COMPOSED else stack]
-    last = max(decision.deciding_rows, default=None) if stack == "decoder" else None
+    last_row = max(decision.deciding_rows, default=None) if stack == "decoder" else None
     return [
         source
         for source in sources
         if (target is None or source.word_index != target)
-        and (last is None or min(source.positions) <= last)
+        and (last_row is None or min(source.positions) <= last_row)
     ]
 
 
 def target_word(decision: Decision) -> int | None:
-    """Index of the target among the item's words; a classifier asks about none."""
+    """Return the index of the target among the item's words; None for a classifier."""
     target = None if decision.item is None or decision.model.classifies else decision.item.target
     return target if isinstance(target, int) else None
 
 
 def length_scores(decision: Decision, stack: str) -> np.ndarray:
-    """Order by length: frames (or tokens) of each word, letters of each token, [W]."""
+    """Return the baseline by length: frames (or tokens) of each word, letters of each token,
+    [W]."""
     words = source_words(decision, stack)
     has_tokens = decision.units == "token"
     return np.array(
@@ -99,8 +100,8 @@ def length_scores(decision: Decision, stack: str) -> np.ndarray:
 
 
 def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
-    """Order by position: how near each word is to the target, [W]; the nearest has the highest
-    number.
+    """Return the baseline by position: nearness of each word to the target, [W]; the nearest has
+    the highest number.
 
     Words are counted; tokens, and the words that a classifier reads, from the row that decides.
     """
@@ -112,7 +113,7 @@ def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
 
 
 def word_shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -> np.ndarray:
-    """Share of each word in the target's row, layer by layer.
+    """Compute the share of each word in the target's row, layer by layer.
 
     Parameters
     ----------
@@ -131,11 +132,13 @@ def word_shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Sourc
         If the map has no row of the target, or no column of a word.
     """
     columns = [_source_columns(mixing_map, word, decision.units) for word in words]
-    missing = [
+    missing_labels = [
         word.label for word, word_columns in zip(words, columns, strict=True) if not word_columns
     ]
-    if missing:
-        raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
+    if missing_labels:
+        raise InputError(
+            f"{decision.name}: no column of {', '.join(missing_labels)} in {mixing_map!r}"
+        )
     row_scores = (
         mixing_map.mean_heads().scores[:, _target_rows(mixing_map, decision)].astype(float)
     )  # [L, R, K]
@@ -147,7 +150,7 @@ def word_shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Sourc
 
 
 def _source_columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:
-    """Columns of a word: its own, or those of its tokens; of a token that at its position."""
+    """List the columns of a word (its own, or those of its tokens), or of a token."""
     if units == "word":
         return [i for i, span in enumerate(mixing_map.sources) if span.word == source.index]
     return [i for i, span in enumerate(mixing_map.sources) if span.start == source.index]
@@ -160,8 +163,10 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        read = set(decision.deciding_rows)
-        rows = [i for i, span in enumerate(mixing_map.targets) if read & set(span.positions)]
+        deciding_rows = set(decision.deciding_rows)
+        rows = [
+            i for i, span in enumerate(mixing_map.targets) if deciding_rows & set(span.positions)
+        ]
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
     return rows
@@ -170,7 +175,7 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
 def word_scores(
     maps: Maps, measure: str, decision: Decision, aggregations: Sequence[str] = AGGREGATIONS
 ) -> Iterator[WordScores]:
-    """Scores of words by one measure, in every way that its maps can be aggregated.
+    """Yield the scores of words by one measure, for each aggregation of its maps.
 
     Parameters
     ----------
@@ -213,8 +218,8 @@ def word_scores(
 def scores_by_layers(
     mixing_map: MixingMap, shares_of: Callable[[MixingMap], np.ndarray], aggregations: Sequence[str]
 ) -> Iterator[WordScores]:
-    """Scores of words by one map, in every way that its layers can be aggregated; `shares_of` a map
-    is [L, W]."""
+    """Yield the scores of words by one map, for each aggregation of its layers; `shares_of` returns
+    [L, W]."""
     stack, measure, by_layer = mixing_map.stack, mixing_map.measure, shares_of(mixing_map)
     layers = list(zip(mixing_map.layers, by_layer, strict=True))
     if "best layer" in aggregations:
@@ -242,7 +247,7 @@ def scores_by_layers(
 
 
 def baseline_scores(decision: Decision, stack: str) -> list[WordScores]:
-    """The orders of words that need no model: by length and by position."""
+    """Return the baselines that need no model: by length and by position."""
     return [
         WordScores(stack, "length", "", None, length_scores(decision, stack)),
         WordScores(stack, "position", "", None, nearness_scores(decision, stack)),
@@ -252,7 +257,7 @@ def baseline_scores(decision: Decision, stack: str) -> list[WordScores]:
 def random_orders(
     decision: Decision, stack: str, n_random_orders: int = N_RANDOM_ORDERS
 ) -> list[np.ndarray]:
-    """Orders of the words drawn at random, always the same for an item, [W] each."""
+    """Draw random orders of the words, [W] each, always the same for an item."""
     return draw_random_orders(
         len(source_words(decision, stack)), f"{decision.name} {stack}", n_random_orders
     )
@@ -261,7 +266,7 @@ def random_orders(
 def draw_random_orders(
     count: int, seed_text: str, n_random_orders: int = N_RANDOM_ORDERS
 ) -> list[np.ndarray]:
-    """Orders of so many words drawn at random, always the same by one name, [W] each."""
+    """Draw random orders of `count` words, [W] each, with a seed from a text."""
     generator = np.random.default_rng(zlib.crc32(seed_text.encode()))
     return [generator.permutation(count).astype(float) for _ in range(n_random_orders)]
 

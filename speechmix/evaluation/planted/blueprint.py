@@ -112,12 +112,12 @@ def zero_weights(module: PretrainedModule, constant: float) -> PretrainedModule:
     return module
 
 
-def write_matrix(part: Affine, matrix: Tensor, bias: Tensor | None = None) -> None:
+def write_matrix(layer: Affine, matrix: Tensor, bias: Tensor | None = None) -> None:
     """Write a matrix [in, out] into a linear layer (whose weight is [out, in]) or a Conv1D of GPT-2
     ([in, out])."""
-    part.weight.copy_(matrix.T if isinstance(part, nn.Linear) else matrix)
+    layer.weight.copy_(matrix.T if isinstance(layer, nn.Linear) else matrix)
     if bias is not None:
-        part.bias.copy_(bias)
+        layer.bias.copy_(bias)
 
 
 def write_attention(attention: HandSetAttention, basis: Tensor, **projections: Affine) -> None:

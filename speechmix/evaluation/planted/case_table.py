@@ -73,7 +73,7 @@ _DECOY_LOOKS = dict.fromkeys((TARGET, *_DECEIVED_BYSTANDERS), (OTHER,))
 
 
 def _erase_channel(channel: str) -> tuple[Neuron, Neuron]:
-    """Two neurons that take a channel off the state again."""
+    """Return two neurons that remove a channel from the state."""
     return Neuron({channel: 1}, {channel: -1}), Neuron({channel: -1}, {channel: 1})
 
 
@@ -199,7 +199,7 @@ CASES: dict[str, Case] = {case.name: case for case in _CASES_IN_ORDER}
 
 
 def cases() -> list[Case]:
-    """All cases, in order.
+    """Return all cases, in order.
 
     Examples
     --------

@@ -21,7 +21,7 @@ DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
 
 
 def _knock_out_drops(planted: Planted) -> np.ndarray:
-    """Drops [L, S] with each source's values zeroed in one layer of the planted stack."""
+    """Return drops [L, S] with each source's values zeroed in one layer of the planted stack."""
     drops = knock_out(
         planted.model, planted.item, stacks=[planted.stack], objective=planted.objective
     )
@@ -29,8 +29,7 @@ def _knock_out_drops(planted: Planted) -> np.ndarray:
 
 
 def _patch_drops(planted: Planted, *, layers: slice) -> np.ndarray:
-    """Drops [L, S] with each source's states, as they enter a layer, those of the same input with
-    all contents negated."""
+    """Return drops [L, S] with each source's states replaced by those of the negated input."""
     stack, counterfactual = planted.source_stack, planted.negate_contents()
     effects = patch(
         planted.model,
@@ -54,8 +53,7 @@ DECISION_MAPS: dict[str, DecisionMaker] = {
 def input_effects(
     planted: Planted, name: str, effect_function: Callable[[Planted], np.ndarray]
 ) -> np.ndarray:
-    """What each input counts by a decision map; nothing, for inputs of a stack that is not asked
-    about."""
+    """Return the effect of each input by a decision map; zero for inputs of other stacks."""
     effects = np.atleast_2d(np.abs(np.asarray(effect_function(planted), dtype=float)))
     source_contents = planted.contents[planted.source_stack]
     if effects.ndim != 2 or effects.shape[1] != len(source_contents):

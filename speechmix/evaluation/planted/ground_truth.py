@@ -22,8 +22,8 @@ def sources_stack(stack: str) -> str:
 
 
 def step_stack(case: Case, stack: str, offset: int) -> str:
-    """Where a step of the case happens: what comes before the last step into a decoder's
-    cross-attention, in the encoder."""
+    """Return the stack of a step of the case; earlier steps of cross-attention are in the
+    encoder."""
     return "encoder" if stack == "cross" and offset < case.span - 1 else stack
 
 
@@ -33,11 +33,12 @@ def has_read_out(case: Case, planted_family: PlantedFamily, stack: str) -> bool:
 
 
 def planted_edges(
-    case: Case, planted_family: PlantedFamily, stack: str, first: int
+    case: Case, planted_family: PlantedFamily, stack: str, first_layer: int
 ) -> frozenset[Edge]:
     """Return the edges of the case, and the one that reads the encoder out."""
     edges = {
-        (step_stack(case, stack, o), first + o, target, source) for o, target, source in case.edges
+        (step_stack(case, stack, o), first_layer + o, target, source)
+        for o, target, source in case.edges
     }
     if has_read_out(case, planted_family, stack):
         edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
@@ -45,8 +46,8 @@ def planted_edges(
 
 
 def reached_inputs(case: Case, planted_family: PlantedFamily, stack: str) -> frozenset[Path]:
-    """Final states that hold something of another input: the case's own, and what is read out of
-    the encoder."""
+    """List final states that depend on another input: those of the case, and those that read the
+    encoder."""
     source_stack, paths = sources_stack(stack), set()
     for target, source in case.reached:
         is_in_encoder = (
@@ -70,8 +71,7 @@ def reached_inputs(case: Case, planted_family: PlantedFamily, stack: str) -> fro
 def decisive_inputs(
     case: Case, planted_family: PlantedFamily, stack: str
 ) -> frozenset[tuple[str, int]]:
-    """Other inputs on which the answer depends: a frame that speaks for itself is none to the
-    encoder, and one to a decoder."""
+    """List other inputs on which the answer depends."""
     target_sources = (
         (TARGET,) if TARGET in case.contents and has_read_out(case, planted_family, stack) else ()
     )

@@ -31,13 +31,13 @@ _SQUARED_REST = 3.0
 
 
 def position_channel(position: int) -> int:
-    """Channel that holds 1 at one position and 0 elsewhere."""
+    """Return the channel that holds 1 at one position and 0 elsewhere."""
     return _FIRST_POSITION + position
 
 
 def channel_basis(rotation_seed: int | None) -> Tensor:
-    """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the
-    all-ones vector.
+    """Return the directions [C, D] of the channels: orthonormal, and orthogonal to the all-ones
+    vector.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
         pairs[channels, 2 * channels], pairs[channels, 2 * channels + 1] = 0.5**0.5, -(0.5**0.5)
         return pairs
     generator = torch.Generator().manual_seed(rotation_seed)
-    drawn = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
-    directions: Tensor = torch.linalg.qr(drawn - drawn.mean(dim=0))[0]
+    gaussian = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
+    directions: Tensor = torch.linalg.qr(gaussian - gaussian.mean(dim=0))[0]
     return directions.T
 
 
 def norm_gain(constant: float) -> float:
-    """Gain of every layer norm, at which an ordinary state goes through as it is."""
+    """Return the gain of every layer norm at which an ordinary state does not change."""
     return float(((constant**2 + _SQUARED_REST) / WIDTH) ** 0.5)
 
 
@@ -138,7 +138,7 @@ class Noise:
         self._scale, self._generator = scale, torch.Generator().manual_seed(seed)
 
     def glances(self) -> Tensor:
-        """Logits [N, N] between -1 and 1, of positions that a head does not look at."""
+        """Draw logits [N, N] between -1 and 1, for positions that a head does not look at."""
         return (
             2 * torch.rand(N_POSITIONS, N_POSITIONS, generator=self._generator, dtype=torch.double)
             - 1
@@ -146,33 +146,33 @@ class Noise:
 
     def add_to(self, matrix: Tensor, *, has_channel_rows: bool) -> Tensor:
         """Return the matrix with noise; its rows are channels or not."""
-        drawn = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
+        noise = torch.randn(matrix.shape, generator=self._generator, dtype=matrix.dtype)
         if has_channel_rows:
-            drawn[CHANNELS["constant"]] = 0
-        return matrix + self._scale * drawn
+            noise[CHANNELS["constant"]] = 0
+        return matrix + self._scale * noise
 
 
 def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
-    """Matrices of up to four heads; a head that is not given looks at the empty first position and
-    gives nothing."""
+    """Build the matrices of up to four heads; other heads attend to the empty first position and
+    write nothing."""
     head_width = WIDTH // N_HEADS
     query, key, value, output = (
         torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4)
     )
     for index in range(N_HEADS):
-        first = index * head_width
+        first_dimension = index * head_width
         head = heads[index] if index < len(heads) else _IDLE
         logits = head.glances * noise.glances()
         for position in range(
             N_POSITIONS
         ):  # a key is its position; a query says how hard each position is looked at
-            key[position_channel(position), first + position] = 1
+            key[position_channel(position), first_dimension + position] = 1
             logits[position, list(head.looks.get(position, (0,)))] = head.logit
-            query[position_channel(position), first : first + N_POSITIONS] = (
+            query[position_channel(position), first_dimension : first_dimension + N_POSITIONS] = (
                 logits[position] * head_width**0.5
             )
-        value[CHANNELS[head.reads], first] = head.gain != 0
-        output[CHANNELS[head.writes], first] = head.gain
+        value[CHANNELS[head.reads], first_dimension] = head.gain != 0
+        output[CHANNELS[head.writes], first_dimension] = head.gain
     query, key, value = (
         noise.add_to(matrix, has_channel_rows=True) for matrix in (query, key, value)
     )
@@ -180,7 +180,7 @@ def build_attention(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
 
 
 def build_feed_forward(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForward:
-    """Matrices of a feed-forward with these neurons; the others do nothing."""
+    """Build the matrices of a feed-forward with these neurons; the others do nothing."""
     up, down = (torch.zeros(N_CHANNELS, N_NEURONS, dtype=torch.double) for _ in range(2))
     bias = torch.zeros(N_NEURONS, dtype=torch.double)
     for index, neuron in enumerate(neurons):

@@ -110,7 +110,7 @@ class Planted:
     def negate_contents(
         self, inputs: Collection[tuple[str, int]] | None = None
     ) -> dict[str, Tensor]:
-        """Prepared inputs with the contents of some positions negated: the other member of a
+        """Return prepared inputs with the contents of some positions negated: the other item of a
         minimal pair.
 
         Parameters
@@ -125,7 +125,7 @@ class Planted:
         return FAMILIES[self.family].prepare(contents)
 
     def margin(self, item: Mapping[str, Tensor] | None = None) -> float:
-        """Logit of the target less that of the foil, where something is said."""
+        """Return the logit of the target minus that of the foil, at the output position."""
         with self.model.in_use(), torch.no_grad():
             logits = self.model.module(**(self.item if item is None else item)).logits[
                 0, self.position
@@ -242,7 +242,7 @@ def _check_options(case: Case, family: str, layer: int, noise: float, constant: 
 
 
 def _draw_contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
-    """Contents by position: 0, then +1 or -1; that of CUE is always -1."""
+    """Draw contents by position: 0, then +1 or -1; that of CUE is always -1."""
     random_contents = [
         int(bit) * 2 - 1 for bit in torch.randint(2, (N_POSITIONS,), generator=generator)
     ]
@@ -253,18 +253,17 @@ def _draw_contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
 
 
 def _build_layers(
-    case: Case, planted_family: PlantedFamily, stack: str, first: int, noise: Noise
+    case: Case, planted_family: PlantedFamily, stack: str, first_layer: int, noise: Noise
 ) -> dict[str, list[HandSetLayer]]:
-    """Layers of every stack that has layers of its own, the planted heads and neurons in their
-    places."""
+    """Build the layers of every stack, with the planted heads and neurons."""
     self_heads, overhear_heads = ([], []) if case.idle else ([_SELF_HEAD], [_OVERHEAR_HEAD])
     heads: dict[tuple[str, int], list[Head]] = {}
     neurons: dict[tuple[str, int], list[Neuron]] = {}
     for offset, head in case.heads:
-        heads.setdefault((step_stack(case, stack, offset), first + offset), []).append(head)
+        heads.setdefault((step_stack(case, stack, offset), first_layer + offset), []).append(head)
     for offset, neuron in case.neurons:
         feed_forward_stack = "decoder" if stack == "cross" else stack
-        neurons.setdefault((feed_forward_stack, first + offset), []).append(neuron)
+        neurons.setdefault((feed_forward_stack, first_layer + offset), []).append(neuron)
     if has_read_out(case, planted_family, stack):
         heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT_HEAD)
 

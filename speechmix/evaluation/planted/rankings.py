@@ -69,7 +69,7 @@ class Ranking(NamedTuple):
 
 
 def rank_layers(planted: Planted, mixing_map: MixingMap) -> Ranking:
-    """All layers of the planted stack's map in one ranking."""
+    """Rank the pairs of all layers of the planted stack's map together."""
     scores, stack = mixing_map.scores, planted.stack
     is_edge = np.zeros(scores.shape, dtype=bool)
     for name, layer, target, source in planted.edges:
@@ -91,30 +91,30 @@ def rank_layers(planted: Planted, mixing_map: MixingMap) -> Ranking:
 def rank_paths(
     planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], measure: str
 ) -> Ranking:
-    """A map [W_t, W_s] from inputs to final states; its columns are the inputs of one stack, or of
-    several in turn."""
+    """Rank a map [W_t, W_s] from inputs to final states; columns are the inputs of one or several
+    stacks."""
     target_stack = source_stacks[-1]
-    n_targets, first = len(scores), 0
+    n_targets, first_column = len(scores), 0
     is_edge, pair_masks = np.zeros(scores.shape, dtype=bool), []
     for stack in source_stacks:
         n_sources = len(planted.contents[stack])
         for path in planted.reached:
             if (path[0], path[2]) == (target_stack, stack):
-                is_edge[path[1], first + path[3]] = True
+                is_edge[path[1], first_column + path[3]] = True
         pair_masks.append(
             _valid_pairs(
                 n_targets, n_sources, causal=stack == "decoder", has_diagonal=stack != target_stack
             )
         )
-        first += n_sources
+        first_column += n_sources
     is_pair = np.concatenate([part for part, _ in pair_masks], axis=1)
     even_share = np.broadcast_to(1 / sum(n_seen for _, n_seen in pair_masks), scores.shape)
     return Ranking(scores, _row_shares(scores, measure, target_stack), is_edge, is_pair, even_share)
 
 
 def rank_decision(planted: Planted, row: np.ndarray) -> Ranking:
-    """The deciding position's row over all inputs: [S], or those of the encoder and then the
-    decoder's."""
+    """Rank the row of the output position over all inputs: [S], or those of the encoder, then the
+    decoder."""
     inputs = [
         (stack, position)
         for stack, contents in planted.contents.items()
@@ -135,7 +135,7 @@ def rank_decision(planted: Planted, row: np.ndarray) -> Ranking:
 def _valid_pairs(
     n_targets: int, n_sources: int, *, causal: bool, has_diagonal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which pairs [T, S] are judged, and how many sources each row sees, [T, 1]."""
+    """Return which pairs [T, S] count, and how many sources each row can attend to, [T, 1]."""
     target, source = np.ogrid[:n_targets, :n_sources]
     is_seen = (source <= target) if causal else np.ones((n_targets, n_sources), dtype=bool)
     is_pair = is_seen & (target > 0) & (source > 0)
@@ -145,7 +145,6 @@ def _valid_pairs(
 
 
 def _row_shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
-    """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
-    they are."""
+    """Normalize rows, except those of a measure whose row is a share already."""
     is_share = stack == "cross" and measure_facts(measure).residual == "share"
     return scores if is_share else normalize_rows(scores)

@@ -57,7 +57,7 @@ def measure_recovery(
     aggregations: Sequence[str] = AGGREGATIONS,
     decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> pd.DataFrame:
-    """Try measures on every case, in every stack of every family it can be planted in.
+    """Measure how well measures recover the planted edges of every case, stack and family.
 
     Parameters
     ----------
@@ -189,8 +189,8 @@ def _cases_with_stacks(selected_cases: Sequence[Case], family: str) -> Iterator[
 
 
 def _planted_columns(planted: Planted, seed: int) -> _Row:
-    place = {"case": planted.case.name, "family": planted.family, "stack": planted.stack}
-    return {**place, "layer": planted.layer, "seed": seed}
+    columns = {"case": planted.case.name, "family": planted.family, "stack": planted.stack}
+    return {**columns, "layer": planted.layer, "seed": seed}
 
 
 def _row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:

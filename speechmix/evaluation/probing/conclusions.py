@@ -34,7 +34,7 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     Parameters
     ----------
     table, answers : DataFrame
-        `Probes.table` and `Probes.answers` of logistic probes.
+        `Probes.scores` and `Probes.answers` of logistic probes.
 
     Returns
     -------
@@ -44,12 +44,12 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     """
     by = [*PROBE_KEYS, "layer"]
     rows = table[table["init"] == "trained"].set_index(by)
-    trained = answers[answers["init"] == "trained"]
-    if rows.empty or trained.empty:
+    trained_answers = answers[answers["init"] == "trained"]
+    if rows.empty or trained_answers.empty:
         return pd.DataFrame(columns=[*by, "accuracy", "read", "more", "groups"])
     result = rows[["accuracy", "low", "high", "majority", "control", "groups", "n"]].copy()
     baseline = result[["majority", "control"]].max(axis=1)
-    means = trained.groupby([*by, "group"], sort=False)["right"].mean()
+    means = trained_answers.groupby([*by, "group"], sort=False)["right"].mean()
     rows_of_model = result.groupby("model")["accuracy"].transform("size")
     lower_limits = {
         key: mean_interval(values, level=1 - FALSE_CLAIM_RATE / rows_of_model[key])[0]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...adapters.capture.hidden_states import INPUT
 from ...errors import InputError
+from .estimator import Estimator, clone_estimator
 from .logistic import SOLVERS, assign_folds, control_labels, predict_labels
 from .online_code import MODES, online_code
 from .positions import Position
@@ -43,6 +44,8 @@ class ProbeSettings:
     scale : bool
     mode : {"correct", "reference"}
         Of the online code.
+    estimator : classifier of scikit-learn, optional
+        Instead of the logistic regression.
     """
 
     method: str = "logistic"
@@ -53,8 +56,15 @@ class ProbeSettings:
     solver: str = "lbfgs"
     scale: bool = True
     mode: str = "correct"
+    estimator: Estimator | None = None
 
     def __post_init__(self) -> None:
+        if self.estimator is not None:
+            clone_estimator(self.estimator)  # raises an error if it is no classifier
+            if self.method != "logistic":
+                raise InputError(
+                    f"estimator= replaces the logistic regression; leave out method={self.method!r}"
+                )
         for name, allowed in (("method", METHODS), ("solver", SOLVERS), ("mode", MODES)):
             if getattr(self, name) not in allowed:
                 raise InputError(
@@ -65,6 +75,18 @@ class ProbeSettings:
                 f"expected folds of 2 or more and controls of 0 or more, found {self.folds}, "
                 f"{self.controls}"
             )
+
+    @property
+    def probe_name(self) -> str:
+        """The method, or the class of a user-supplied classifier."""
+        return self.method if self.estimator is None else type(self.estimator).__name__
+
+    def to_dict(self) -> Row:
+        """Return the settings, with a user-supplied classifier as text."""
+        settings = {name: value for name, value in vars(self).items() if name != "estimator"}
+        return (
+            settings if self.estimator is None else {**settings, "estimator": repr(self.estimator)}
+        )
 
 
 def fit_probes(
@@ -108,7 +130,7 @@ def fit_probes(
                     "depth": layer / max(layer_states.shape[1] - 2, 1),
                 }
                 row, item_answers = fitter.fit(states_of_layer.astype(float))
-                rows.append({**keys, "label": task.label, "method": settings.method, **row})
+                rows.append({**keys, "label": task.label, "method": settings.probe_name, **row})
                 answers += [
                     {**keys, "label": task.label, **item_states} for item_states in item_answers
                 ]
@@ -126,7 +148,7 @@ class _ProbeFitter:
     ):
         self._settings = settings
         self._labels, self._groups = task.labels[item_indices], task.groups[item_indices]
-        self._names = [task.names[place] for place in item_indices]
+        self._names = [task.names[index] for index in item_indices]
         types = task.word_types(position)[item_indices]
         assign = partial(assign_folds, self._labels, folds=settings.folds, seed=settings.seed)
         self._fold = assign(self._groups, grouped=settings.grouped)
@@ -210,7 +232,7 @@ class _ProbeFitter:
         published."""
         if self._settings.grouped:
             return score(self._labels, predicted)
-        folds = [self._fold == number for number in np.unique(self._fold)]
+        folds = [self._fold == fold_index for fold_index in np.unique(self._fold)]
         return float(
             np.mean(
                 [score(self._labels[is_in_fold], predicted[is_in_fold]) for is_in_fold in folds]
@@ -218,8 +240,14 @@ class _ProbeFitter:
         )
 
     def _predict(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        settings = self._settings
         return predict_labels(
-            states, labels, fold, solver=self._settings.solver, scale=self._settings.scale
+            states,
+            labels,
+            fold,
+            solver=settings.solver,
+            scale=settings.scale,
+            estimator=settings.estimator,
         )
 
     def _fit_online_code(self, states: np.ndarray) -> tuple[Row, list[Row]]:

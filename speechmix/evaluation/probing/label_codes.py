@@ -36,10 +36,10 @@ _ITERATIONS = 5000
 
 
 def logistic_predictors(
-    states: np.ndarray, classes: np.ndarray, count: int, scored: np.ndarray
+    states: np.ndarray, classes: np.ndarray, count: int, test_states: np.ndarray
 ) -> np.ndarray:
-    """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each
-    of `PENALTY_STRENGTHS`.
+    """Compute log2 probabilities by the uniform code, label frequencies, and a logistic regression
+    for each of `PENALTY_STRENGTHS`.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def logistic_predictors(
     classes : ndarray of int [n]
     count : int
         Number of classes.
-    scored : ndarray [m, D]
+    test_states : ndarray [m, D]
         States whose labels are predicted.
 
     Returns
@@ -66,7 +66,7 @@ def logistic_predictors(
         (counts + 0.5) / (len(classes) + 0.5 * count)
     )  # Krichevsky & Trofimov 1981
     seen_classes = np.flatnonzero(counts)
-    shape = (2 + len(PENALTY_STRENGTHS), len(scored), count)
+    shape = (2 + len(PENALTY_STRENGTHS), len(test_states), count)
     bits = np.broadcast_to(log_frequencies, shape).copy()
     bits[0] = -np.log2(count)
     if len(seen_classes) > 1:
@@ -75,15 +75,15 @@ def logistic_predictors(
         log_seen_share = np.logaddexp2.reduce(log_frequencies[seen_classes])
         for row, strength in enumerate(PENALTY_STRENGTHS, start=2):
             bits[row][:, seen_classes] = log_seen_share + _logistic_bits(
-                states, classes, scored, strength
+                states, classes, test_states, strength
             )
     return bits
 
 
 def _logistic_bits(
-    states: np.ndarray, classes: np.ndarray, scored: np.ndarray, strength: float
+    states: np.ndarray, classes: np.ndarray, test_states: np.ndarray, strength: float
 ) -> np.ndarray:
-    """Log2 probabilities of the classes that were sent, [m, classes sent]."""
+    """Compute log2 probabilities of the classes that were sent, [m, classes sent]."""
     import sklearn
     from scipy.special import log_softmax
     from sklearn.linear_model import LogisticRegression
@@ -94,7 +94,7 @@ def _logistic_bits(
     ):
         warnings.simplefilter("ignore", RuntimeWarning)
         classifier = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
-        logits = classifier.decision_function(scored)
+        logits = classifier.decision_function(test_states)
     # Not scikit-learn's log probabilities: those of sure predictions are minus infinity.
     logits = np.stack([np.zeros_like(logits), logits], axis=1) if logits.ndim == 1 else logits
     bits: np.ndarray = log_softmax(logits, axis=1) / np.log(2)
@@ -102,7 +102,8 @@ def _logistic_bits(
 
 
 def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cost of each item of a block by a Bayesian mixture of predictors, and the weights after it.
+    """Compute the cost of each item of a block by a Bayesian mixture of predictors, and the new
+    weights.
 
     Parameters
     ----------
@@ -133,6 +134,6 @@ def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
 
 
 def switch_weights(weights: np.ndarray) -> np.ndarray:
-    """Weights before the next block: another predictor may be the best once more is known (van
-    Erven et al. 2012)."""
+    """Return the weights before the next block, where another predictor may be best (van Erven et
+    al. 2012)."""
     return (1 - SWITCH_PROBABILITY) * weights + SWITCH_PROBABILITY / len(weights)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
+from .estimator import Estimator, clone_estimator
 
 # As published: no scaling, three stratified folds of shuffled items, whatever they share.
 PUBLISHED_OPTIONS: dict[str, object] = {
@@ -37,7 +38,7 @@ _ITERATIONS = 2000
 def assign_folds(
     labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True
 ) -> np.ndarray:
-    """Fold of each item, whole groups together, labels as even as groups allow.
+    """Assign a fold to each item, with whole groups together and labels as even as possible.
 
     Parameters
     ----------
@@ -103,8 +104,9 @@ def predict_labels(
     solver: str = "lbfgs",
     scale: bool = True,
     c: float = 1,
+    estimator: Estimator | None = None,
 ) -> np.ndarray:
-    """What a probe trained on the other folds says of each item.
+    """Predict the label of each item by a probe that is trained on the other folds.
 
     Parameters
     ----------
@@ -118,10 +120,17 @@ def predict_labels(
         Each dimension to mean 0 and variance 1, of the items that the probe is trained on.
     c : float
         Inverse strength of the L2 penalty.
+    estimator : classifier of scikit-learn, optional
+        Instead of the logistic regression of `solver` and `c`; a clone is fitted in each fold.
 
     Returns
     -------
     ndarray of str [N]
+
+    Raises
+    ------
+    InputError
+        If the solver is unknown, or the estimator is no classifier or cannot be fitted.
 
     Examples
     --------
@@ -142,18 +151,34 @@ def predict_labels(
             predicted[is_test] = classes[0]
             continue
         mean, deviation = _scaling_moments(states[~is_test]) if scale else (0.0, 1.0)
+        train, test = ((states[rows] - mean) / deviation for rows in (~is_test, is_test))
+        if estimator is not None:
+            predicted[is_test] = _predict_by(estimator, train, labels[~is_test], test)
+            continue
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-            classifier = _classifier(solver, c, len(classes)).fit(
-                (states[~is_test] - mean) / deviation, labels[~is_test]
-            )
-            predicted[is_test] = classifier.predict((states[is_test] - mean) / deviation)
+            classifier = _classifier(solver, c, len(classes)).fit(train, labels[~is_test])
+            predicted[is_test] = classifier.predict(test)
     return predicted
 
 
+def _predict_by(
+    estimator: Estimator, train: np.ndarray, labels: np.ndarray, test: np.ndarray
+) -> np.ndarray:
+    """Fit a clone of a user-supplied classifier, and predict labels."""
+    probe = clone_estimator(estimator)
+    try:
+        probe.fit(train, labels)
+        return probe.predict(test)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{estimator!r} cannot be fitted to {train.shape} states: {error}"
+        ) from error
+
+
 def _scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's
-    StandardScaler has it)."""
+    """Return mean and deviation of each dimension [D]; 1 for a constant one (as in
+    StandardScaler)."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(states)
@@ -170,8 +195,7 @@ def _classifier(solver: str, c: float, count: int) -> Any:
 
 
 def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
-    """A label for every word type, drawn at random in the proportions of the labels; all items of a
-    type share it.
+    """Draw a random label for every word type, in the proportions of the labels.
 
     Parameters
     ----------

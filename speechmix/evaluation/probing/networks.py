@@ -35,8 +35,8 @@ class Training:
 
 
 def build_perceptron(width: int, labels: int) -> nn.Module:
-    """The published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to the
-    labels' logits."""
+    """Build the published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to
+    the labels' logits."""
     return nn.Sequential(
         nn.Dropout(0.2),
         nn.Linear(width, 128),

@@ -85,7 +85,7 @@ def online_code(
     network: Network = build_perceptron,
     training: Training | None = None,
 ) -> OnlineCode:
-    """Length of the online code of labels given states, and how much that compresses them.
+    """Compute the length of the online code of labels given states, and its compression.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _compute_costs(
     seed: int,
     predictors: Predictors,
 ) -> np.ndarray:
-    """Bits of each item."""
+    """Compute the bits of each item."""
     order, ends = split_blocks(len(classes), groups, seed=seed)
     item_costs, weights = np.full(len(classes), np.log2(count)), None
     for start, stop in itertools.pairwise(ends):
@@ -182,8 +182,8 @@ def _compute_costs(
 def split_blocks(
     count: int, groups: Sequence[str] | np.ndarray | None = None, *, seed: int = 0
 ) -> tuple[np.ndarray, list[int]]:
-    """Order in which items are sent, whole groups behind each other, and where blocks end (at the
-    end of a group).
+    """Return the order in which items are sent, with whole groups together, and the ends of the
+    blocks.
 
     Examples
     --------
@@ -194,8 +194,8 @@ def split_blocks(
     generator = np.random.default_rng(seed)
     names = np.arange(count).astype(str) if groups is None else np.asarray(groups, dtype=str)
     permutation = generator.permutation(count)  # within a group, too, items come in random order
-    _, first = np.unique(names[permutation], return_index=True)
-    first_indices = {str(names[permutation[at]]): at for at in first}
+    _, first_places = np.unique(names[permutation], return_index=True)
+    first_indices = {str(names[permutation[index]]): index for index in first_places}
     order = permutation[
         np.argsort([first_indices[str(name)] for name in names[permutation]], kind="stable")
     ]
@@ -205,4 +205,6 @@ def split_blocks(
     group_indices = np.searchsorted(
         group_ends, np.maximum(np.ceil(np.array(BLOCK_FRACTIONS) * count - 1e-9), 1)
     )
-    return order, sorted({int(group_ends[min(at, len(group_ends) - 1)]) for at in group_indices})
+    return order, sorted(
+        {int(group_ends[min(index, len(group_ends) - 1)]) for index in group_indices}
+    )

@@ -47,16 +47,16 @@ class ItemStates(NamedTuple):
     ----------
     states : dict of (stack, position) to ndarray [L + 1, D]
         Entry 0 is the input of the first layer; float32.
-    missing : dict of (stack, position) to str
+    missing_reasons : dict of (stack, position) to str
         Why the item has no such position.
     """
 
     states: Mapping[tuple[str, Position], np.ndarray]
-    missing: Mapping[tuple[str, Position], str]
+    missing_reasons: Mapping[tuple[str, Position], str]
 
 
 def resolve_positions(requested: Position | Sequence[Position]) -> tuple[Position, ...]:
-    """One position, or several, as a tuple.
+    """Return one position, or several, as a tuple.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def read_item_states(
     rounding: str = "disjoint",
     mask: bool = True,
 ) -> ItemStates:
-    """States of an item at some positions, in all layers, in one forward pass.
+    """Read the states of an item at some positions, in all layers, in one forward pass.
 
     Parameters
     ----------
@@ -123,15 +123,15 @@ def read_item_states(
         )
     view.prepare(tuple(stack_names))
     indices_by_key: dict[tuple[str, Position], list[int]] = {}
-    missing: dict[tuple[str, Position], str] = {}
+    missing_reasons: dict[tuple[str, Position], str] = {}
     for stack in stack_names:
         for position in positions:
             try:
                 indices_by_key[stack, position] = _position_indices(view, stack, position)
             except InputError as error:
-                missing[stack, position] = str(error)
+                missing_reasons[stack, position] = str(error)
     if not indices_by_key:
-        return ItemStates({}, missing)
+        return ItemStates({}, missing_reasons)
 
     def read(stack: str, states: Tensor) -> dict[Position, np.ndarray]:  # [1, T, D]
         stack_indices = {
@@ -147,11 +147,11 @@ def read_item_states(
         (stack, position): np.stack([entry[position] for entry in entries[stack]])
         for stack, position in indices_by_key
     }
-    return ItemStates(states, missing)
+    return ItemStates(states, missing_reasons)
 
 
 def _position_indices(view: View, stack: str, position: Position) -> list[int]:
-    """Frames or token positions of a position in a stack.
+    """Return the frames or token positions of a named position in a stack.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _position_indices(view: View, stack: str, position: Position) -> list[int]:
 
 
 def _word_indices(item: Clip | Sentence | None, position: Position) -> list[int]:
-    """Words whose states are asked for, by index; none between where cue words lie on both sides of
+    """Return the indices of the words at a position; none between if cue words lie on both sides of
     the target."""
     if item is None or not item.words:
         raise InputError(

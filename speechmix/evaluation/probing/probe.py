@@ -20,6 +20,7 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
+from .estimator import Estimator
 from .fits import ProbeSettings, Row, fit_probes
 from .logistic import PUBLISHED_OPTIONS
 from .positions import ItemStates, Position, read_item_states, resolve_positions
@@ -54,6 +55,7 @@ def probe(
     rounding: str = "disjoint",
     mask: bool = True,
     protocol: str | None = None,
+    estimator: Estimator | None = None,
     progress: bool = False,
 ) -> Probes:
     """Probe the states of models: can a label be read off them, layer by layer?
@@ -99,6 +101,9 @@ def probe(
         The logistic probe of the speech paper: liblinear, unscaled, three stratified folds after a
         shuffle (seed 12), scores averaged over folds, words rounded as there. A pair's members can
         be in training and test folds: compare with the grouped probe.
+    estimator : classifier of scikit-learn, optional
+        Instead of the logistic regression, for example ``SVC()`` or a pipeline. A clone is fitted
+        for each layer, fold and control task. The column method has the name of its class.
     progress : bool
         Show a bar over items.
 
@@ -115,7 +120,7 @@ def probe(
     Examples
     --------
     >>> probes = speechmix.probe([model, twin], clips, label="number")                    # doctest: +SKIP
-    >>> probes.table[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
+    >>> probes.to_dataframe()[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
     """
     positions = resolve_positions(position)
     options: dict[str, Any] = {
@@ -125,12 +130,14 @@ def probe(
         "controls": controls,
         "seed": seed,
         "solver": solver,
+        "scale": scale,
+        "estimator": estimator,
     }
-    options["scale"] = scale
     if protocol is not None:
-        if protocol not in PROBE_PROTOCOLS:
+        if protocol not in PROBE_PROTOCOLS or estimator is not None:
             raise InputError(
-                f"protocol should be one of {list(PROBE_PROTOCOLS)}, found {protocol!r}"
+                f"protocol should be one of {list(PROBE_PROTOCOLS)}, without estimator=; found "
+                f"{protocol!r}"
             )
         options, rounding = {**options, **PROBE_PROTOCOLS[protocol]}, "paper"
     settings, task = (
@@ -157,7 +164,7 @@ def probe(
 def _read_all_states(
     model: Model, task: ProbeTask, read_states: Callable[[Model, int], ItemStates], progress: bool
 ) -> Iterator[ItemStates | str]:
-    """States of each item; the reason of one that the model does not take."""
+    """Yield the states of each item, or the reason why the model does not take it."""
     item_indices: Iterable[int] = range(len(task.items))
     if progress:
         from tqdm.auto import tqdm
@@ -177,7 +184,7 @@ def fit_models(
     *,
     twin_controls: int | None = None,
 ) -> Probes:
-    """Probes of models whose states are at hand, or made one model after the other.
+    """Fit the probes of models from the states of their items.
 
     Parameters
     ----------
@@ -211,16 +218,16 @@ def fit_models(
                     "position": str(position),
                     "reason": reason,
                 }
-                for (stack, position), reason in item_states.missing.items()
+                for (stack, position), reason in item_states.missing_reasons.items()
             ]
         controls = (
             settings.controls if twin_controls is None or model.init == "trained" else twin_controls
         )
         for part in dict.fromkeys(task.parts.tolist()):
-            places, part_task = task.select_part(part)
+            item_indices, part_task = task.select_part(part)
             keys = {**model_cells, "part": part}
             part_results = fit_probes(
-                [states_of_items[position] for position in places],
+                [states_of_items[position] for position in item_indices],
                 part_task,
                 replace(settings, controls=controls),
             )
@@ -239,5 +246,5 @@ def fit_models(
         ).astype({"seed": "Int64"}),
         pd.DataFrame(left_out, columns=LEFT_OUT_COLUMNS).fillna(""),
         task.ties,
-        {"label": task.label, "items": len(task.items), **vars(settings)},
+        {"label": task.label, "items": len(task.items), **settings.to_dict()},
     )

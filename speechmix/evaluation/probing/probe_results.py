@@ -45,7 +45,7 @@ class Probes:
 
     Parameters
     ----------
-    table : DataFrame
+    scores : DataFrame
         One row for each model, part, stack, position and layer: model, init, seed, part ("all"
         unless parted), stack, position, layer (-1: the input of the first layer), depth (0 first
         layer, 1 last), label, method; n (items), groups. Logistic: accuracy with low and high (95 %
@@ -66,11 +66,15 @@ class Probes:
         Label, positions, settings.
     """
 
-    table: pd.DataFrame
+    scores: pd.DataFrame
     answers: pd.DataFrame
     left_out: pd.DataFrame
     ties: str = ""
     provenance: Mapping[str, object] = field(default_factory=dict)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the scores, a row for each model, part, stack, position and layer."""
+        return self.scores.copy()
 
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.
@@ -85,21 +89,21 @@ class Probes:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in ((ANSWERS_FILE, self.answers), (FILE, self.table)):
+        for name, table in ((ANSWERS_FILE, self.answers), (FILE, self.scores)):
             write_csv(_append_stored_rows(table, folder / name), folder / name)
         return folder / FILE
 
     def __repr__(self) -> str:
         provenance = self.provenance
         positions = ", ".join(
-            dict.fromkeys(f"{row.stack} {row.position}" for row in self.table.itertuples())
+            dict.fromkeys(f"{row.stack} {row.position}" for row in self.scores.itertuples())
         )
-        models = self.table[MODEL_KEYS].drop_duplicates().shape[0] if len(self.table) else 0
+        models = self.scores[MODEL_KEYS].drop_duplicates().shape[0] if len(self.scores) else 0
         return f"Probes({provenance.get('label')}: {models} models, {positions or 'nothing could be probed'})"
 
 
 def _append_stored_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The table behind what a file holds of other models and labels."""
+    """Put a table behind the rows of other models and labels in a file."""
     if not path.is_file():
         return table
     stored_table, keys = read_csv(path), [*MODEL_KEYS, "label"]

@@ -35,7 +35,7 @@ def probing_agreement(
     value: str = "accuracy",
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Correlation over layers of a measure's contribution with a probe's level, and with its gain.
+    """Correlate a measure's contribution over layers with a probe's level, and with its gain.
 
     Parameters
     ----------
@@ -82,16 +82,16 @@ def probing_agreement(
                 f"{', '.join(map(str, probes[name].unique()))}"
             )
     levels = {
-        _as_tuple(key): part.groupby("layer")[value].mean()
-        for key, part in probes.groupby(probe_keys, sort=False)
+        _as_tuple(key): table_part.groupby("layer")[value].mean()
+        for key, table_part in probes.groupby(probe_keys, sort=False)
     }
     rows = []
-    for key, part in contributions.groupby(list(by), sort=False, observed=True):
+    for key, table_part in contributions.groupby(list(by), sort=False, observed=True):
         keys = dict(zip(by, _as_tuple(key), strict=True))
         level = levels.get(tuple(keys[name] for name in probe_keys))
         if level is None:
             continue
-        curve = part.groupby("layer")["contribution"].mean()
+        curve = table_part.groupby("layer")["contribution"].mean()
         gain = level - level.rename(lambda layer: layer + 1).reindex(level.index)
         for against, probe_values in (("level", level), ("gain", gain)):
             paired = (
@@ -110,21 +110,21 @@ def _as_tuple(key: Hashable) -> tuple[Hashable, ...]:
 
 
 def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
-    missing = [name for name in columns if name not in table]
-    if missing:
+    missing_columns = [name for name in columns if name not in table]
+    if missing_columns:
         raise InputError(
-            f"expected a table with the columns {', '.join(columns)}; {', '.join(missing)} not "
+            f"expected a table with the columns {', '.join(columns)}; {', '.join(missing_columns)} not "
             "found"
         )
 
 
 def _correlate_curves(curve: np.ndarray, probe_values: np.ndarray, seed: int) -> dict[str, float]:
-    """Both correlations with their p."""
+    """Compute both correlations with their p-values."""
     from scipy.stats import rankdata
 
     row: dict[str, float] = {"layers": len(curve)}
     # A curve that does not vary up to rounding has no correlation.
-    varies = len(curve) >= _MIN_LAYERS and all(
+    has_variance = len(curve) >= _MIN_LAYERS and all(
         np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, probe_values)
     )
     scalings: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
@@ -134,15 +134,14 @@ def _correlate_curves(curve: np.ndarray, probe_values: np.ndarray, seed: int) ->
     for name, scale in scalings:
         row[name], row[f"{name}_p"] = (
             permutation_correlation(scale(curve), scale(probe_values), seed=seed)
-            if varies
+            if has_variance
             else (np.nan, np.nan)
         )
     return row
 
 
 def permutation_correlation(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact
-    up to seven values).
+    """Return Pearson's r and its two-sided permutation p-value (exact up to seven values).
 
     Examples
     --------
@@ -154,13 +153,14 @@ def permutation_correlation(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> t
         values - values.mean()
         for values in (np.asarray(x, dtype=float), np.asarray(y, dtype=float))
     )
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    r = float(a @ b) / size
+    norm_product = float(np.linalg.norm(a) * np.linalg.norm(b))
+    r = float(a @ b) / norm_product
     if len(a) <= _MAX_EXACT_LAYERS:
         orders = np.array(list(itertools.permutations(range(len(a)))))
-        return r, float((np.abs(a[orders] @ b) >= abs(r) * size * (1 - 1e-9)).mean())
+        return r, float((np.abs(a[orders] @ b) >= abs(r) * norm_product * (1 - 1e-9)).mean())
     generator = np.random.default_rng(seed)
     permuted_products = np.array([generator.permutation(a) for _ in range(_PERMUTATIONS)]) @ b
     return r, float(
-        (1 + (np.abs(permuted_products) >= abs(r) * size * (1 - 1e-9)).sum()) / (1 + _PERMUTATIONS)
+        (1 + (np.abs(permuted_products) >= abs(r) * norm_product * (1 - 1e-9)).sum())
+        / (1 + _PERMUTATIONS)
     )

@@ -24,8 +24,8 @@ _BLOCK_SHARES = (0.008, 0.008, 0.016, 0.0305, 0.0625, 0.125, 0.25, 0.5)
 def reference_costs(
     x: Tensor, y: Tensor, count: int, *, seed: int, network: Network, training: Training
 ) -> np.ndarray:
-    """Bits of the items of the first block, nats of the others [N]; NaN of those that the floors
-    lose.
+    """Compute the bits of items of the first block and the nats of others [N]; NaN for items lost
+    by rounding.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def reference_costs(
         If there are too few items for a first block.
     """
     order = np.random.default_rng(seed).permutation(len(y))
-    ends = np.cumsum([int(len(y) * size) for size in _BLOCK_SHARES])
+    ends = np.cumsum([int(len(y) * share) for share in _BLOCK_SHARES])
     if ends[0] < 1:
         raise InputError(
             f"mode='reference' needs {int(np.ceil(1 / _BLOCK_SHARES[0]))} items at least, found {len(y)}"
@@ -63,8 +63,7 @@ def _min_epoch_losses(
     network: Network,
     training: Training,
 ) -> np.ndarray:
-    """Losses of the scored items in the epoch with the smallest sum, by a probe that learns in the
-    first epoch alone."""
+    """Return the losses of test items in the epoch with the smallest sum."""
     probe = network(x.shape[1], count)
     weights = [weight for weight in probe.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(

@@ -18,7 +18,7 @@ Numbers = Sequence[float] | np.ndarray
 
 
 def majority_share(labels: Texts) -> float:
-    """Share of the most frequent label: the accuracy of always saying it.
+    """Return the share of the most frequent label, the accuracy of a constant prediction.
 
     Examples
     --------
@@ -31,13 +31,13 @@ def majority_share(labels: Texts) -> float:
 
 
 def accuracy_score(labels: Texts, predicted: Texts) -> float:
-    """Share of the items whose label is predicted correctly."""
+    """Return the share of items with the correct label."""
     return float((np.asarray(predicted) == np.asarray(labels)).mean())
 
 
 def macro_f1(labels: Texts, predicted: Texts) -> float:
-    """Mean over labels of F1, the harmonic mean of precision and recall; 0 for a label that is
-    never found.
+    """Return the mean over labels of F1, the harmonic mean of precision and recall; 0 for a label
+    never predicted.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def macro_f1(labels: Texts, predicted: Texts) -> float:
     )
 
 
-def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
+def share_interval(is_correct: Numbers, groups: Texts) -> tuple[float, float]:
     """Return the 95 % interval of a share of items, over groups; (nan, nan) for fewer than two
     groups.
 
@@ -61,7 +61,7 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
 
     Parameters
     ----------
-    right : sequence of float [N]
+    is_correct : sequence of float [N]
         0 to 1.
     groups : sequence of str [N]
 
@@ -75,7 +75,7 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
     """
     from scipy.stats import t as student
 
-    sums, counts = _sum_by_group(right, groups)
+    sums, counts = _sum_by_group(is_correct, groups)
     if len(counts) < 2:
         return np.nan, np.nan
     values, items = _linearise_ratio(sums, counts), counts.sum()
@@ -94,15 +94,15 @@ def ratio_interval(values: Numbers, groups: Texts) -> tuple[float, float]:
 
 
 def _linearise_ratio(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """A value for each group, whose mean is sum / count over all groups and whose variance is that
-    of this ratio [G]."""
+    """Return a value for each group [G], whose mean is sum / count and whose variance is that of
+    this ratio."""
     ratio = sums.sum() / counts.sum()
     values: np.ndarray = ratio + (sums - ratio * counts) / counts.mean()
     return values
 
 
 def _sum_by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of the values and number of items of each group."""
+    """Return the sum of the values and the number of items of each group."""
     _, index = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     return np.bincount(index, weights=np.asarray(values, dtype=float)), np.bincount(index).astype(
         float

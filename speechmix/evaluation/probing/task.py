@@ -132,7 +132,7 @@ class ProbeTask:
         )
 
     def select_part(self, name: str) -> tuple[np.ndarray, ProbeTask]:
-        """Places of the items of a part, and the task of them alone."""
+        """Return the indices of the items of a part, and the task of these items."""
         indices = np.flatnonzero(self.parts == name)
         selected: dict[str, Any] = {
             name: getattr(self, name)[indices] for name in ("labels", "groups", "types", "parts")
@@ -144,12 +144,13 @@ class ProbeTask:
         return indices, replace(self, **selected, unlabelled=())
 
     def word_types(self, position: Position) -> np.ndarray:
-        """Word types of the control task at a position [N]: the word whose states are read, so far
-        as it is one word."""
+        """Return the word types of the control task at a position [N]."""
         if position in ("target", "deciding", "between"):
             return self.types
         words = [_position_word(item, position) for item in self.items]
-        return np.array([word or own for word, own in zip(words, self.types, strict=True)])
+        return np.array(
+            [word or item_type for word, item_type in zip(words, self.types, strict=True)]
+        )
 
 
 def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
@@ -159,12 +160,12 @@ def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
 
 def _position_word(item: Clip | Sentence, position: Position) -> str:
     words = item.words or ()
-    places = (
+    indices = (
         item.cue_words
         if position == "cue"
-        else [place for place in (position,) if isinstance(place, int)]
+        else [index for index in (position,) if isinstance(index, int)]
     )
-    return " ".join(words[place].text.casefold() for place in places if place < len(words))
+    return " ".join(words[index].text.casefold() for index in indices if index < len(words))
 
 
 def _list_columns(items: Sequence[Clip | Sentence]) -> list[str]:

@@ -29,7 +29,7 @@ TableRow = Mapping[Hashable, Any]
 def grouped_means(
     table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False
 ) -> pd.DataFrame:
-    """Mean of each group of rows; rows that lack a key are left out.
+    """Average each group of rows, without rows that lack a key.
 
     Parameters
     ----------
@@ -50,35 +50,34 @@ def grouped_means(
     >>> grouped_means(table, ["clip", "layer"], "share").to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0], 'share': [0.2, 0.2]}
     """
-    number, count = _number_groups([table[name] for name in keys])
+    group_numbers, count = _number_groups([table[name] for name in keys])
     values = table[value].to_numpy(dtype=float, na_value=np.nan)
-    first = _first_row_indices(number, count)
+    first_rows = _first_row_indices(group_numbers, count)
     values = (
         values.copy()
-        if len(first) == len(values)
-        else _group_means(values, number, count)[number[first]]
+        if len(first_rows) == len(values)
+        else _group_means(values, group_numbers, count)[group_numbers[first_rows]]
     )
-    means = pd.DataFrame({**_select_columns(table, keys, first), value: values}, copy=False)
+    means = pd.DataFrame({**_select_columns(table, keys, first_rows), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
 
 
 def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Keys that there are, in the order of their first rows; rows that lack one are left out.
+    """Return the distinct keys in the order of their first rows, without rows that lack one.
 
     Examples
     --------
     >>> distinct_keys(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0]}
     """
-    first = _first_row_indices(*_number_groups([table[name] for name in keys]))
-    return pd.DataFrame(_select_columns(table, keys, first), copy=False)
+    first_rows = _first_row_indices(*_number_groups([table[name] for name in keys]))
+    return pd.DataFrame(_select_columns(table, keys, first_rows), copy=False)
 
 
 def select_cells(
     table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray
 ) -> pd.DataFrame:
-    """Some columns of some rows, with their index; of all rows the columns themselves: not to be
-    written into.
+    """Return some columns of some rows with their index; without a copy if all rows are selected.
 
     Examples
     --------
@@ -94,51 +93,52 @@ def select_cells(
 def _select_columns(
     table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray
 ) -> dict[Hashable, object]:
-    """Columns of some rows; those of the table itself where all are taken."""
+    """Return columns of some rows; those of the table itself if all rows are selected."""
     if len(rows) == len(table):
         return {name: table[name].array for name in names}
     return {name: table[name].array.take(rows) for name in names}
 
 
 def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
-    """For each row the number of its group, -1 where a key is missing; and how many numbers there
-    may be."""
+    """Return the group number of each row, -1 if a key is missing, and the number of possible
+    groups."""
     rows = len(columns[0])
     max_count = _MAX_SPARSITY * rows + _MAX_SMALL_COUNT
-    number, count, is_missing = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
+    group_numbers, count, is_missing = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
     # The key of most values first: others may follow from it.
-    for column, codes, size in sorted(map(_encode_column, columns), key=lambda coded: -coded[2]):
-        if size < 2 and (codes == 0).all():
+    for column, codes, code_count in sorted(
+        map(_encode_column, columns), key=lambda coded: -coded[2]
+    ):
+        if code_count < 2 and (codes == 0).all():
             continue
         if (
             max_count >= count
-            and (size == 0 or count * size > max_count)
-            and _is_determined(codes, number, count)
+            and (code_count == 0 or count * code_count > max_count)
+            and _is_determined(codes, group_numbers, count)
         ):
             continue
-        if size == 0:
+        if code_count == 0:
             codes, labels = pd.factorize(column)
-            size = len(labels)
-        missing = codes < 0
-        if missing.any():
-            codes, is_missing = np.where(missing, 0, codes), is_missing | missing
-        if count * size > _MAX_GROUP_NUMBER:
-            number, distinct_numbers = pd.factorize(number)
+            code_count = len(labels)
+        is_missing_code = codes < 0
+        if is_missing_code.any():
+            codes, is_missing = np.where(is_missing_code, 0, codes), is_missing | is_missing_code
+        if count * code_count > _MAX_GROUP_NUMBER:
+            group_numbers, distinct_numbers = pd.factorize(group_numbers)
             count = len(distinct_numbers)
-        number *= max(size, 1)
-        number += codes
-        count *= max(size, 1)
+        group_numbers *= max(code_count, 1)
+        group_numbers += codes
+        count *= max(code_count, 1)
     if count > max_count:
-        number, distinct_numbers = pd.factorize(number)
+        group_numbers, distinct_numbers = pd.factorize(group_numbers)
         count = len(distinct_numbers)
     if is_missing.any():
-        number[is_missing] = -1
-    return number, count
+        group_numbers[is_missing] = -1
+    return group_numbers, count
 
 
 def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
-    """A column, a number for each row that tells its value, -1 where it is missing, and how many
-    there may be.
+    """Return a column, a code for each row (-1 if missing), and the number of possible codes.
 
     Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones
     is slow.
@@ -160,28 +160,28 @@ def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
     return column, codes, len(labels)
 
 
-def _is_determined(codes: np.ndarray, number: np.ndarray, count: int) -> bool:
+def _is_determined(codes: np.ndarray, group_numbers: np.ndarray, count: int) -> bool:
     """Whether rows of the same number have the same code."""
     code_by_number = np.empty(count, dtype=codes.dtype)
-    code_by_number[number] = codes
-    return bool((code_by_number[number] == codes).all())
+    code_by_number[group_numbers] = codes
+    return bool((code_by_number[group_numbers] == codes).all())
 
 
-def _first_row_indices(number: np.ndarray, count: int) -> np.ndarray:
-    """The first row of each number, in their order."""
-    rows = len(number)
-    if rows and number[0] >= 0 and (number[1:] > number[:-1]).all():
+def _first_row_indices(group_numbers: np.ndarray, count: int) -> np.ndarray:
+    """Return the first row of each group number, in order."""
+    rows = len(group_numbers)
+    if rows and group_numbers[0] >= 0 and (group_numbers[1:] > group_numbers[:-1]).all():
         return np.arange(rows)
-    first = np.full(count + 1, -1)  # the last for rows that lack a key
-    first[number[::-1]] = np.arange(rows)[::-1]  # the last that is written stays
+    first_rows = np.full(count + 1, -1)  # the last for rows that lack a key
+    first_rows[group_numbers[::-1]] = np.arange(rows)[::-1]  # the last that is written stays
     is_first = np.zeros(rows, dtype=bool)
-    is_first[first[:-1][first[:-1] >= 0]] = True
+    is_first[first_rows[:-1][first_rows[:-1] >= 0]] = True
     return np.flatnonzero(is_first)
 
 
-def _group_means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
-    """Mean of the values of each number [count], NaN of one that no row has."""
-    coded = pd.Categorical.from_codes(pd.array(number), categories=pd.RangeIndex(count))
+def _group_means(values: np.ndarray, group_numbers: np.ndarray, count: int) -> np.ndarray:
+    """Average the values of each group number [count]; NaN for one without rows."""
+    coded = pd.Categorical.from_codes(pd.array(group_numbers), categories=pd.RangeIndex(count))
     return (
         pd.Series(values, copy=False)
         .groupby(pd.CategoricalIndex(coded), observed=False)
@@ -191,8 +191,8 @@ def _group_means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarr
 
 
 def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
-    """Values of a column in the order of their first rows (or sorted), and for each row which it
-    is; -1 where one is missing.
+    """Return the values of a column in order of first rows (or sorted), and their index in each
+    row; -1 if missing.
 
     Examples
     --------
@@ -218,8 +218,7 @@ def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, n
 def iterate_matrices(
     means: pd.DataFrame, by: Sequence[str], *, rows: str, columns: str, value: str
 ) -> Iterator[tuple[tuple[Hashable, ...], pd.DataFrame]]:
-    """For each key the numbers of a long table as a matrix, NaN where there is none; keys, rows,
-    columns as they first come.
+    """Yield for each key the numbers of a long table as a matrix, NaN for missing cells.
 
     Parameters
     ----------
@@ -238,22 +237,23 @@ def iterate_matrices(
     >>> [(int(layer), matrix.to_dict("list")) for (layer,), matrix in parts]
     [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
     """
-    number, keys = np.zeros(len(means), dtype=np.int64), 1
+    group_numbers, keys = np.zeros(len(means), dtype=np.int64), 1
     labels = []
     for name in by:
         column_of_labels, indices = label_indices(means[name])
         labels.append(column_of_labels)
         keys *= len(column_of_labels)
-        number = number * len(column_of_labels) + indices
+        group_numbers = group_numbers * len(column_of_labels) + indices
     (row_labels, row), (column_labels, column) = (
         label_indices(means[rows]),
         label_indices(means[columns]),
     )
     values = means[value].to_numpy(dtype=float)
     order = np.argsort(
-        number.astype(np.uint16) if keys <= _MAX_SMALL_COUNT else number, kind="stable"
+        group_numbers.astype(np.uint16) if keys <= _MAX_SMALL_COUNT else group_numbers,
+        kind="stable",
     )  # of so few by counting
-    starts = np.flatnonzero(_is_changed(number[order]))
+    starts = np.flatnonzero(_is_changed(group_numbers[order]))
     for row_indices in np.split(order, starts[1:]) if len(starts) else ():
         is_present = np.zeros(len(row_labels), dtype=bool)
         is_present[row[row_indices]] = True
@@ -278,7 +278,7 @@ def _is_changed(numbers: np.ndarray) -> np.ndarray:
 
 
 def decode_labels(labels: pd.Index) -> pd.Index:
-    """Labels that were categories as what they are."""
+    """Convert categorical labels to plain values."""
     return (
         pd.Index(labels.categories.take(labels.codes))
         if isinstance(labels, pd.CategoricalIndex)

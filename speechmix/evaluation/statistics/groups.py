@@ -63,8 +63,8 @@ def assign_groups(clips: pd.DataFrame) -> tuple[pd.Series, str]:
 
 
 def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
-    """What is known of clips or sentences, as `assign_groups` takes it: a row for each, with a name of
-    its own (clip).
+    """Build the table of clips or sentences for `assign_groups`, with a unique name (clip) for
+    each.
 
     Examples
     --------
@@ -89,8 +89,7 @@ def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
 
 
 def target_words(clips: pd.DataFrame) -> pd.Series:
-    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings;
-    "" where it is unknown."""
+    """Return the target word of each clip: its lemma, else both its spellings; "" if unknown."""
     ties = _list_ties(clips)
     return (
         ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
@@ -98,27 +97,29 @@ def target_words(clips: pd.DataFrame) -> pd.Series:
 
 
 def _list_ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
-    """What may tie clips together: for each kind a label, "" where there is none."""
+    """List what may tie clips together: for each kind a label, "" if there is none."""
     columns = [name for name in GROUPING_COLUMNS if name in clips]
-    cells = (
+    column_texts = (
         clips[columns]
         .fillna("")
         .astype(str)
         .apply(lambda column: column.str.strip().str.casefold())
     )
-    lemma = next((name for name in LEMMA_COLUMNS if name in cells), None)
+    lemma = next((name for name in LEMMA_COLUMNS if name in column_texts), None)
     ties = {
-        tie: cells[name]
+        tie: column_texts[name]
         for tie, name in (("the pair", "pair"), ("the sentence", "text"))
-        if name in cells
+        if name in column_texts
     }
-    if lemma or "target" in cells:
+    if lemma or "target" in column_texts:
         # Without a lemma both spellings of a word, in whichever order they come.
-        spellings = [name for name in ("target", "foil") if name in cells]
+        spellings = [name for name in ("target", "foil") if name in column_texts]
         ties["the target word"] = (
-            cells[lemma]
+            column_texts[lemma]
             if lemma
-            else pd.Series(_join_spellings(cells[spellings]), index=cells.index, dtype=object)
+            else pd.Series(
+                _join_spellings(column_texts[spellings]), index=column_texts.index, dtype=object
+            )
         )
     return ties
 
@@ -138,12 +139,15 @@ def _connect_clips(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
         return name
 
     for labels in ties:
-        labelled = labels[labels != ""]
-        label, order = pd.factorize(labelled, sort=True)[0], names[labelled.index].to_numpy()
+        present_labels = labels[labels != ""]
+        label, order = (
+            pd.factorize(present_labels, sort=True)[0],
+            names[present_labels.index].to_numpy(),
+        )
         order_of_labels = label.argsort(kind="stable")
         is_same = label[order_of_labels][1:] == label[order_of_labels][:-1]
-        for earlier, later in zip(
+        for first_clip, second_clip in zip(
             order[order_of_labels[:-1][is_same]], order[order_of_labels[1:][is_same]], strict=True
         ):
-            leader[find_leader(later)] = find_leader(earlier)
+            leader[find_leader(second_clip)] = find_leader(first_clip)
     return names.map(find_leader)

@@ -69,7 +69,7 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of each row [rows, groups]: number of finite values, mean, standard error, and skewness /
+    """Return for each row [rows, groups]: count of finite values, mean, standard error, skewness /
     sqrt(n)."""
     is_finite = np.isfinite(values)
     count = is_finite.sum(axis=1)
@@ -86,7 +86,7 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 
 def _inverse_hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The inverse of Hall's cubic transformation t + g t^2 / 3 + g^2 t^3 / 27 + g / 6 of a t
+    """Apply the inverse of Hall's cubic transformation t + g t^2 / 3 + g^2 t^3 / 27 + g / 6 of a t
     statistic."""
     is_symmetric = np.abs(g) < 1e-9
     safe = np.where(is_symmetric, 1.0, g)

@@ -84,8 +84,8 @@ def map_correlations(
 def mean_correlations(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`statistics.intervals`; none below
-    `FEWEST_GROUPS` items).
+    """Average correlations over items, with 95 % confidence intervals (none below `FEWEST_GROUPS`
+    items).
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ def mean_correlations(
     by = list(by)
     items = table.groupby([*by, "item"], sort=False)[list(STATISTICS)].mean().reset_index()
     rows = []
-    for key, part in items.groupby(by, sort=False):
+    for key, item_correlations in items.groupby(by, sort=False):
         for statistic in STATISTICS:
-            values = part.loc[np.isfinite(part[statistic]), statistic]
+            values = item_correlations.loc[np.isfinite(item_correlations[statistic]), statistic]
             low, high = mean_interval(values)
             keys = dict(zip(by, key, strict=True))
             rows.append(
@@ -187,13 +187,15 @@ def _correlate_stack(
     return rows
 
 
-def _correlate_cells(values: np.ndarray, others: np.ndarray) -> tuple[float, float]:
-    """Pearson's and Spearman's r; NaN where there is nothing to correlate."""
+def _correlate_cells(values: np.ndarray, reference_values: np.ndarray) -> tuple[float, float]:
+    """Return Pearson's and Spearman's r; NaN if the values do not vary."""
     from scipy.stats import pearsonr, spearmanr
 
-    varies = len(values) >= _MIN_CELLS and all(
-        np.isfinite(x).all() and np.ptp(x) > 0 for x in (values, others)
+    has_variance = len(values) >= _MIN_CELLS and all(
+        np.isfinite(x).all() and np.ptp(x) > 0 for x in (values, reference_values)
     )
-    if not varies:
+    if not has_variance:
         return float("nan"), float("nan")
-    return float(pearsonr(values, others).statistic), float(spearmanr(values, others).statistic)
+    return float(pearsonr(values, reference_values).statistic), float(
+        spearmanr(values, reference_values).statistic
+    )

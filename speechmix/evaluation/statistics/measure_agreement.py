@@ -67,8 +67,8 @@ def _correlate_measures(table: pd.DataFrame, by: list[str], over: str) -> pd.Dat
     from scipy.stats import spearmanr
 
     rows = []
-    for key, part in table.groupby(by, sort=False, observed=True):
-        values = part.pivot_table(
+    for key, table_part in table.groupby(by, sort=False, observed=True):
+        values = table_part.pivot_table(
             index=over,
             columns="measure",
             values="contribution",
@@ -76,12 +76,16 @@ def _correlate_measures(table: pd.DataFrame, by: list[str], over: str) -> pd.Dat
             sort=False,
             observed=True,
         )
-        for measure, other in itertools.combinations(values, 2):
-            pair = values[[measure, other]].dropna()
-            varies = len(pair) >= _MIN_VALUES and all(np.ptp(pair[name]) > 0 for name in pair)
-            rho, p = spearmanr(pair[measure], pair[other]) if varies else (np.nan, np.nan)
+        for measure, other_measure in itertools.combinations(values, 2):
+            pair = values[[measure, other_measure]].dropna()
+            has_variance = len(pair) >= _MIN_VALUES and all(np.ptp(pair[name]) > 0 for name in pair)
+            rho, p = (
+                spearmanr(pair[measure], pair[other_measure]) if has_variance else (np.nan, np.nan)
+            )
             correlation = dict(
-                zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True)
+                zip(
+                    _COLUMNS, (measure, other_measure, float(rho), float(p), len(pair)), strict=True
+                )
             )
             rows.append(
                 {

@@ -116,8 +116,8 @@ def rank_p(
 
 
 def _ranks(models: np.ndarray) -> np.ndarray:
-    """1 + the number of twins whose largest standardised value reaches the trained model's, [draws,
-    M, E] -> [draws, E]."""
+    """Return 1 + the number of twins whose largest standardised value reaches the trained model's,
+    [draws, M, E] -> [draws, E]."""
     z = _standardize(models)
     largest_of_twins = z[:, 1:].max(axis=2)
     ranks: np.ndarray = 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
@@ -127,18 +127,18 @@ def _ranks(models: np.ndarray) -> np.ndarray:
 def _draw_clip_errors(
     values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None
 ) -> Iterator[np.ndarray]:
-    """Draws of all models [draws, M, E] in which the twins' values have the clip error of the
-    trained model."""
+    """Yield draws of all models [draws, M, E] in which the twins have the clip error of the trained
+    model."""
     from scipy.stats import chi2
 
-    trained, twins = _append_opposing_group(by_group, sign, scale)
-    trained_mean, twins_mean = np.nanmean(trained, axis=1), np.nanmean(twins, axis=1)
+    trained_values, twin_values = _append_opposing_group(by_group, sign, scale)
+    trained_mean, twins_mean = np.nanmean(trained_values, axis=1), np.nanmean(twin_values, axis=1)
     models = _transform(np.concatenate([trained_mean[None], values[1:]]), sign, scale)
     slopes = (
         _transform_slope(trained_mean, sign, scale)[:, None],
         _transform_slope(twins_mean, sign, scale)[:, None],
     )
-    differences = slopes[0] * trained - slopes[1] * twins
+    differences = slopes[0] * trained_values - slopes[1] * twin_values
     group_count = np.isfinite(differences).sum(axis=1)
     centred = np.nan_to_num(differences - np.nanmean(differences, axis=1, keepdims=True))
     centred /= np.sqrt(group_count * (group_count - 1))[:, None]
@@ -149,14 +149,14 @@ def _draw_clip_errors(
     degrees_of_freedom = np.maximum(counts - 2, 1)  # the group against is no observation
     random = np.random.default_rng(0)
     for start in range(0, N_CLIP_DRAWS, _DRAW_BATCH_SIZE):
-        size = (min(_DRAW_BATCH_SIZE, N_CLIP_DRAWS - start), len(values) - 1)
+        draw_shape = (min(_DRAW_BATCH_SIZE, N_CLIP_DRAWS - start), len(values) - 1)
         errors = (
-            1 - random.standard_exponential((*size, group_deviations.shape[1]))
+            1 - random.standard_exponential((*draw_shape, group_deviations.shape[1]))
         ) @ group_deviations.T
         errors += (
-            random.standard_normal((*size, 1)) * opposing_deviations
+            random.standard_normal((*draw_shape, 1)) * opposing_deviations
         )  # its skewness is not known
-        quantiles = random.uniform(size=size)
+        quantiles = random.uniform(size=draw_shape)
         deflation = np.stack(
             [np.sqrt(chi2.ppf(quantiles, df) / df) for df in degrees_of_freedom], axis=-1
         )
@@ -166,20 +166,23 @@ def _draw_clip_errors(
 
 
 def _append_opposing_group(by_group: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """Trained model and mean of the twins [2, E, G + 1], with the group that a sample may lack."""
-    trained, twins = by_group
-    twin_means = np.nanmean(twins, axis=1)
+    """Append the group that a sample may lack to trained model and mean of the twins [2, E, G +
+    1]."""
+    trained_values, twin_values = by_group
+    twin_means = np.nanmean(twin_values, axis=1)
     if scale is None:
-        opposing_values = twin_means - sign * np.nanmax(np.abs(trained - twins), axis=1)
+        opposing_values = twin_means - sign * np.nanmax(
+            np.abs(trained_values - twin_values), axis=1
+        )
     elif sign > 0:
-        opposing_values = np.nanmin(twins, axis=1) / 2
+        opposing_values = np.nanmin(twin_values, axis=1) / 2
     else:
-        opposing_values = np.minimum(scale, 2 * np.nanmax(twins, axis=1))
+        opposing_values = np.minimum(scale, 2 * np.nanmax(twin_values, axis=1))
     return np.concatenate([by_group, np.stack([opposing_values, twin_means])[:, :, None]], axis=2)
 
 
 def _transform(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """The scale on which models are compared: larger speaks for the claim."""
+    """Transform values to the scale of the test, where larger values support the claim."""
     if sign > 0 or scale is None:
         return sign * values
     shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
@@ -187,7 +190,7 @@ def _transform(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray
 
 
 def _transform_slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
-    """Derivative of `_transform`."""
+    """Return the derivative of `_transform`."""
     if sign > 0 or scale is None:
         return np.full(len(values), float(sign))
     shares = np.clip(values / scale, _MIN_SHARE, 1 - _MIN_SHARE)
@@ -195,14 +198,13 @@ def _transform_slope(values: np.ndarray, sign: int, scale: float | None) -> np.n
 
 
 def _standardize(values: np.ndarray) -> np.ndarray:
-    """Each model's values against the mean and standard deviation of the other models, [..., M, E]
-    -> [..., M, E]."""
+    """Standardize each model's values by mean and deviation of the other models, [..., M, E]."""
     models = values.shape[-2]
-    others = models - 1
+    other_count = models - 1
     centred = values - values.mean(axis=-2, keepdims=True)
-    deviations = centred * models / others  # x - mean of the others
-    squares = (centred**2).sum(axis=-2, keepdims=True) - centred**2 * models / others
-    spread = np.sqrt(np.maximum(squares, 0) / max(others - 1, 1))
+    deviations = centred * models / other_count  # x - mean of the others
+    squares = (centred**2).sum(axis=-2, keepdims=True) - centred**2 * models / other_count
+    spread = np.sqrt(np.maximum(squares, 0) / max(other_count - 1, 1))
     z: np.ndarray = deviations / np.maximum(spread, _MIN_SPREAD)
     return z
 
@@ -218,5 +220,9 @@ def twin_limits(means: np.ndarray) -> tuple[float, float]:
     >>> twin_limits(np.array([10.0, 12.0, 11.0]))
     (10.0, 12.0)
     """
-    finite = means[np.isfinite(means)]
-    return (float(finite.min()), float(finite.max())) if len(finite) > 1 else (np.nan, np.nan)
+    finite_means = means[np.isfinite(means)]
+    return (
+        (float(finite_means.min()), float(finite_means.max()))
+        if len(finite_means) > 1
+        else (np.nan, np.nan)
+    )

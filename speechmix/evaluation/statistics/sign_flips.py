@@ -59,12 +59,12 @@ def corrected_p(differences: np.ndarray) -> np.ndarray:
 
 
 def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """t of each row with each set of signs [flips, R]."""
+    """Compute t of each row with each set of signs [flips, R]."""
     counts = np.isfinite(differences).sum(axis=1)
     filled_values = np.nan_to_num(differences)  # a missing group adds nothing to a sum
-    size = np.sqrt((filled_values**2).sum(axis=1) / counts)
+    scale = np.sqrt((filled_values**2).sum(axis=1) / counts)
     filled_values = (
-        filled_values / np.where(size > 0, size, 1)[:, None]
+        filled_values / np.where(scale > 0, scale, 1)[:, None]
     )  # t does not depend on the unit
     means = signs @ filled_values.T / counts
     variances = ((filled_values**2).sum(axis=1) / counts - means**2).clip(1e-12)
@@ -73,8 +73,8 @@ def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
 
 
 def _sign_flips(count: int) -> np.ndarray:
-    """Ways to flip the signs of groups [flips, G], the first as they are: all, or some drawn."""
+    """Return sign flips of groups [flips, G], the identity first: all flips, or random ones."""
     if count <= _MAX_EXACT_GROUPS:
         return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
-    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(_N_FLIPS, count))
-    return np.concatenate([np.ones((1, count)), drawn])
+    random_signs = np.random.default_rng(0).choice([1.0, -1.0], size=(_N_FLIPS, count))
+    return np.concatenate([np.ones((1, count)), random_signs])

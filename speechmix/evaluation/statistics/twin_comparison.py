@@ -136,9 +136,9 @@ def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
     rows["draw"] = np.where(rows["init"] == "trained", _TRAINED_DRAW, seed)
-    first = rows.drop_duplicates("clip")
+    clip_rows = rows.drop_duplicates("clip")
     group_by_clip = pd.Series(
-        first[group].astype(object).to_numpy(), index=first["clip"].astype(object)
+        clip_rows[group].astype(object).to_numpy(), index=clip_rows["clip"].astype(object)
     )
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
@@ -152,17 +152,21 @@ def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
 def _build_cell(
     key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_by_clip: pd.Series
 ) -> _Cell:
-    """From values [clips, draws], NaN where a model has not scored a clip."""
+    """Build a cell from values [clips, draws], NaN if a model has not scored a clip."""
     scored_draws = by_clip.dropna(axis="columns", how="all")
-    shared = scored_draws[scored_draws.notna().all(axis="columns")]
-    by_group = shared.groupby(group_by_clip.reindex(shared.index).to_numpy(), sort=True).mean()
+    shared_clips = scored_draws[scored_draws.notna().all(axis="columns")]
+    by_group = shared_clips.groupby(
+        group_by_clip.reindex(shared_clips.index).to_numpy(), sort=True
+    ).mean()
     twins = by_group.drop(columns=_TRAINED_DRAW, errors="ignore")
     has_both = _TRAINED_DRAW in by_group and twins.shape[1] > 0
-    empty = pd.Series(dtype=float)
-    trained, mean = (
-        (by_group[_TRAINED_DRAW], twins.mean(axis="columns")) if has_both else (empty, empty)
+    empty_series = pd.Series(dtype=float)
+    trained_means, twin_means = (
+        (by_group[_TRAINED_DRAW], twins.mean(axis="columns"))
+        if has_both
+        else (empty_series, empty_series)
     )
-    return _Cell(key, by_group.mean(), trained, mean, len(shared), len(by_group))
+    return _Cell(key, by_group.mean(), trained_means, twin_means, len(shared_clips), len(by_group))
 
 
 def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
@@ -189,8 +193,7 @@ def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
 
 
 def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the difference to the mean of untrained models: over groups, and over the
-    twins that stand for them.
+    """Compute the 95 % interval of the difference to untrained models, over groups and twins.
 
     Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
     too few groups.
@@ -200,15 +203,17 @@ def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[flo
     low, high = mean_interval(differences.to_numpy(dtype=float))
     if len(twins) < 2:
         return np.nan, np.nan
-    reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
+    twin_reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
     mean = differences.mean()
-    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))
+    return float(mean - np.hypot(mean - low, twin_reach)), float(
+        mean + np.hypot(high - mean, twin_reach)
+    )
 
 
 def _family_p_values(
     cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
 ) -> np.ndarray:
-    """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no
+    """Compute p of "more" and "less" [2, cells] for one model; NaN if it or a twin has no
     number."""
     draws = sorted({draw for cell in cells for draw in cell.means.index})
     if not draws or draws[0] != _TRAINED_DRAW:
@@ -216,23 +221,22 @@ def _family_p_values(
     groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
     values = np.full((len(draws), len(cells)), np.nan)
     by_group = np.full((2, len(cells), len(groups)), np.nan)
-    for place, cell in enumerate(cells):
-        values[np.searchsorted(draws, cell.means.index.to_numpy()), place] = cell.means
-        by_group[:, place] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
+    for index, cell in enumerate(cells):
+        values[np.searchsorted(draws, cell.means.index.to_numpy()), index] = cell.means
+        by_group[:, index] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
     return rank_p(values, by_group, can_claim=can_claim, scale=scale)
 
 
 def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
-    more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
-    less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
+    is_more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
+    is_less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
     result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
-    result["claim"] = np.select([more, less], ["more", "less"], default="")
+    result["claim"] = np.select([is_more, is_less], ["more", "less"], default="")
     return result
 
 
 def _mean_strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Mean mixing strength of the trained model in each cell; of the twins where there is no
-    trained model."""
+    """Average the mixing strength of the trained model in each cell; without one, of the twins."""
     strengths = grouped_means(table, [*by, "init"], STRENGTH)
     is_trained = strengths["init"] == "trained"
     return (
@@ -292,7 +296,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decode_categories(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with texts where it has categories."""
+    """Return the table with texts in place of categories."""
     return table.astype(
         {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
     )

@@ -34,7 +34,7 @@ def number_duplicates(
 
     Parameters
     ----------
-    rows : iterable of Row or Rejected
+    rows : iterable of Row or RejectedRow
     where : str
         What to call the table in the warning.
     """

@@ -63,7 +63,7 @@ def read_manifest_rows(
 
     Yields
     ------
-    Row or Rejected
+    Row or RejectedRow
         Names may occur more than once: see `speechmix.inputs.clips.deduplication.number_duplicates`.
 
     Raises

@@ -30,7 +30,7 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
 
     Yields
     ------
-    Row or Rejected
+    Row or RejectedRow
         In the order of the table.
 
     Raises

@@ -66,7 +66,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
 
     Yields
     ------
-    Row or Rejected
+    Row or RejectedRow
         Cuts that have no recording or no text, and a shard that is damaged behind those that could
         be read, are rejected.
 

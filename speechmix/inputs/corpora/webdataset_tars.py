@@ -80,7 +80,7 @@ def read_tars(
 
     Yields
     ------
-    Row or Rejected
+    Row or RejectedRow
         A tar that is empty, damaged or cut off is one rejected row, behind those that could be
         read.
 

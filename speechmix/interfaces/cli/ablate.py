@@ -1,4 +1,4 @@
-"""`speechmix ablate`: silence the cue stack by stack, and read the target again."""
+"""`speechmix ablate`: zero the cue's value vectors stack by stack, and predict the target again."""
 
 from __future__ import annotations
 
@@ -8,45 +8,54 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
-from .arguments import Subparsers
 from .clip_options import (
-    Skipped,
+    SkippedItems,
     add_clip_options,
-    aligner_loader,
+    collect_clips,
+    create_aligner_loader,
     is_run,
-    loaded_aligner,
-    named_clips,
+    load_aligner,
     print_line,
     print_skipped,
 )
-from .executor_options import add_executor_options, executor_of, refuse_executor
-from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
-from .published_ablation import ablate_as_published, refuse_options
-from .published_ablation import add_options as add_published_options
+from .command_parser import Subparsers
+from .executor_options import add_executor_options, choose_executor, refuse_executor_options
+from .model_options import (
+    add_loading_options,
+    add_model_option,
+    add_prefix_options,
+    create_loaders,
+    load_model,
+    select_only_model,
+)
+from .published_ablation import (
+    add_published_options,
+    refuse_published_options,
+    run_published_ablation,
+)
+from .score_options import add_stack_option
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
+
+_EXAMPLES = """examples:
+  speechmix ablate livre.wav --model openai/whisper-small --text "elle a perdu les livres" \\
+      --cue les --target livres --foil livre
+  speechmix ablate clips.tsv --model openai/whisper-small --published --twins 2 --out runs/ablation
+"""
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     ablate = commands.add_parser(
-        "ablate", help="silence the cue, stack by stack: is the target still right?"
+        "ablate", help="ablate the cue stack by stack: is the target still right?", epilog=_EXAMPLES
     )
     ablate.set_defaults(command=_ablate)
     add_clip_options(ablate)
-    ablate.add_argument(
-        "--model",
-        action="append",
-        required=True,
-        help="hub id or folder, with a CTC or language-model head; with --published several times, "
-        "if there are several",
-    )
-    ablate.add_argument(
-        "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
-    )
+    add_model_option(ablate, note=" with --published or --out RUN")
+    add_stack_option(ablate)
     ablate.add_argument("--out", help="CSV file for the table; or the folder of a run")
-    add_executor_options(ablate.add_argument_group("who does the work, with --out RUN"))
+    add_executor_options(ablate.add_argument_group("shards and processes, with --out RUN"))
     add_prefix_options(ablate)
     add_published_options(ablate)
     add_loading_options(ablate, precision=True)
@@ -61,40 +70,34 @@ def _ablate(options: argparse.Namespace) -> int:
     from ...runs.results.table_writer import identified
 
     if not options.out or not (options.published or is_run(options.out)):
-        advice = "give the folder of a run as --out, or `speechmix score --ablate --shard`"
-        refuse_executor(options, advice)
-    skipped: Skipped = []
-    clips = named_clips(options, skipped)
+        refuse_executor_options(
+            options, "give the folder of a run as --out, or use `speechmix score --ablate --shard`"
+        )
+    skipped: SkippedItems = []
+    clips = collect_clips(options, skipped)
     if options.published:
-        return ablate_as_published(options, clips, skipped)
-    refuse_options(options)
+        return run_published_ablation(options, clips, skipped)
+    refuse_published_options(options)
     if options.out and is_run(options.out):
         return _ablate_in_run(options, clips, skipped)
-    if len(options.model) > 1:
-        raise InputError(
-            f"expected one --model, found {', '.join(options.model)}; several go with --published"
-        )
-    model, aligner = loaded(options, options.model[0]), loaded_aligner(options)
+    model, aligner = load_model(options, select_only_model(options)), load_aligner(options)
     tables = []
     for clip in clips:
         try:
-            table = ablate(
-                model, align(clip, model=aligner, method=options.align), stacks=options.stack
-            )
+            aligned_clip = align(clip, model=aligner, method=options.align)
+            table = ablate(model, aligned_clip, stacks=options.stack)
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue
         tables.append(identified(table, clip, model))
         margins = "  ".join(f"{row.ablated} {row.margin:+.2f}" for row in table.itertuples())
-        print_line(
-            f"{clip.name}  log p(target) - log p({clip.foil}), by what is silenced: {margins}"
-        )
+        print_line(f"{clip.name}  log p(target) - log p({clip.foil}), by ablated stack: {margins}")
     if tables:
         table = pd.concat(tables, ignore_index=True)
         rates = table.groupby("ablated", sort=False).right.mean().mul(100)
         print(
-            "target spelled right (%), by what is silenced: "
-            + ", ".join(f"{k} {v:.0f}" for k, v in rates.items())
+            "target spelled right (%), by ablated stack: "
+            + ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
         )
         if options.out:
             write_csv(table, options.out)
@@ -103,21 +106,23 @@ def _ablate(options: argparse.Namespace) -> int:
     return 0 if tables else 1
 
 
-def _ablate_in_run(options: argparse.Namespace, clips: Sequence[Clip], skipped: Skipped) -> int:
+def _ablate_in_run(
+    options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
+) -> int:
     """Store the ablation of clips in a run's folder, with its table."""
     from ...runs.kinds.ablation import ABLATION_KIND
     from ...runs.score_clips import compute_kinds
 
     if options.stack:
-        raise InputError("--stack is not for a run's folder, which has the ablation of all stacks")
+        raise InputError("a run stores the ablation of all stacks: leave --stack out")
     run = compute_kinds(
-        model_loaders(options, options.model, None),
+        create_loaders(options, options.model),
         clips,
         options.out,
         [ABLATION_KIND.name],
-        aligner=aligner_loader(options),
+        aligner=create_aligner_loader(options),
         align_method=options.align,
-        executor=executor_of(options, options.model),
+        executor=choose_executor(options, options.model),
         progress=sys.stderr.isatty(),
         skipped=skipped,
     )

@@ -1,10 +1,10 @@
-"""`speechmix card` and `speechmix gallery` on the command line, each one call."""
+"""`speechmix card` and `speechmix gallery`: model cards of runs, and a page that compares cards."""
 
 from __future__ import annotations
 
 import argparse
 
-from .arguments import Subparsers
+from .command_parser import Subparsers
 
 _EXAMPLES = """examples:
   speechmix card runs/small --out cards
@@ -16,24 +16,24 @@ def add_commands(commands: Subparsers) -> None:
     """Add the two commands to a parser's subcommands."""
     card = commands.add_parser(
         "card",
-        help="a model card: JSON, HTML, and Markdown for a model's hub page",
+        help="write model cards: JSON, HTML, and Markdown for a model's hub page",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     card.set_defaults(command=_card)
     card.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs")
     card.add_argument(
-        "--out", metavar="FOLDER", default="cards", help="for the cards (default: cards)"
+        "--out", metavar="FOLDER", default="cards", help="folder of the cards (default: cards)"
     )
     gallery = commands.add_parser(
         "gallery",
-        help="one page that compares the model cards of a folder",
+        help="write a page that compares the model cards of a folder",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     gallery.set_defaults(command=_gallery)
     gallery.add_argument("folder", metavar="FOLDER", help="folder of cards")
-    gallery.add_argument("--out", metavar="FILE", help="the page (default: FOLDER/index.html)")
+    gallery.add_argument(
+        "--out", metavar="FILE", help="file of the page (default: FOLDER/index.html)"
+    )
 
 
 def _card(options: argparse.Namespace) -> int:

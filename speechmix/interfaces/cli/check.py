@@ -1,11 +1,11 @@
-"""`speechmix check`: load a model, and check that its layers are understood."""
+"""`speechmix check`: load models, and check that their layers are understood."""
 
 from __future__ import annotations
 
 import argparse
 
-from .arguments import Subparsers
-from .model_options import add_loading_options, loaded
+from .command_parser import Subparsers
+from .model_options import add_loading_options, add_model_option, load_model
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -13,28 +13,26 @@ def add_commands(commands: Subparsers) -> None:
     check = commands.add_parser(
         "check", help="load a model and check that its layers are understood"
     )
-    check.add_argument("model", help="hub id or folder")
     check.set_defaults(command=_check)
+    add_model_option(check)
     add_loading_options(check, precision=True)
 
 
 def _check(options: argparse.Namespace) -> int:
     from ...files.versions import versions
 
-    model = loaded(options, options.model)
-    print(model.describe())
-    parts = [
-        name
-        for name, part in (
-            ("feature extractor", model.feature_extractor),
-            ("tokenizer", model.tokenizer),
+    for source in options.model:
+        model = load_model(options, source)
+        print(model.describe())
+        processors = {
+            "feature extractor": model.feature_extractor,
+            "tokenizer": model.tokenizer,
+        }
+        names = [name for name, processor in processors.items() if processor]
+        print(f"  processor: {', '.join(names) or 'none found (prepared inputs only)'}")
+        print(
+            "  self-check passed: attention rows sum to one, the replayed layers equal the forward "
+            "pass, zeroing values changes the output"
         )
-        if part
-    ]
-    print(f"  processor: {', '.join(parts) or 'none found (prepared inputs only)'}")
-    print(
-        "  self-check passed: attention rows sum to one, replay equals the forward pass, zeroing "
-        "has an effect"
-    )
     print(versions())
     return 0

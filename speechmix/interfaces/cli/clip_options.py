@@ -1,14 +1,12 @@
-"""Options that say which clips a command is about: audio files, a manifest, and how their words are
-placed.
+"""Add options for clips to a command, and read the clips: files, a manifest, a corpus or a run.
 
-In: a command's parser; then its parsed options. Out: the options added; clips, and with a reason
-what cannot be used.
+In: a command; then its parsed options. Out: clips; names and reasons of those that cannot be used.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,170 +17,214 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
 
-Skipped = list[tuple[str, str]]  # names and reasons
+SkippedItems = list[tuple[str, str]]  # names and reasons
+_TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl")
+_DESCRIPTION = ("text", "translation", "words", "cue", "target", "foil")
 
 
 def add_clip_options(command: argparse.ArgumentParser) -> None:
-    """Add clips named one by one, with what is known of one, or in a manifest."""
-    group = command.add_argument_group("clips")
-    group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
-    group.add_argument(
-        "--manifest",
-        "--corpus",
-        "--examples",
-        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a corpus: "
-        "STUDY/examples, WebDataset, Lhotse Shar, datasets",
-    )
-    group.add_argument("--text", help="what is said")
-    group.add_argument(
+    """Add `--clips`, what describes a single clip, and how words are aligned."""
+    add_clips_option(command)
+    command.add_argument("--text", help="reference text of one clip")
+    command.add_argument(
         "--translation",
-        help="what a Whisper told to translate should write (default: what it writes)",
+        help="reference translation of one clip, for a Whisper with --task translate",
     )
-    group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
-    group.add_argument("--tier", help="which tier of a TextGrid holds the words")
-    group.add_argument(
-        "--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'"
+    command.add_argument(
+        "--words", metavar="FILE", help="word times: TextGrid, CTM, JSON, TSV, CSV"
     )
-    group.add_argument("--target", help="likewise, one word")
-    group.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
-    group.add_argument(
-        "--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip"
+    command.add_argument("--tier", help="tier of a TextGrid that holds the words")
+    command.add_argument("--cue", help="a word, word:occurrence ('les:2') or index; also 'le club'")
+    command.add_argument("--target", help="a word, as for --cue")
+    command.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
+    command.add_argument(
+        "--cut", type=_parse_seconds, metavar="FROM:TO", help="use only these seconds of one clip"
     )
-    add_alignment_options(group)
+    add_alignment_options(command)
+
+
+def add_clips_option(command: argparse.ArgumentParser) -> None:
+    """Add `--clips PATH...`, and the same paths without the option's name."""
+    command.add_argument("paths", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
+    command.add_argument(
+        "--clips",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="PATH",
+        help="audio files, a manifest, a corpus or a run; also without --clips",
+    )
 
 
 def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add how a manifest is read and how the words of clips are placed."""
+    """Add how word times are found, and the language of clips."""
+    add_aligner_options(command)
+    command.add_argument(
+        "--language",
+        help="language of clips without one, as fr (default: detected by a Whisper)",
+    )
+    add_outside_option(command)
+
+
+def add_aligner_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the method and the model that align words."""
     command.add_argument(
         "--align",
         choices=("auto", "ctc", "whisper", "synthesis"),
         default="auto",
-        help="how to place a text's words",
+        help="how to align words with the audio (default: auto)",
     )
     command.add_argument(
         "--aligner",
         metavar="MODEL",
-        help="CTC or Whisper model that aligns (default: by synthesis)",
+        help="CTC model or Whisper that aligns the words (default: by synthesis)",
     )
-    command.add_argument(
-        "--language",
-        help="language of clips that do not say (fr, en, ...); without, a Whisper detects it",
-    )
+
+
+def add_outside_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the permission to read files outside the folder of a manifest."""
     command.add_argument(
         "--allow-outside",
         action="store_true",
-        help="let the manifest name files outside its folder",
+        help="let a manifest name files outside its folder",
     )
 
 
-def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips named on the command line and in a manifest; manifest rows that cannot be used are
-    recorded.
+def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:
+    """Read the clips of `--clips`, or those of the run that `--out` names; record unusable rows.
 
     Raises
     ------
     InputError
-        If there is no clip, or what describes one clip is given for several.
+        If there is no clip, or an option that describes one clip is given for several.
     """
     from ...inputs.clips.clip import Clip
     from ...inputs.clips.clip_names import rename_duplicates
 
-    description = {
-        name: getattr(options, name)
-        for name in ("text", "translation", "words", "cue", "target", "foil")
-    }
-    if len(options.clips) != 1 and any(description.values()):
+    values = vars(options)
+    out = values.get("out")
+    paths = options.clips or ([out] if out and is_run(out) else [])
+    description = {name: values.get(name) for name in _DESCRIPTION if name in values}
+    audio_paths = [path for path in paths if _is_audio_file(path)]
+    if any(description.values()) and (len(paths) != 1 or not audio_paths):
         raise InputError(
-            "--text, --translation, --words, --cue, --target and --foil describe one clip; several "
-            "go into a manifest"
+            "--text, --translation, --words, --cue, --target and --foil describe one audio file; "
+            "describe several clips in a manifest"
         )
-    clips = [
-        Clip.from_file(path, language=options.language, tier=options.tier, **description)
-        for path in options.clips
-    ]
-    if options.manifest:
-        clips += _of_manifest(options, skipped, tier=options.tier)
-    out = getattr(options, "out", None)
-    if not options.clips and not options.manifest and out and is_run(out):
-        clips = _of_run(out, skipped)
-    clips = rename_duplicates(clips)
+    tier = values.get("tier")
+    clips: list[Clip] = []
+    for path in paths:
+        if path in audio_paths:
+            clips.append(Clip.from_file(path, language=options.language, tier=tier, **description))
+        else:
+            clips += _read_collection(path, options, skipped, tier)
     if not clips:
-        raise InputError(
-            f"no clip to score: {_reasons(skipped) or 'name audio files, or give --manifest'}"
-        )
-    if options.cut:
+        reasons = "; ".join(reason for _, reason in skipped[:3])
+        raise InputError(f"no clips: {reasons or 'give audio files or a manifest as --clips'}")
+    clips = rename_duplicates(clips)
+    if values.get("cut"):
         if len(clips) != 1:
-            raise InputError("--cut takes a part of one clip")
+            raise InputError(f"--cut takes one clip, found {len(clips)}")
         clips = [clips[0].cut(*options.cut)]
     return clips
 
 
-def manifest_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips of the manifest, each with a name of its own; rows that cannot be used are recorded.
+def collect_aligned_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:
+    """Read clips as `collect_clips`, with word times; record those that cannot be aligned.
 
     Raises
     ------
     InputError
-        If none is left.
-    """
-    from ...inputs.clips.clip_names import rename_duplicates
-
-    clips = rename_duplicates(_of_manifest(options, skipped))
-    if not clips:
-        raise InputError(f"no clip can be used: {_reasons(skipped) or 'the manifest is empty'}")
-    return clips
-
-
-def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips as `manifest_clips`, with word times; those that cannot be aligned are recorded, too.
-
-    Raises
-    ------
-    InputError
-        If none is left.
+        If no clip can be used.
     """
     from ...alignment import align
 
-    aligner = loaded_aligner(options)
+    aligner = load_aligner(options)
     clips = []
-    for clip in manifest_clips(options, skipped):
+    for clip in collect_clips(options, skipped):
         try:
             clips.append(align(clip, model=aligner, method=options.align))
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
     if not clips:
-        raise InputError(f"no clip can be used: {_reasons(skipped) or 'the manifest is empty'}")
+        raise InputError(f"no clips: {'; '.join(reason for _, reason in skipped[:3])}")
     return clips
 
 
-def loaded_aligner(options: argparse.Namespace) -> Model | None:
-    """The model that aligns, if one is named."""
-    from ...adapters.loading.load import load
-
-    return load(options.aligner, device=options.device) if options.aligner else None
-
-
-def is_run(folder: str) -> bool:
-    """Whether a folder holds a run."""
-    return (Path(folder) / "run.json").is_file()
+def load_aligner(options: argparse.Namespace) -> Model | None:
+    """Load the model that aligns words, if one is named."""
+    create_aligner = create_aligner_loader(options)
+    return create_aligner and create_aligner()
 
 
-def aligner_loader(options: argparse.Namespace) -> Callable[[], Model] | None:
-    """Return a function that loads the model that aligns, if one is named."""
+def create_aligner_loader(options: argparse.Namespace) -> Callable[[], Model] | None:
+    """Return a function that loads the model that aligns words, if one is named."""
     from ...adapters.loading.load import load
 
     return partial(load, options.aligner, device=options.device) if options.aligner else None
 
 
-def print_skipped(skipped: Skipped) -> None:
-    """Say what was left out, and why."""
+def find_datasets(options: argparse.Namespace) -> list[str]:
+    """Return the paths of `--clips` that are data sets of a study (`STUDY/examples`)."""
+    from ...studies.french.dataset_reading import is_dataset
+
+    return [path for path in options.clips if is_dataset(path)]
+
+
+def is_run(folder: str) -> bool:
+    """Return True if a folder holds a run."""
+    return (Path(folder) / "run.json").is_file()
+
+
+def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Print the names of skipped items, and the reasons."""
     for name, reason in skipped:
         print(f"skipped {name}: {reason}")
 
 
-def _of_run(folder: str, skipped: Skipped) -> list[Clip]:
-    """Clips of a run, with the words that it scored; those whose audio is not to be found are
-    recorded."""
+def print_line(line: str) -> None:
+    """Print a line above the progress bars."""
+    from tqdm.auto import tqdm
+
+    tqdm.write(line)
+
+
+def _is_audio_file(path: str) -> bool:
+    """Return True for a file that is no table and no tar, and for a member of a container."""
+    if "::" in path:
+        return True
+    return Path(path).is_file() and not path.lower().endswith((*_TABLE_SUFFIXES, ".tar"))
+
+
+def _read_collection(
+    path: str, options: argparse.Namespace, skipped: SkippedItems, tier: str | None
+) -> list[Clip]:
+    """Read the clips of a run, of a study's examples, of a manifest or of a corpus.
+
+    Clips without a language take that of the options.
+    """
+    from ...inputs.corpora.corpus_reading import read_clips_or_corpus
+    from ...studies.french.dataset_reading import is_dataset, read_examples
+
+    if is_run(path):
+        return _read_run_clips(path, skipped)
+    if is_dataset(path):
+        return read_examples(path, skipped=skipped)
+
+    def record_error(row: int, name: str, error: InputError) -> None:
+        skipped.append((name or f"row {row}", str(error)))
+
+    clips = read_clips_or_corpus(
+        path, tier=tier, allow_outside=options.allow_outside, on_error=record_error
+    )
+    return [
+        clip if clip.language or not options.language else clip.replace(language=options.language)
+        for clip in clips
+    ]
+
+
+def _read_run_clips(folder: str, skipped: SkippedItems) -> list[Clip]:
+    """Read the clips of a run with their word times; record those whose audio is not found."""
     from ...runs.results.open_run import open_run
     from ...runs.results.stored_clips import maps_of_clip, read_stored_clip
 
@@ -191,51 +233,17 @@ def _of_run(folder: str, skipped: Skipped) -> list[Clip]:
     for name in run.clips["clip"]:
         clip = read_stored_clip(run, name, maps_of_clip(run, name))
         if clip is None:
-            skipped.append((name, "its audio is not where the run found it: give --manifest"))
+            skipped.append((name, "its audio file was not found: give a manifest as --clips"))
         else:
             clips.append(clip)
     return clips
 
 
-def _of_manifest(
-    options: argparse.Namespace, skipped: Skipped, *, tier: str | None = None
-) -> list[Clip]:
-    """Clips of the manifest or of a study's examples, in the language of the options where it names
-    none."""
-    from ...inputs.corpora.corpus_reading import read_clips_or_corpus
-    from ...studies.french.dataset_reading import is_dataset, read_examples
-
-    if is_dataset(options.manifest):
-        return read_examples(options.manifest, skipped=skipped)
-
-    def record(row: int, name: str, error: InputError) -> None:
-        skipped.append((name or f"row {row}", str(error)))
-
-    clips = read_clips_or_corpus(
-        options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record
-    )
-    return [
-        clip if clip.language or not options.language else clip.replace(language=options.language)
-        for clip in clips
-    ]
-
-
-def _reasons(skipped: Skipped) -> str:
-    return "; ".join(reason for _, reason in skipped[:3])
-
-
-def _seconds(text: str) -> tuple[float, float]:
+def _parse_seconds(text: str) -> tuple[float, float]:
     start, _, end = text.partition(":")
     try:
         return float(start), float(end)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected FROM:TO in seconds, as 0.5:2, found {text!r}"
+            f"expected FROM:TO in seconds, such as 0.5:2, found {text!r}"
         ) from None
-
-
-def print_line(line: str) -> None:
-    """Print a line above the progress bars."""
-    from tqdm.auto import tqdm
-
-    tqdm.write(line)

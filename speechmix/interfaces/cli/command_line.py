@@ -1,4 +1,4 @@
-"""The command line: `speechmix COMMAND`; each command is one call of the library."""
+"""Run a command of `speechmix COMMAND`; each command is one call of the library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,59 +14,78 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from ...errors import SpeechmixError
-from .arguments import CommandParser, check_options
 from .command_groups import list_by_group
+from .command_parser import CommandParser, HelpFormatter
+from .option_checks import check_options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0 done, 1 nothing could be done, 2 wrong usage."""
-    options = _parser().parse_args(arguments)
+    """Run a command and return its exit status: 0 success, 1 failure, 2 wrong usage."""
     try:
-        check_options(options)
-        with _ended_by_sigterm():
-            result: int = options.command(options)
-            return result
+        with plain_warnings(), _interrupt_on_sigterm():
+            options = create_parser().parse_args(arguments)
+            check_options(options)
+            status: int = options.command(options)
+            return status
     except SpeechmixError as error:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
-    except OSError as error:  # a table or page that cannot be written, a pipe that was closed
+    except OSError as error:  # a file that cannot be written, a pipe that was closed
         print(f"speechmix: {error}: free some space, or write somewhere else", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("speechmix: stopped; the same command goes on where it was", file=sys.stderr)
+        print("speechmix: stopped; the same command continues from here", file=sys.stderr)
         return 130
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM, which batch systems send before they take a machine back, end a command as
-    Ctrl-C does."""
+def plain_warnings() -> Iterator[None]:
+    """Print each Python warning once, as one line without a file name."""
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        line = " ".join(str(message).split())
+        if line not in printed:
+            printed.add(line)
+            print(f"speechmix: warning: {line}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """End a command on SIGTERM as on Ctrl-C; batch systems send it before they stop a machine."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def end(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGTERM, end)
+    previous_handler = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Return the parser with the commands of every file here that has `add_commands`."""
+def create_parser() -> argparse.ArgumentParser:
+    """Create the parser with the commands of every file here that has `add_commands`."""
     from ... import __version__
 
-    parser = CommandParser(
+    parser = argparse.ArgumentParser(
         prog="speechmix",
-        description="Context mixing in speech Transformers: which words build which, layer by "
-        "layer.",
+        description="Measure context mixing in speech Transformers: which words contribute to "
+        "which, layer by layer.",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"speechmix {__version__}")
-    commands = parser.add_subparsers(prog="speechmix", required=True, metavar="COMMAND")
-
+    commands = parser.add_subparsers(
+        prog="speechmix", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
     for module in iter_modules([str(Path(__file__).parent)]):
         add_commands = getattr(import_module(f".{module.name}", __package__), "add_commands", None)
         if add_commands:

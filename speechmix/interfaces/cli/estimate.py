@@ -1,9 +1,4 @@
-"""`speechmix estimate`: what a run costs before it is begun; and the line that says so before a
-long one.
-
-In: the parser's subcommands; models and clips of a run. Out: lines for people. The line before a
-run never makes it fail.
-"""
+"""`speechmix estimate`: estimate the cost of a run; and a line with the cost before a long run."""
 
 from __future__ import annotations
 
@@ -15,39 +10,35 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...files.json_files import JsonObject
-from .arguments import Subparsers
+from .command_parser import Subparsers
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
 
 _EXAMPLES = """examples:
-  speechmix estimate --model openai/whisper-small --clips 200 --target-rows-only
-  speechmix estimate --model openai/whisper-medium --model openai/whisper-large-v3-turbo --clips 1000 --random-twin 0
+  speechmix estimate --model openai/whisper-small --clip-count 200 --target-rows-only
+  speechmix estimate --model openai/whisper-medium --model openai/whisper-small --twins 1
 """
-_LONG = 180  # seconds of a run that are worth a line before it
-_SHORT = 10**9  # parameters times clips that are over in less on any machine
+_LONG_SECONDS = 180  # a run this long is announced
+_SMALL_COST = 10**9  # parameters times clips of a run that is short on any machine
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
-    from .model_options import add_loading_options
+    from .model_options import add_loading_options, add_model_option, add_twin_options
+    from .score_options import add_stack_option
 
     command = commands.add_parser(
         "estimate",
-        help="what a run will cost: parameters, memory, time here and on a GPU",
+        help="estimate the cost of a run: parameters, memory, time here and on a GPU",
+        description="Only the config of a model on the hub is read.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(command=_estimate)
+    add_model_option(command)
     command.add_argument(
-        "--model",
-        action="append",
-        required=True,
-        help="hub id (only its config is read) or folder; may be repeated",
-    )
-    command.add_argument(
-        "--clips", type=int, default=1, metavar="N", help="how many clips (default: 1)"
+        "--clip-count", type=int, default=1, metavar="N", help="number of clips (default: 1)"
     )
     command.add_argument(
         "--seconds", type=float, default=5.0, metavar="S", help="length of a clip (default: 5)"
@@ -55,19 +46,11 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--measure", action="append", help="value_zeroing (default), ...; may be repeated"
     )
+    add_stack_option(command)
     command.add_argument(
-        "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
+        "--target-rows-only", action="store_true", help="only the rows of the target"
     )
-    command.add_argument(
-        "--target-rows-only", action="store_true", help="only the target word's rows"
-    )
-    command.add_argument(
-        "--random-twin",
-        type=int,
-        action="append",
-        metavar="SEED",
-        help="count a random twin, too; may be repeated",
-    )
+    add_twin_options(command)
     add_loading_options(command)
 
 
@@ -79,12 +62,12 @@ def _estimate(options: argparse.Namespace) -> int:
         print(
             estimate(
                 source,
-                clips=options.clips,
+                clips=options.clip_count,
                 seconds=options.seconds,
                 measures=options.measure or MixRequest.measures,
                 stacks=options.stack,
                 targets="target" if options.target_rows_only else None,
-                twins=len(set(options.random_twin or ())),
+                twins=options.twins,
                 device=options.device,
                 revision=options.revision,
             ).text(),
@@ -93,61 +76,68 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0
 
 
-def announcing(
+def announce_duration(
     loaders: Sequence[Callable[[], Model]],
     clips: Sequence[Clip],
-    say: Callable[[str], object],
-    **asked: Any,
+    print_message: Callable[[str], object],
+    **cost_options: Any,
 ) -> list[Callable[[], Model]]:
-    """Have the first model that is loaded say how long the run will take, if that is long.
+    """Make the first loader print how long the run will take, if that is long.
 
     Parameters
     ----------
     loaders : sequence of callable
-        Of all models of a run, twins among them.
+        Of all models of a run, twins included.
     clips : sequence of Clip
-        What this process scores.
-    say : callable
-    **asked
+        Those that this process scores.
+    print_message : callable
+    **cost_options
         Measures, stacks and targets, as for `speechmix.estimate`.
     """
-    first, *others = loaders
-    return [partial(_announced, first, len(loaders), clips, say, asked), *others]
+    first_loader, *others = loaders
+    announcing_loader = partial(
+        _load_and_announce, first_loader, len(loaders), clips, print_message, cost_options
+    )
+    return [announcing_loader, *others]
 
 
-def _announced(
+def _load_and_announce(
     load: Callable[[], Model],
-    n_models: int,
+    model_count: int,
     clips: Sequence[Clip],
-    say: Callable[[str], object],
-    asked: JsonObject,
+    print_message: Callable[[str], object],
+    cost_options: JsonObject,
 ) -> Model:
     model = load()
-    with suppress(Exception):  # a run does not fail for what is said about it
-        line = long_run(model, n_models, clips, **asked)
+    with suppress(Exception):  # an estimate must not stop a run
+        line = describe_duration(model, model_count, clips, **cost_options)
         if line:
-            say(line)
+            print_message(line)
     return model
 
 
-def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -> str:
-    """Return the line about a run that takes minutes; nothing of a shorter one, which costs a look
-    at the parameters."""
-    parameters = sum(weight.numel() for weight in model.module.parameters())
-    if parameters * n_models * len(clips) < _SHORT:
+def describe_duration(
+    model: Model, model_count: int, clips: Sequence[Clip], **cost_options: Any
+) -> str:
+    """Return a line about the time of a long run, or an empty string for a short one."""
+    parameter_count = sum(weight.numel() for weight in model.module.parameters())
+    if parameter_count * model_count * len(clips) < _SMALL_COST:
         return ""
     from ...mixing.passes.cost_estimate import format_seconds
     from ...mixing.passes.estimate import estimate
 
     lengths = [clip.duration for clip in itertools.islice(clips, 20)]
-    seconds = sum(lengths) / len(lengths)
-    estimate_of_run = estimate(
-        model, clips=len(clips), seconds=seconds, twins=n_models - 1, **asked
+    cost = estimate(
+        model,
+        clips=len(clips),
+        seconds=sum(lengths) / len(lengths),
+        twins=model_count - 1,
+        **cost_options,
     )
-    if estimate_of_run.total_seconds < _LONG:
+    if cost.total_seconds < _LONG_SECONDS:
         return ""
     return (
-        f"about {format_seconds(estimate_of_run.total_seconds)}: {len(clips)} clips, {n_models} "
-        f"model{'s' * (n_models > 1)} like {model.name}, "
-        f"{format_seconds(estimate_of_run.seconds_per_clip)} a clip (estimated; what was scored before takes no time)"
+        f"estimated time: {format_seconds(cost.total_seconds)} for {len(clips)} clips and "
+        f"{model_count} model{'s' * (model_count > 1)} like {model.name} "
+        f"({format_seconds(cost.seconds_per_clip)} per clip; stored results are not computed again)"
     )

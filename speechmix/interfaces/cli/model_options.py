@@ -1,8 +1,6 @@
-"""Options that say which models a command asks: where they run, what a Whisper is told, which
-measures are on trial.
+"""Add options for models and measures to a command, and load the models.
 
-In: a command's parser; then its parsed options. Out: the options added; models, or functions that
-load them when their turn comes.
+In: a command; then its parsed options. Out: models, or functions that load them later.
 """
 
 from __future__ import annotations
@@ -12,65 +10,117 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...errors import InputError
 from ...files.json_files import JsonObject
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
-_Options = argparse.ArgumentParser | argparse._ArgumentGroup
+OptionContainer = argparse._ActionsContainer
 
 
-def add_loading_options(command: _Options, *, precision: bool = False) -> None:
-    """Add where a model runs and which of its revisions; with `precision` also that of its
-    weights."""
-    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+def add_model_option(command: OptionContainer, *, required: bool = True, note: str = "") -> None:
+    """Add `--model`, which may be repeated."""
+    help_text = f"hub id, folder or bundled:NAME; may be repeated{note}"
+    command.add_argument("--model", action="append", required=required, help=help_text)
+
+
+def add_twin_options(command: OptionContainer, *, default: int = 0, note: str = "") -> None:
+    """Add the number of untrained twins and the seed of the first."""
+    command.add_argument(
+        "--twins",
+        type=int,
+        default=default,
+        metavar="N",
+        help=f"untrained twins of each model: random weights{note} (default: {default})",
+    )
+
+
+def add_seed_option(command: OptionContainer, *, note: str = "") -> None:
+    """Add the seed of random choices and of the first twin."""
+    command.add_argument(
+        "--seed", type=int, help=f"first seed; twins take the next ones too{note} (default: 0)"
+    )
+
+
+def list_twin_seeds(options: argparse.Namespace) -> range:
+    """Return the seeds of the untrained twins.
+
+    Examples
+    --------
+    >>> list(list_twin_seeds(argparse.Namespace(twins=2, seed=None)))
+    [0, 1]
+    """
+    if options.twins < 0:
+        raise InputError(f"--twins takes a number from 0, found {options.twins}")
+    first_seed = options.seed or 0
+    return range(first_seed, first_seed + options.twins)
+
+
+def select_only_model(options: argparse.Namespace) -> str:
+    """Return the model of a command that takes one.
+
+    Raises
+    ------
+    InputError
+        If several are given.
+    """
+    if len(options.model) > 1:
+        raise InputError(f"expected one --model, found {', '.join(options.model)}")
+    source: str = options.model[0]
+    return source
+
+
+def add_loading_options(command: OptionContainer, *, precision: bool = False) -> None:
+    """Add the device and the revision of models; with `precision` also their dtype."""
+    command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available)")
     if precision:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
     command.add_argument("--revision", help="branch, tag or commit on the hub")
 
 
-def add_prefix_options(command: _Options) -> None:
-    """Add what a Whisper's decoder is told, and what an audio language model is asked."""
+def add_prefix_options(command: OptionContainer) -> None:
+    """Add the decoder prefix of a Whisper, and the prompt of an audio language model."""
     from ...inputs.clips.clip_metadata import TASKS
 
     command.add_argument(
-        "--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)"
+        "--task", choices=TASKS, help="task token of a Whisper (default: transcribe)"
     )
     command.add_argument(
-        "--spoken-as",
+        "--prefix-language",
         metavar="LANGUAGE",
-        help="language a Whisper is told is spoken (default: that of the clip)",
+        help="language token of a Whisper (default: the language of the clip)",
     )
     command.add_argument(
-        "--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes"
+        "--timestamps", action="store_true", help="let a Whisper generate timestamp tokens"
     )
     command.add_argument(
         "--prompt",
         metavar="TEXT",
-        help="what an audio language model is asked (default: to transcribe; it is fed the text)",
+        help="prompt of an audio language model (default: a prompt to transcribe)",
     )
     command.add_argument(
         "--answer",
         metavar="TEXT",
-        help="what it is fed as the answer to the prompt (default: what it writes itself)",
+        help="answer to the prompt that the model is given (default: the one that it generates)",
     )
 
 
-def add_measures_option(command: _Options) -> None:
-    """Add the measures on trial."""
+def add_evaluated_measures_option(command: OptionContainer) -> None:
+    """Add `--measure` for commands that evaluate measures."""
     from ...mixing.maps.measure_registry import measure_names
 
     command.add_argument(
-        "--measures",
-        nargs="+",
-        help="names, or all but those that take words away themselves, "
-        f"{' and '.join(measure_names('removal'))} "
+        "--measure",
+        action="append",
+        help="a measure, or all (but those that remove words themselves: "
+        f"{', '.join(measure_names('removal'))}); may be repeated "
         "(default: value_zeroing attention attention_norm alti gradient_input)",
     )
 
 
-def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
-    """Load a model as the options say, and tell it its prefix, or its prompt, where they name one.
+def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:
+    """Load a model with the options, and set its decoder prefix or prompt if they name one.
 
     Raises
     ------
@@ -79,49 +129,44 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
     """
     from ...adapters.loading.load import load
 
-    asked = vars(options)
-    where = {name: asked[name] for name in ("device", "dtype", "revision") if name in asked}
-    model = load(source, **where, **further)
-    named = {
-        "task": asked.get("task"),
-        "language": asked.get("spoken_as"),
-        "timestamps": asked.get("timestamps") or None,
+    values = vars(options)
+    names = ("device", "dtype", "revision")
+    model = load(source, **{name: values[name] for name in names if name in values}, **load_options)
+    prefix_values = {
+        "task": values.get("task"),
+        "language": values.get("prefix_language"),
+        "timestamps": values.get("timestamps") or None,
     }
-    prefix: JsonObject = {name: value for name, value in named.items() if value is not None}
+    prefix: JsonObject = {name: value for name, value in prefix_values.items() if value is not None}
     model = model.with_prefix(**prefix) if prefix else model
-    prompt, answer = asked.get("prompt"), asked.get("answer")
+    prompt, answer = values.get("prompt"), values.get("answer")
     return model if prompt is None and answer is None else model.with_prompt(prompt, answer=answer)
 
 
-def model_loaders(
-    options: argparse.Namespace, sources: Iterable[str], seeds: Iterable[int] | None
+def create_loaders(
+    options: argparse.Namespace, sources: Iterable[str], twin_seeds: Iterable[int] = ()
 ) -> list[Callable[[], Model]]:
-    """Functions that load each model, then those that load the untrained twins of each, one a
-    seed.
+    """Return functions that load each model, then those for the untrained twins of each.
 
     Raises
     ------
     ModelError
-        If there is no such model; so a command stops before it has made a folder.
+        If a model does not exist; so a command stops before it makes a folder.
     """
     from ...adapters.loading.load import check_source
 
     sources = list(sources)
     for source in sources:
         check_source(source, vars(options).get("revision"))
-    trained = [partial(loaded, options, source) for source in sources]
-    return [
-        *trained,
-        *(
-            partial(load, init="random", seed=seed)
-            for load in trained
-            for seed in tuple(seeds or ())
-        ),
+    loaders = [partial(load_model, options, source) for source in sources]
+    twin_loaders = [
+        partial(loader, init="random", seed=seed) for loader in loaders for seed in twin_seeds
     ]
+    return [*loaders, *twin_loaders]
 
 
-def chosen_measures(options: argparse.Namespace) -> str | Sequence[str]:
-    """Names of the measures asked for, "all", or those by default."""
+def resolve_measures(options: argparse.Namespace) -> str | Sequence[str]:
+    """Return the names of the measures to evaluate, "all", or the default ones."""
     from ...evaluation.faithfulness.options import DEFAULT_MEASURES
 
-    return "all" if options.measures == ["all"] else options.measures or DEFAULT_MEASURES
+    return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES

@@ -1,9 +1,4 @@
-"""`speechmix ablate --published`: the published ablation of speech over clips, trained and
-untrained, into a folder.
-
-In: the parsed options of `ablate`, and its clips. The command is one call of
-`speechmix.speech_ablation`.
-"""
+"""`speechmix ablate --published`: remove the cue from the audio and from the decoder's tokens."""
 
 from __future__ import annotations
 
@@ -13,136 +8,96 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .clip_options import aligner_loader
-from .executor_options import executor_of
-from .model_options import model_loaders
+from .clip_options import SkippedItems, create_aligner_loader, print_skipped
+from .executor_options import choose_executor
+from .fill_options import add_fill_option, split_fills
+from .model_options import add_seed_option, add_twin_options, create_loaders, list_twin_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ...inputs.clips.clip import Clip
 
-_SHOWN = [
-    "side",
-    "model",
-    "silenced",
-    "condition",
-    "fill",
-    "reading",
-    "trained",
-    "random",
-    "difference",
-    "p",
-    "claim",
-]
-_SHOWN += ["other", "clips"]
+_COLUMNS = """
+    side model silenced condition fill reading trained random difference p claim other clips
+""".split()
 
 
-def add_options(ablate: argparse.ArgumentParser) -> None:
+def add_published_options(ablate: argparse.ArgumentParser) -> None:
     """Add the options of the published ablation to the command's parser."""
-    group = ablate.add_argument_group(
-        "the published ablation", "the word itself taken away, as in Mohebbi et al. 2023 (EMNLP)"
-    )
+    group = ablate.add_argument_group("the published ablation (Mohebbi et al. 2023)")
     group.add_argument(
         "--published",
         action="store_true",
-        help="silence the cue in the sound, blank its tokens in the decoder, and both; --out is "
-        "then a folder (a run's has the "
-        "result on its page), and a stopped command goes on there",
+        help="mute the cue in the audio, blank its tokens in the decoder, and both; --out is then a "
+        "folder, where a stopped command continues",
     )
-    group.add_argument(
-        "--random-twin",
-        type=int,
-        action="append",
-        default=[],
-        metavar="SEED",
-        help="also this untrained twin; may be repeated",
-    )
-    group.add_argument(
-        "--sound-fill",
-        action="append",
-        metavar="FILL",
-        help="zeros (default), room, noise, word in the place of a word's sound; may be repeated",
-    )
-    group.add_argument(
-        "--token-fill",
-        action="append",
-        metavar="FILL",
-        help="unk, remove (default: both), pad, mask, or the id of a token in the place of a "
-        "word's tokens; may be repeated",
-    )
+    add_twin_options(group, note=", with --published")
+    add_seed_option(group)
+    add_fill_option(group, default="zeros, unk, remove")
 
 
-def refuse_options(options: argparse.Namespace) -> None:
-    """Refuse the options of the published ablation where it is not asked for, so that none is
-    passed over in silence.
+def refuse_published_options(options: argparse.Namespace) -> None:
+    """Raise an error for options that need `--published`.
 
     Raises
     ------
     InputError
     """
-    for name in ("random_twin", "sound_fill", "token_fill"):
+    for name in ("twins", "seed", "fill"):
         if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(
-                f"{option} is of the published ablation: give --published with it, or leave "
-                f"{option} out"
-            )
+            raise InputError(f"--{name} needs --published here: add it, or leave --{name} out")
 
 
-def ablate_as_published(
-    options: argparse.Namespace, clips: Sequence[Clip], skipped: list[tuple[str, str]]
+def run_published_ablation(
+    options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
 ) -> int:
-    """Run it, print the means over all clips, and say where the rest is."""
+    """Run the ablation, print the means over all clips and where the files are."""
     from ...runs.speech_ablations import speech_ablation
 
     if options.stack:
-        raise InputError(
-            "--stack is of the ablation of values; --published takes the word itself away"
-        )
+        raise InputError("--published removes the word itself, in no stack: leave --stack out")
+    audio_fills, token_fills = split_fills(options.fill)
     result = speech_ablation(
-        model_loaders(options, options.model, options.random_twin),
+        create_loaders(options, options.model, list_twin_seeds(options)),
         clips,
         Path(options.out) if options.out else None,
-        sound_fills=options.sound_fill or ("zeros",),
-        fills_of_tokens=options.token_fill
-        and [int(fill) if fill.isdigit() else fill for fill in options.token_fill],
-        aligner=aligner_loader(options),
+        sound_fills=audio_fills or ("zeros",),
+        fills_of_tokens=token_fills
+        and [int(fill) if fill.isdigit() else fill for fill in token_fills],
+        aligner=create_aligner_loader(options),
         align_method=options.align,
-        executor=executor_of(options, options.model) if options.out else None,
+        executor=choose_executor(options, options.model) if options.out else None,
         report=print,
         skipped=skipped,
     )
     if result is None:
-        print(f"shard {options.shard} is done, others are not: `speechmix status {options.out}`")
-        return 0
-    means = of_all_clips(result.means)
-    if means.empty:
         print(
-            "no mean drops: every clip is a control (column control: yes), whose cue decides "
-            "nothing"
+            f"shard {options.shard} is finished; `speechmix status {options.out}` lists the others"
         )
+        return 0
+    means = select_overall_means(result.means)
+    if means.empty:
+        print("no mean drops: all clips are controls (column control: yes)")
     else:
-        print(means[_SHOWN].to_string(index=False, na_rep="", float_format="{:.2f}".format))
+        print(means[_COLUMNS].to_string(index=False, na_rep="", float_format="{:.2f}".format))
         print(
             "\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats "
             "(margin)"
         )
-    for row in result.skipped:
-        print(f"skipped {row['clip']} {row['model']}: {row['reason']}")
+    print_skipped([(f"{row['clip']} {row['model']}", row["reason"]) for row in result.skipped])
     if options.out:
         print(f"tables and figure: {options.out}/speech_ablation*")
     return 0
 
 
-def of_all_clips(means: pd.DataFrame) -> pd.DataFrame:
-    """Means over all clips, of the published reading and the margin; none where all clips are
-    controls."""
+def select_overall_means(means: pd.DataFrame) -> pd.DataFrame:
+    """Select the means over all clips, of the published reading and of the margin."""
     if means.empty:
-        return means.reindex(columns=_SHOWN)
+        return means.reindex(columns=_COLUMNS)
     rows = means[
         means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
     ]
-    for part in {"template", "number"} & set(rows):
-        rows = rows[rows[part] == "all"]
-    return rows.reindex(columns=[*rows, *(name for name in _SHOWN if name not in rows)])
+    for group_column in {"template", "number"} & set(rows):
+        rows = rows[rows[group_column] == "all"]
+    return rows.reindex(columns=[*rows, *(name for name in _COLUMNS if name not in rows)])

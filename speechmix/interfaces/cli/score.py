@@ -1,26 +1,28 @@
-"""`speechmix score`: maps, tables and figures of clips, in the folder of a run."""
+"""`speechmix score`: compute maps, tables and figures of clips in the folder of a run."""
 
 from __future__ import annotations
 
 import argparse
 
-from .arguments import Subparsers
 from .clip_options import (
-    Skipped,
+    SkippedItems,
     add_clip_options,
-    aligner_loader,
-    named_clips,
+    collect_clips,
+    create_aligner_loader,
+    find_datasets,
     print_line,
 )
-from .estimate import announcing
-from .executor_options import executor_of, shard_of
-from .model_options import add_loading_options, model_loaders
-from .score_options import add_score_options, asked_of_run
+from .command_parser import Subparsers
+from .estimate import announce_duration
+from .executor_options import choose_executor, parse_shard
+from .model_options import add_loading_options, create_loaders, list_twin_seeds
+from .score_options import add_score_options, collect_score_arguments
 from .status import print_times
 
 _EXAMPLES = """examples:
-  speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
-  speechmix score --manifest clips.tsv --model facebook/wav2vec2-base --random-twin 0 --measure value_zeroing --out runs/a
+  speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" \\
+      --cue les --target livres --out runs/livre
+  speechmix score clips.tsv --model facebook/wav2vec2-base --twins 1 --out runs/base
 """
 
 
@@ -28,9 +30,8 @@ def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     score = commands.add_parser(
         "score",
-        help="which words build which? maps, tables and figures of clips",
+        help="compute which words contribute to which: maps, tables and figures",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     score.set_defaults(command=_score)
     add_clip_options(score)
@@ -41,43 +42,42 @@ def add_commands(commands: Subparsers) -> None:
 def _score(options: argparse.Namespace) -> int:
     from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
-    from ...studies.french.dataset_reading import is_dataset
     from ...studies.french.study_report import write_page_description
 
-    executor = executor_of(options, options.model)
-    skipped: Skipped = []
-    clips = named_clips(options, skipped)
-    models = model_loaders(options, options.model, options.random_twin)
-    report = _Reported()
-    request = {**asked_of_run(options), "report": report, "skipped": skipped}
-    is_word_run = models and clips and request["units"] == "word"
-    if is_word_run and isinstance(executor, InProcess):  # what is estimated; workers load elsewhere
-        own = clips[: -(-len(clips) // executor.shard.count)]
-        estimated = {name: request[name] for name in ("measures", "stacks", "targets")}
-        models = announcing(models, own, print_line, **estimated)
+    executor = choose_executor(options, options.model)
+    skipped: SkippedItems = []
+    clips = collect_clips(options, skipped)
+    twin_seeds = list_twin_seeds(options)
+    loaders = create_loaders(options, options.model, twin_seeds)
+    log = _Log()
+    arguments = {**collect_score_arguments(options), "report": log, "skipped": skipped}
+    if arguments["units"] == "word" and isinstance(executor, InProcess):
+        shard_clips = clips[: -(-len(clips) // executor.shard.count)]
+        cost_options = {name: arguments[name] for name in ("measures", "stacks", "targets")}
+        loaders = announce_duration(loaders, shard_clips, print_line, **cost_options)
     run = score_clips(
-        models,
+        loaders,
         clips,
         options.out,
-        aligner=aligner_loader(options),
+        aligner=create_aligner_loader(options),
         executor=executor,
-        **request,
+        **arguments,
     )
-    if options.manifest and is_dataset(options.manifest):
-        write_page_description(options.out, options.manifest, options.random_twin or [])
-    print(run.summary(said=report.lines))
+    for dataset in find_datasets(options):
+        write_page_description(options.out, dataset, twin_seeds)
+    print(run.summary(said=log.skipped_lines))
     if options.profile:
         print_times(run.out)
-    return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
+    return 0 if run.done or parse_shard(options).count > 1 else 1  # a shard may hold no clip
 
 
-class _Reported:
-    """Prints lines, and remembers those of clips that were skipped."""
+class _Log:
+    """Print lines, and keep those about skipped clips."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.skipped_lines: list[str] = []
 
     def __call__(self, line: str) -> None:
         if "SKIPPED" in line:
-            self.lines.append(line)
+            self.skipped_lines.append(line)
         print_line(line)

@@ -1,8 +1,4 @@
-"""Options of `speechmix score`: models, what is scored, where it goes, who does the work.
-
-In: the command's parser; then its parsed options. Out: the options added; what `score_clips` is
-asked.
-"""
+"""Add the options of `speechmix score`, and collect the arguments of `score_clips`."""
 
 from __future__ import annotations
 
@@ -11,66 +7,71 @@ import sys
 
 from ...files.json_files import JsonObject
 from .executor_options import add_executor_options
-from .model_options import add_prefix_options
+from .model_options import (
+    add_model_option,
+    add_prefix_options,
+    add_seed_option,
+    add_twin_options,
+)
 
 
 def add_score_options(score: argparse.ArgumentParser) -> None:
-    """Add all options but those that say which clips, and where models run."""
+    """Add all options but those for clips and devices."""
     _add_model_options(score)
     _add_measure_options(score)
     _add_output_options(score)
-    add_executor_options(score.add_argument_group("who does the work"))
-    further = score.add_argument_group("further stages, for clips with cue, target and foil")
-    further.add_argument(
-        "--ablate",
-        action="store_true",
-        help="ablate the cue stack by stack, and transcribe",
+    stages = score.add_argument_group("further results, for clips with cue, target and foil")
+    stages.add_argument(
+        "--ablate", action="store_true", help="ablate the cue stack by stack; transcribe the clips"
     )
-    add_explain_option(further)
-    further.add_argument(
-        "--probe", action="store_true", help="probe hidden states for the manifest's column number"
+    add_explain_option(stages)
+    stages.add_argument(
+        "--probe", action="store_true", help="probe hidden states for the column number"
     )
-    further.add_argument(
-        "--knock-out",
-        action="store_true",
-        help="knock out each word in each layer",
+    stages.add_argument(
+        "--knock-out", action="store_true", help="knock out each word in each layer"
     )
-    further.add_argument(
-        "--faithfulness",
-        action="store_true",
-        help="evaluate which measure is faithful",
+    stages.add_argument(
+        "--faithfulness", action="store_true", help="evaluate which measure is faithful"
     )
-    further.add_argument(
-        "--twin-clips",
-        type=int,
-        default=0,
-        metavar="N",
-        help="clips that twins after the first hear (default: all)",
-    )
+    add_twin_clips_option(stages, default=0)
+    add_executor_options(score.add_argument_group("shards, processes, clusters"))
 
 
 def add_explain_option(
     command: argparse.ArgumentParser | argparse._ArgumentGroup, *, default: int | None = 0
 ) -> None:
-    """Add of how many clips the page says why trained models wrote their words."""
-    told = "0" if default is not None else "2 of the package's own clips, else 0"
+    """Add the number of clips whose transcripts the page explains."""
+    default_text = "0" if default is not None else "2 of the bundled clips, else 0"
     command.add_argument(
         "--explain",
         type=int,
         default=default,
         metavar="N",
-        help="explain the transcripts of the first N clips, and wrong ones of ten times as many "
-        f"(default: {told})",
+        help=f"explain transcripts of N clips, errors of 10 N clips (default: {default_text})",
     )
 
 
-def asked_of_run(options: argparse.Namespace) -> JsonObject:
-    """What `score_clips` is asked, but for who is told what."""
+def add_twin_clips_option(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, *, default: int
+) -> None:
+    """Add the number of clips for the twins after the first."""
+    command.add_argument(
+        "--twin-clips",
+        type=int,
+        default=default,
+        metavar="N",
+        help=f"score only N clips with the twins after the first; 0: all (default: {default or 'all'})",
+    )
+
+
+def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
+    """Return the arguments of `score_clips`, but for models, clips, folder and callbacks."""
     from ...mixing.passes.request import MixRequest
 
     return {
         "align_method": options.align,
-        "figures": 0 if options.no_figures else options.figures,
+        "figures": options.figures,
         "ablation": options.ablate,
         "probes": options.probe,
         "explain": options.explain,
@@ -97,19 +98,9 @@ def asked_of_run(options: argparse.Namespace) -> JsonObject:
 
 def _add_model_options(score: argparse.ArgumentParser) -> None:
     group = score.add_argument_group("models")
-    group.add_argument(
-        "--model",
-        action="append",
-        required=True,
-        help="hub id or folder; may be given several times",
-    )
-    group.add_argument(
-        "--random-twin",
-        type=int,
-        action="append",
-        metavar="SEED",
-        help="also the randomly initialised twin with this seed",
-    )
+    add_model_option(group)
+    add_twin_options(group)
+    add_seed_option(group)
     add_prefix_options(group)
 
 
@@ -120,35 +111,40 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--measure",
         action="append",
-        help="value_zeroing (default), attention, attention_norm, alti ...; may be repeated",
+        help="value_zeroing (default), attention, alti, ...; may be repeated",
     )
+    add_stack_option(group)
     group.add_argument(
-        "--stack",
-        action="append",
-        help="encoder, decoder, cross (default: all there are); may be repeated",
-    )
-    group.add_argument(
-        "--layer",
-        type=int,
-        action="append",
-        help="score only this layer, counted from 0; may be repeated",
+        "--layer", type=int, action="append", help="only this layer, from 0; may be repeated"
     )
     for option in ("units", "heads", "pooling", "distance", "rounding"):
         values = AUDIO_UNITS if option == "units" else ALLOWED_VALUES[option]
-        group.add_argument(f"--{option}", choices=values, default=getattr(MixRequest, option))
+        default = getattr(MixRequest, option)
+        group.add_argument(
+            f"--{option}", choices=values, default=default, help=f"default: {default}"
+        )
     group.add_argument(
         "--product-dtype",
-        help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 "
-        "%%",
+        metavar="DTYPE",
+        help="bfloat16 (on a GPU also tf32): faster Value Zeroing, scores within 0.5 %%",
     )
     group.add_argument(
         "--include",
         action="append",
         choices=ALLOWED_VALUES["include"],
-        help="make these units of the map; may be repeated",
+        help="also rows and columns for these; may be repeated",
     )
     group.add_argument(
-        "--target-rows-only", action="store_true", help="only the target word's rows: much faster"
+        "--target-rows-only", action="store_true", help="only the rows of the target: much faster"
+    )
+
+
+def add_stack_option(
+    command: argparse._ActionsContainer, *, names: str = "encoder, decoder, cross"
+) -> None:
+    """Add `--stack`, which may be repeated."""
+    command.add_argument(
+        "--stack", action="append", help=f"only this stack: {names}; may be repeated (default: all)"
     )
 
 
@@ -160,30 +156,25 @@ def _add_output_options(score: argparse.ArgumentParser) -> None:
         type=int,
         default=20,
         metavar="N",
-        help="clips to draw a figure of, per trained model (default: 20)",
+        help="draw N clips per trained model (default: 20)",
     )
-    output.add_argument("--no-figures", action="store_true", help="the same as --figures 0")
     output.add_argument(
-        "--maps",
-        action="store_true",
-        help="also keep maps of words as Parquet, a row each (maps of frames always are kept)",
+        "--maps", action="store_true", help="also store maps of words as Parquet, one row per map"
     )
     output.add_argument(
         "--maps-dtype",
         choices=("float32", "float16"),
-        help="type of kept maps of frames (default: as computed)",
+        help="dtype of stored maps of frames (default: as computed)",
     )
     output.add_argument(
-        "--profile",
-        action="store_true",
-        help="wait for the GPU after every phase, and print where the time went",
+        "--profile", action="store_true", help="measure and print the time of each phase"
     )
     output.add_argument(
-        "--overwrite", action="store_true", help="start afresh in a folder that holds another run"
+        "--overwrite", action="store_true", help="replace another run in the same folder"
     )
     output.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="show a bar (default: in a terminal)",
+        help="show a progress bar (default: in a terminal)",
     )

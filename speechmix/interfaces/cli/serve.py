@@ -1,56 +1,47 @@
-"""`speechmix serve` on the command line: the app in the browser, one call."""
+"""`speechmix serve`: serve the app in the browser."""
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
 
-from .arguments import Subparsers
-from .model_options import add_loading_options, add_prefix_options, loaded
+from .command_parser import Subparsers
+from .model_options import add_loading_options, add_model_option, add_prefix_options, load_model
 
 _EXAMPLES = """examples:
-  speechmix serve                                        # the tiny models and synthetic clips that come with the package
+  speechmix serve                                        # the bundled models and synthetic clips
   speechmix serve --model openai/whisper-small --model facebook/wav2vec2-base-960h
   speechmix serve runs/small --model openai/whisper-small
 """
-_EXAMPLES_SHOWN = 8
+_EXAMPLE_COUNT = 8
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     serve = commands.add_parser(
         "serve",
-        help="an app in the browser: record a clip, see what builds its words",
+        help="open an app in the browser: record a clip, see what contributes to its words",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     serve.set_defaults(command=_serve)
     serve.add_argument(
-        "run", nargs="?", metavar="RUN", help="folder of a run: its clips are listed, each opens"
+        "run", nargs="?", metavar="RUN", help="folder of a run; the page lists its clips"
+    )
+    add_model_option(serve, required=False, note=" (default: the bundled models)")
+    serve.add_argument(
+        "--audio", metavar="FOLDER", help="folder of the run's audio files, if they were moved"
     )
     serve.add_argument(
-        "--model",
-        action="append",
-        help="hub id or folder; may be repeated (default: the tiny models of the package)",
+        "--max-seconds", type=float, metavar="SECONDS", help="longest clip (default: 60)"
     )
     serve.add_argument(
-        "--audio", metavar="FOLDER", help="where the run's audio files are, if they were moved"
+        "--language", help="language of recordings (fr, en-us, ...); can be changed on the page"
     )
-    serve.add_argument(
-        "--longest", type=float, metavar="SECONDS", help="how long a clip may be (default: 60)"
-    )
-    serve.add_argument(
-        "--language",
-        help="language of recordings that say none (fr, en-us, ...); the page has a field, too",
-    )
+    serve.add_argument("--host", help="address to listen on (default: this computer, 127.0.0.1)")
+    serve.add_argument("--port", type=int, default=0, help="port (default: a free one)")
+    serve.add_argument("--no-browser", action="store_true", help="only print the address")
     add_prefix_options(serve)
     add_loading_options(serve, precision=True)
-    door = serve.add_argument_group("where it listens")
-    door.add_argument(
-        "--host", help="address to listen on (default: this computer alone, 127.0.0.1)"
-    )
-    door.add_argument("--port", type=int, default=0, help="port (default: one that is free)")
-    door.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -65,12 +56,12 @@ def _serve(options: argparse.Namespace) -> int:
         audio=options.audio,
         examples=[
             clip.replace(meta={**clip.meta, "synthetic": "yes"})
-            for clip in bundled.clips()[:_EXAMPLES_SHOWN]
+            for clip in bundled.clips()[:_EXAMPLE_COUNT]
         ],
-        load=partial(loaded, options),
+        load=partial(load_model, options),
         host=options.host or HOST,
         port=options.port,
-        max_seconds=MAX_CLIP_SECONDS if options.longest is None else options.longest,
+        max_seconds=options.max_seconds or MAX_CLIP_SECONDS,
         language=options.language,
         open_in_browser=not options.no_browser,
         log=partial(print, flush=True),

@@ -1,19 +1,25 @@
-"""Evaluations of texts: `blank-out` and `deletion`."""
+"""`speechmix blank-out` and `speechmix deletion`: evaluate measures on texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ...files.json_files import JsonObject
+from .command_parser import CommandParser, Subparsers
 from .model_options import (
+    add_evaluated_measures_option,
     add_loading_options,
-    add_measures_option,
-    chosen_measures,
-    loaded,
-    model_loaders,
+    add_model_option,
+    add_seed_option,
+    add_twin_options,
+    create_loaders,
+    list_twin_seeds,
+    load_model,
+    resolve_measures,
+    select_only_model,
 )
 
 if TYPE_CHECKING:
@@ -22,114 +28,103 @@ if TYPE_CHECKING:
     from ...evaluation.faithfulness import FaithfulnessResults
     from ...inputs.sentences.sentence import Sentence
 
-Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
+_AGGREGATIONS = "rollout, mean, last, 'residual rollout', 'strength rollout'"
+_BLANK_OUT_EXAMPLES = """examples:
+  speechmix blank-out --model bert-base-uncased --texts sentences.tsv --fill mask --out runs/blank
+  speechmix blank-out --model gpt2 --texts sentences.tsv --value log_probability --units word
+"""
+_DELETION_EXAMPLES = """examples:
+  speechmix deletion --model distilbert-base-uncased-finetuned-sst-2-english --texts reviews.tsv
+  speechmix deletion --model bert-base-uncased --texts sentences.tsv --one-by-one --measure alti
+"""
 
 
-def print_left_out(results: FaithfulnessResults, noun: str) -> None:
+def print_skipped_units(results: FaithfulnessResults, noun: str) -> None:
+    """Print what was skipped, how often, and why."""
     counts = results.left_out.value_counts(["what", "reason"], sort=noun == "clips")
     for row in counts.reset_index().itertuples(index=False):
-        print(f"left out ({row.what}, {row.count} {noun}): {row.reason}")
+        print(f"skipped ({row.what}, {row.count} {noun}): {row.reason}")
 
 
-_BLANK_OUT = """examples:
-  speechmix blank-out bert-base-uncased roberta-base --texts sentences.tsv --fill mask --out runs/blank
-  speechmix blank-out gpt2 --texts sentences.tsv --fill unk --value log_probability --units word
-"""
+def add_min_words_option(command: argparse.ArgumentParser) -> None:
+    """Add the smallest number of words that an item needs."""
+    command.add_argument(
+        "--min-words",
+        type=int,
+        default=3,
+        metavar="N",
+        help="skip items with fewer words (or tokens) besides the target (default: 3)",
+    )
 
 
-_DELETION = """examples:
-  speechmix deletion distilbert-base-uncased-finetuned-sst-2-english --texts reviews.tsv --out runs/sst2
-  speechmix deletion bert-base-uncased --texts sentences.tsv --one-by-one --measures value_zeroing alti
-"""
-
-
-def add_blank_out(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_blank_out(commands: Subparsers) -> None:
+    """Add `speechmix blank-out`."""
     blank_out = _add_text_command(
         commands,
         "blank-out",
-        "texts: does a measure rank what blanking each token costs?",
-        _BLANK_OUT,
+        "texts: does a measure rank tokens by the effect of blanking them?",
+        _BLANK_OUT_EXAMPLES,
     )
     blank_out.set_defaults(command=_blank_out)
-    blank_out.add_argument(
-        "models", nargs="+", metavar="MODEL", help="hub ids or folders, with their heads"
-    )
     blank_out.add_argument(
         "--fill", action="append", help="mask, unk, pad, remove; may be repeated (default: all)"
     )
     blank_out.add_argument(
         "--value",
         default="probability",
-        help="what drops: probability (default), log_probability, margin (with a foil)",
+        help="value that drops: probability (default), log_probability, margin (needs a foil)",
     )
     blank_out.add_argument(
-        "--layers",
-        nargs="+",
-        default=["each", "rollout", "mean"],
-        help="each rollout mean (default: these), last, 'residual rollout', 'strength rollout'",
-    )
-    blank_out.add_argument(
-        "--random-twin",
-        type=int,
+        "--layer",
         action="append",
-        default=[],
-        metavar="SEED",
-        help="also each model's untrained twin",
+        help=f"{_AGGREGATIONS} or each; may be repeated (default: each, rollout and mean)",
     )
+    add_twin_options(blank_out)
+    add_seed_option(blank_out)
 
 
-def add_deletion(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_deletion(commands: Subparsers) -> None:
+    """Add `speechmix deletion`."""
     deletion = _add_text_command(
         commands,
         "deletion",
-        "texts: what is left of a label when top tokens are removed?",
-        _DELETION,
+        "texts: how fast does a prediction drop as top tokens are removed?",
+        _DELETION_EXAMPLES,
     )
     deletion.set_defaults(command=_deletion)
-    deletion.add_argument(
-        "model",
-        metavar="MODEL",
-        help="hub id or folder, with a classification or language-model head",
-    )
     deletion.add_argument(
         "--fill", help="mask, unk, pad or remove (default: the first that the tokenizer has)"
     )
     steps = deletion.add_mutually_exclusive_group()
     steps.add_argument(
-        "--bins",
-        nargs="+",
+        "--bin",
+        action="append",
         type=float,
         metavar="PERCENT",
-        help="of the tokens (default: 1 5 10 20 50)",
+        help="remove this share of the tokens; may be repeated (default: 1 5 10 20 50)",
     )
     steps.add_argument("--one-by-one", action="store_true", help="remove one token after the other")
-    deletion.add_argument(
-        "--layers", default="rollout", help="rollout (default), 'residual rollout', mean, last"
-    )
+    deletion.add_argument("--layer", default="rollout", help=f"{_AGGREGATIONS} (default: rollout)")
 
 
 def _add_text_command(
-    commands: argparse._SubParsersAction[Parser], name: str, what: str, examples: str
-) -> argparse.ArgumentParser:
-    """A command of texts with the options that both have."""
-    command = commands.add_parser(
-        name, help=what, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    commands: Subparsers, name: str, help_text: str, examples: str
+) -> CommandParser:
+    """Add a command for texts with the options that both have."""
+    command = commands.add_parser(name, help=help_text, epilog=examples)
+    add_model_option(command)
     command.add_argument(
         "--texts",
         required=True,
         metavar="FILE",
         help="TSV, CSV or JSONL with a column text, and target, foil, label, name",
     )
-    add_measures_option(command)
-    command.add_argument("--units", default="token", help="token (default) or word")
+    add_evaluated_measures_option(command)
     command.add_argument(
-        "--min-words",
-        type=int,
-        default=3,
-        help="units besides the target that a text needs (default: 3)",
+        "--units", choices=("token", "word"), default="token", help="token (default) or word"
     )
-    command.add_argument("--out", metavar="FOLDER", help="for the tables (CSV) and a figure")
+    add_min_words_option(command)
+    command.add_argument("--out", metavar="FOLDER", help="folder for the tables (CSV) and a figure")
     add_loading_options(command)
     return command
 
@@ -139,19 +134,20 @@ def _blank_out(options: argparse.Namespace) -> int:
     from ...reporting.plots import blank_out_figure
 
     sentences = _read_texts(options)
-    models = [load() for load in model_loaders(options, options.models, options.random_twin)]
+    loaders = create_loaders(options, options.model, list_twin_seeds(options))
+    models = [load() for load in loaders]
     results = blank_out(
         models,
         sentences,
         fills=options.fill,
         value=options.value,
-        layers=options.layers,
-        **_text_options(options),
+        layers=options.layer or ("each", "rollout", "mean"),
+        **_collect_text_arguments(options),
     )
-    print_left_out(results, "times")
+    print_skipped_units(results, "times")
     print(results.text())
     if options.out:
-        _write_all(results, options.out, "blank_out", blank_out_figure(results))
+        _write_results(results, options.out, "blank_out", blank_out_figure(results))
     return 0
 
 
@@ -162,22 +158,22 @@ def _deletion(options: argparse.Namespace) -> int:
 
     results = deletion_curves(
         texts=_read_texts(options),
-        model=loaded(options, options.model),
-        bins=None if options.one_by_one else options.bins or BINS,
+        model=load_model(options, select_only_model(options)),
+        bins=None if options.one_by_one else options.bin or BINS,
         fill=options.fill,
-        aggregation=options.layers,
-        **_text_options(options),
+        aggregation=options.layer,
+        **_collect_text_arguments(options),
     )
-    print_left_out(results, "times")
+    print_skipped_units(results, "times")
     print(f"{results.text()}\n\n{results.sentence()}")
     if options.out:
-        _write_all(results, options.out, "deletion", deletion_figure(results))
+        _write_results(results, options.out, "deletion", deletion_figure(results))
     return 0
 
 
-def _text_options(options: argparse.Namespace) -> JsonObject:
+def _collect_text_arguments(options: argparse.Namespace) -> JsonObject:
     return {
-        "measures": chosen_measures(options),
+        "measures": resolve_measures(options),
         "units": options.units,
         "min_words": options.min_words,
         "progress": sys.stderr.isatty(),
@@ -185,20 +181,20 @@ def _text_options(options: argparse.Namespace) -> JsonObject:
 
 
 def _read_texts(options: argparse.Namespace) -> list[Sentence]:
-    """Sentences of the table; rows that cannot be used are named."""
+    """Read the sentences of the table; print the rows that cannot be used."""
     from ...inputs.sentences.sentence_tables import read_sentences
 
     return read_sentences(options.texts, on_error=lambda row, error: print(f"skipped: {error}"))
 
 
-def _write_all(results: FaithfulnessResults, folder: str, name: str, figure: Figure) -> None:
-    """All tables as CSV and the figure as PNG, into a folder."""
+def _write_results(results: FaithfulnessResults, folder: str, name: str, figure: Figure) -> None:
+    """Write all tables as CSV and the figure as PNG into a folder."""
     from ...files.text_files import write_csv
     from ...reporting.plots.figure_style import write_figure
 
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    write_csv(results.table, out / f"{name}.csv")
+    write_csv(results.to_dataframe(), out / f"{name}.csv")
     for kind in ("values", "drops", "points", "texts", "left_out"):
         table = getattr(results, kind)
         if len(table) or kind == "left_out":

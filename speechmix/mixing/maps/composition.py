@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
+from .composition_checks import check_composable, missing_maps_advice
 from .measure_registry import find_facts, is_weighted_by_strength, omits_residual
 from .numerics import normalize_rows
 from .rollout import layer_maps, strength_weights
-from .score_map import same_units
 
 if TYPE_CHECKING:
     from .mixing_map import MixingMap
@@ -83,7 +83,7 @@ def compose(
     array([[0.5 , 0.  , 0.5 , 0.  ],
            [0.  , 0.5 , 0.25, 0.25]])
     """
-    _check_compatible(encoder, cross, decoder)
+    check_composable(encoder, cross, decoder)
     is_rolled_out = any(
         step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", [])
     )
@@ -96,11 +96,11 @@ def compose(
         cross, decoder, share, weighted=weighted
     )
     n_tokens = self_attention.shape[-1]
-    encoder_shares, prefix_shares = (
+    encoder_shares, prefix_shares, layers = (
         np.zeros((n_tokens, encoder_rollout.shape[-1])),
         np.eye(n_tokens),
+        [],
     )
-    layers = []
     for layer, gate in enumerate(gates):
         encoder_shares = gate * (cross_attention[layer] @ encoder_rollout) + (1 - gate) * (
             self_attention[layer] @ encoder_shares
@@ -155,8 +155,11 @@ def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
 def resolve_weighted(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
     """Whether maps that go together are weighted by mixing strengths: by default not, if one of
     them has none."""
-    has_strengths = all(mixing_map.mixing_strength is not None for mixing_map in maps)
-    return weighted if has_strengths else weighted or False
+    return (
+        weighted or False
+        if any(mixing_map.mixing_strength is None for mixing_map in maps)
+        else weighted
+    )
 
 
 def _strength_weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
@@ -187,8 +190,12 @@ def decoder_steps(
     cross_attention = normalize_rows(cross.mean_heads().scores)
     self_attention = weighted_layers(decoder, weighted)
     gates, share_name = _gates(cross, share, weighted)
-    gates = np.where(cross_attention.sum(axis=-1) > 0, gates, 0)[..., None]
-    return gates, cross_attention, self_attention, share_name
+    return (
+        np.where(cross_attention.sum(axis=-1) > 0, gates, 0)[..., None],
+        cross_attention,
+        self_attention,
+        share_name,
+    )
 
 
 def maps_to_compose(
@@ -206,9 +213,10 @@ def maps_to_compose(
     if missing_stacks:
         raise InputError(
             f"no map of {', '.join(missing_stacks)} for composed({measure!r}), which joins "
-            f"{', '.join(stacks)}; there are {', '.join(map(repr, maps)) or 'none'}: "
-            f"{missing_maps_advice(measure)}. Only a model with a decoder behind an encoder has "
-            f"all three; for others use maps[{measure!r}, stack].rollout()"
+            f"{', '.join(stacks)}; there are "
+            f"{', '.join(map(repr, maps)) or 'none'}: {missing_maps_advice(measure)}. Only a model with a "
+            "decoder behind an "
+            f"encoder has all three; of any other take maps[{measure!r}, stack].rollout()"
         )
     return {stack: maps[measure, stack] for stack in stacks}
 
@@ -223,55 +231,15 @@ def encoder_source_count(mixing_map: MixingMap) -> int | None:
         step.startswith("composed") and step.endswith("prefix=True)") for step in steps
     )
     starts = [span.start for span in mixing_map.sources]
-    if not has_prefix:
-        return len(starts)
-    restarts = [i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]]  # decoder's first
-    return restarts[0] if restarts else len(starts) - len(mixing_map.targets)
-
-
-def _check_compatible(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
-    for stack, mixing_map in (("encoder", encoder), ("cross", cross), ("decoder", decoder)):
-        if mixing_map.stack != stack:
-            raise InputError(
-                f"compose: {stack}= should be a map of the {stack}, found {mixing_map!r}"
-            )
-        for key in ("model", "clip"):
-            if mixing_map.provenance.get(key) != cross.provenance.get(key):
-                raise InputError(
-                    f"compose: expected maps of one {key}, found "
-                    f"{mixing_map.provenance.get(key)!r} and {cross.provenance.get(key)!r}"
-                )
-    if cross.layers != decoder.layers:
-        raise InputError(
-            f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be "
-            "the same: " + missing_maps_advice(cross.measure)
-        )
-    for a, b, unit_text in (
-        (encoder.targets, encoder.sources, "targets and sources of the encoder"),
-        (encoder.sources, cross.sources, "sources of encoder and cross"),
-        (decoder.targets, decoder.sources, "targets and sources of the decoder"),
-        (decoder.targets, cross.targets, "targets of decoder and cross"),
-    ):
-        if not same_units(a, b):
-            raise InputError(
-                f"compose: {unit_text} should be the same units, found {len(a)} and {len(b)}, or "
-                "others: " + missing_maps_advice(cross.measure)
-            )
-
-
-def missing_maps_advice(measure: str) -> str:
-    """The call whose maps can be composed, for errors.
-
-    Examples
-    --------
-    >>> missing_maps_advice("alti")
-    "ask for all stacks and rows in one call, mix(model, item, measures='alti'), without stacks=,
-    layers=, targets= or window="
-    """
-    call = f"mix(model, item, measures={measure!r})"
+    restarts = [
+        i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]
+    ]  # where positions begin anew
     return (
-        f"ask for all stacks and rows in one call, {call}, without stacks=, layers=, targets= "
-        "or window="
+        len(starts)
+        if not has_prefix
+        else restarts[0]
+        if restarts
+        else len(starts) - len(mixing_map.targets)
     )
 
 
@@ -289,7 +257,8 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
     if cross.provenance.get("steps"):
         raise InputError(
             f"compose: the share of cross-attention is read off the raw {cross.measure} map, but "
-            f"this one went through {cross.provenance['steps']}: give the raw map, or share="
+            "this one went through "
+            f"{cross.provenance['steps']}: give the raw map, or share="
         )
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
 

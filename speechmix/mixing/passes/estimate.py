@@ -21,7 +21,7 @@ from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.binding.meta_model import outline
 from ...adapters.capture.activation_cache import FEATURES_BYTES, STATES_BYTES
-from ...adapters.delta.products import STORED_BYTES
+from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model
 from ...adapters.transformers_types import PretrainedModule
 from ...errors import InputError
@@ -194,4 +194,6 @@ def _measure_bytes(model: Model) -> int:
         if stack.spec.feed_forwards
     )
     cache_bytes = FEATURES_BYTES + STATES_BYTES if model.hears else 0
-    return CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(product_bytes, STORED_BYTES) + cache_bytes
+    return (
+        CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(product_bytes, MAX_STORED_BYTES) + cache_bytes
+    )

@@ -22,7 +22,7 @@ from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.features import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.delta.products import Product
+from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.model import Model
 from ...files.json_files import Json
 from ...files.timing import phase
@@ -78,7 +78,7 @@ def compute_maps(
     layer_measures = [measure for measure in measures if measure.scope == "layer"]
     strength_measures = [STRENGTH] if any(not measure.objective for measure in measures) else []
     resources = {
-        "product": Product(precision.products, model.weight_products),
+        "product": MatrixProduct(precision.products, model.weight_products),
         "batch_size": batch_size,
         "bytes_of_pairs": pair_batch_bytes(model.device),
     }

@@ -18,27 +18,30 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from ...adapters.binding.meta_model import first_layers
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.delta.products import Product
+from ...adapters.delta_engine.matrix_products import MatrixProduct
+from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments, HookKeywords
+from ...errors import InputError
 from ..measures.availability import check_defined
 from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import measure_named
 from .batches import pair_batch_bytes
-from .blank_inputs import make_blank_inputs, middle_word_rows
 from .forward_pass import score_block
 from .item_view import View
+from .operation_counter import OperationCounter
 from .precision import Precision, inference_context
 from .request import MixRequest
 from .requested_layers import resolve_stacks
 from .view_kinds import make_view
+
+WORDS_PER_SECOND = 2.5
+TOKENS_PER_WORD = 1.5
+_PREFIX_TOKENS = 4  # tokens that a decoder starts from
 
 
 @dataclass(frozen=True)
@@ -68,41 +71,70 @@ class Operations:
         return self.forward + self.attention_reading + sum(self.measures.values())
 
 
-class OperationCounter(TorchDispatchMode):
-    """Count the operations of tensors while the block lasts, as torch's formulas have them.
+def make_blank_inputs(
+    model: Model, seconds: float
+) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+    """Inputs of the shape that a clip (a sentence) of so many seconds has, and the spans of its
+    words.
 
-    On the meta device there are no numbers: whoever asks for one is told yes (one), as in "nothing
-    is padded". Unlike torch's `FlopCounterMode` it hooks no modules, so that what runs within may
-    differentiate.
+    Of 2.5 words a second, evenly spread, and 1.5 tokens a word, as read speech and the tokenizers
+    of large models have it.
 
-    Examples
-    --------
-    >>> with OperationCounter() as counter:
-    ...     product = torch.ones(2, 3, device="meta") @ torch.ones(3, 5, device="meta")
-    ...     told = bool((product == 0).all())
-    >>> counter.operations, told
-    (60, True)
+    Raises
+    ------
+    InputError
+        If the model cannot hear or read as much at a time.
     """
+    model.refuse_audio_tokens(
+        f"{model.name}: what an audio language model takes cannot be told beforehand: its "
+        "decoder reads sound, prompt and "
+        "answer. Time a few clips instead"
+    )
+    word_count = max(2, round(WORDS_PER_SECOND * seconds))
+    token_count = max(6, _PREFIX_TOKENS + round(TOKENS_PER_WORD * word_count))
+    inputs, feature_rows = {}, model.family.feature_rows
+    for name, example in model.family.tiny_inputs(model.config).items():
+        if name == "input_features" and feature_rows is not None:
+            inputs[name] = example.new_zeros(
+                1,
+                (round(seconds * model.sample_rate) - feature_rows[1]) // feature_rows[0],
+                example.shape[2],
+            )
+            continue
+        length = example.shape[-1] if name == "input_features" else token_count
+        length = round(seconds * model.sample_rate) if name == "input_values" else length
+        inputs[name] = example.new_zeros(*example.shape[:-1], length)
+    if model.hears:
+        grid = model.grid(round(seconds * model.sample_rate))
+        if grid.is_fixed_window and seconds > grid.duration:
+            raise InputError(
+                f"{model.name} hears {grid.duration:g} s at a time, found seconds={seconds:g}"
+            )
+        position_count = min(grid.n_frames, grid.frames_between(0.0, seconds)[1])
+    else:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        position_count, max_tokens = token_count, most_positions(model)
+        if max_tokens is not None and token_count > max_tokens:
+            raise InputError(
+                f"{model.name} reads {max_tokens} tokens at a time; a text of {seconds:g} s has about "
+                f"{token_count}: give fewer seconds"
+            )
+    word_count = min(word_count, position_count)
+    word_ends = [round(position_count * index / word_count) for index in range(word_count + 1)]
+    return inputs, list(itertools.pairwise(word_ends))
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = 0
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: HookArguments = (),
-        kwargs: HookKeywords | None = None,
-    ) -> object:
-        kwargs = kwargs or {}
-        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return torch.ones((), dtype=args[0].dtype).item()
-        result = func(*args, **kwargs)
-        formula = flop_registry.get(func.overloadpacket)
-        if formula is not None:
-            self.operations += formula(*args, **kwargs, out_val=result)
-        return result
+def middle_word_rows(
+    model: Model, word_count: int, inputs: Mapping[str, Tensor]
+) -> dict[str, list[int]]:
+    """Rows of a word in the middle of a clip: its own, and in a decoder behind an encoder those of
+    two tokens."""
+    word, token = (
+        word_count // 2,
+        inputs["decoder_input_ids"].shape[1] // 2 if "decoder_input_ids" in inputs else 0,
+    )
+    input_stack = model.capabilities.input_stack
+    return {name: [word] if name == input_stack else [token - 1, token] for name in model.stacks}
 
 
 def count_operations(
@@ -146,8 +178,9 @@ def count_operations(
     view.prepare(stack_names)
     meta_inputs = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     layer_measures = [measure for measure in requested_measures if measure.scope == "layer"]
-    if any(not measure.objective for measure in requested_measures):
-        layer_measures.append(STRENGTH)
+    layer_measures += (
+        [STRENGTH] if any(not measure.objective for measure in requested_measures) else []
+    )
     with (
         first_layers(model) as shallow_model,
         inference_context(shallow_model, Precision.of(shallow_model, request)),
@@ -221,7 +254,7 @@ def _count_measures(
     was read."""
     measure_operations: Counter[tuple[str, str]] = Counter()
     resources = {
-        "product": Product(model.state_dtype),
+        "product": MatrixProduct(model.state_dtype),
         "batch_size": "auto",
         "bytes_of_pairs": pair_batch_bytes(torch.device("cpu")),
     }

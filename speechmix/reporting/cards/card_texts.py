@@ -179,7 +179,7 @@ def _measure_table(profile: MixingProfile) -> pd.DataFrame:
         interval = "" if row["low"] is None else f" ({row['low']:.2f} to {row['high']:.2f})"
         rows.append(
             {
-                "reference perturbation": row["judge"],
+                "reference perturbation": row["perturbation"],
                 "stack": row["stack"],
                 "measure": row["measure"].replace("_", " "),
                 "layers": row["aggregation"],

@@ -141,7 +141,7 @@ def _faithfulness_rows(path: Path, model: str) -> list[JsonObject]:
     table = read_csv(path)
     trained = (table["model"] == model) & (table["init"] == "trained")
     rows = table[trained & (table["metric"] == _METRIC)].to_dict("records")
-    texts = ("judge", "stack", "measure", "aggregation")
+    texts = ("perturbation", "stack", "measure", "aggregation")
     return [
         {name: str(row[name]) for name in texts}
         | {name: _rounded(row[name], 2) for name in ("value", "low", "high")}

@@ -63,7 +63,7 @@ def probe_figure(
     Parameters
     ----------
     table : DataFrame
-        `Probes.table`, or the rows of it that are to be drawn.
+        Rows of `Probes.to_dataframe()`.
     stacks : sequence of str, optional
         Panels from left to right; all by default.
     rows : str, optional

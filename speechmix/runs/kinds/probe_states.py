@@ -60,7 +60,9 @@ def _reading(item: ResultItem) -> JsonObject:
 
 def _compute(item: ResultItem) -> Result:
     states = read_item_states(item.model, item.clip, _positions(item), **_reading(item))
-    missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+    missing = [
+        [stack, position, reason] for (stack, position), reason in states.missing_reasons.items()
+    ]
     return Result(missing, _as_bytes(states))
 
 
@@ -138,7 +140,7 @@ def write_probes(
         for model, by_clip in models.items()
     }
     question = _question_of_probes(folder, task, states)
-    noted = folder.probes_question
+    noted = folder.probes_key_path
     tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
     if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
         return
@@ -147,7 +149,7 @@ def write_probes(
     probes = fit_models(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
-    if len(probes.table):
+    if len(probes.to_dataframe()):
         probes.write(folder.path)
     write_json(noted, {"question": question})
 
@@ -171,7 +173,7 @@ def _question_of_probes(
             "states": digest(numbers),
             "names": task.names,
             **arrays,
-            **vars(_SETTINGS),
+            **_SETTINGS.to_dict(),
             "twins": _TWIN_CONTROLS,
             "revision": _REVISION,
         }

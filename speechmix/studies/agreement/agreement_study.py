@@ -26,7 +26,7 @@ from ...reporting.plots.alignment_table import published_alignment
 from ...runs.journal.item_lines import folder_for_question
 from .blimp import PUBLISHED, BlimpItem
 from .fine_tuning import FineTuningOptions, fine_tune_choice
-from .item_scoring import CueAlignmentOptions, aligned_items, decided_items
+from .item_scoring import CueAlignmentOptions, align_items, decide_items
 from .item_selection import SelectedItems, select_items
 from .result_tables import write_agreement
 from .task_accuracy import accuracy_sentence, item_accuracy
@@ -133,15 +133,15 @@ def agreement_study(
         raise InputError(
             f"fine-tuning trains on one half and scores the other: leave out half, found {half}"
         )
-    loaded = load(model, device=device)
+    loaded_model = load(model, device=device)
     selected = select_items(
         blimp,
-        loaded,
+        loaded_model,
         half=half,
         paradigms=paradigms,
         unified=unified,
         split_seed=split_seed,
-        most=items,
+        max_items=items,
         draw_seed=draw,
         spacy=spacy if cues == "dependency" else None,
     )
@@ -155,7 +155,7 @@ def agreement_study(
         objective=objective,
     )
     training = asdict(fine_tune or FineTuningOptions())
-    question = {
+    run_options = {
         **asdict(alignment),
         "distances": distances,
         "model": str(model),
@@ -171,18 +171,20 @@ def agreement_study(
         "training_seed": training.pop("seed"),
         **training,
     }
-    folder_for_question(out, question, overwrite=overwrite)
+    folder_for_question(out, run_options, overwrite=overwrite)
     if overwrite:
         for name in ("alignment", "decisions", "fine_tuned"):
             shutil.rmtree(out / name, ignore_errors=True)
-    scoring = _Scoring(loaded.name, out, alignment, selected)
-    for init, one in _models(model, loaded, selected, out, fine_tune, seeds, device):
-        scoring.score(one, init)
-    scoring.report("" if half == "all" else f" {half.capitalize()} half (seed {split_seed}).")
+    scorer = _ModelScorer(loaded_model.name, out, alignment, selected)
+    for init, scored_model in _iterate_models(
+        model, loaded_model, selected, out, fine_tune, seeds, device
+    ):
+        scorer.score(scored_model, init)
+    scorer.write_results("" if half == "all" else f" {half.capitalize()} half (seed {split_seed}).")
     return out
 
 
-def _models(
+def _iterate_models(
     source: str | PathLike[str],
     model: Model,
     selected: SelectedItems,
@@ -205,7 +207,7 @@ def _models(
         yield "random", load(source, init="random", seed=seed, device=device)
 
 
-class _Scoring:
+class _ModelScorer:
     """Scores models one after the other, and reports all."""
 
     def __init__(
@@ -213,7 +215,9 @@ class _Scoring:
     ):
         self._name, self._out, self._alignment = name, out, alignment
         self._items = selected.scored
-        self._left_out = [(one.name, "", one.reason_kind, one.reason) for one in selected.rejected]
+        self._skipped_items = [
+            (item.name, "", item.reason_kind, item.reason) for item in selected.rejected
+        ]
         self._tables: list[pd.DataFrame] = []
         self._decisions: list[pd.DataFrame] = []
 
@@ -222,30 +226,36 @@ class _Scoring:
         label = f"{self._name} {init}" if init == "fine-tuned" else model.label
         file_name = f"{safe_name(label)}.jsonl"
 
-        def refused(item: str, why: str, reason: str) -> None:
-            self._left_out.append((item, model.label, why, reason))
+        def on_skip(item: str, why: str, reason: str) -> None:
+            self._skipped_items.append((item, model.label, why, reason))
 
-        bar = _with_bar(self._items, f"decide {model.label}")
+        items = _add_progress_bar(self._items, f"decide {model.label}")
         path = self._out / "decisions" / file_name
-        decisions = decided_items(model, bar, path, refused=refused)
+        decisions = decide_items(model, items, path, on_skip=on_skip)
         if len(decisions):
-            share = item_accuracy(decisions.assign(model="", init="")).iloc[0]
+            accuracy_row = item_accuracy(decisions.assign(model="", init="")).iloc[0]
             name = f"{self._name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
-            numbers = (share[column] for column in ("accuracy", "low", "high", "items"))
-            print(accuracy_sentence(name, *numbers), flush=True)
-        bar = _with_bar(self._items, f"score {model.label}")
-        path, first = self._out / "alignment" / file_name, self._items
-        table = aligned_items(model, bar, path, self._alignment, first=first, refused=refused)
+            accuracy_values = (
+                accuracy_row[column] for column in ("accuracy", "low", "high", "items")
+            )
+            print(accuracy_sentence(name, *accuracy_values), flush=True)
+        items = _add_progress_bar(self._items, f"score {model.label}")
+        path, trial_items = self._out / "alignment" / file_name, self._items
+        table = align_items(
+            model, items, path, self._alignment, trial_items=trial_items, on_skip=on_skip
+        )
         for rows, tables in ((decisions, self._decisions), (table, self._tables)):
             columns = {"model": self._name, "init": init, "seed": model.seed}
             for position, (column, value) in enumerate(columns.items(), start=3):
                 rows.insert(position, column, value)
             tables.append(rows.astype({"seed": "Int64"}))
 
-    def report(self, half: str) -> None:
+    def write_results(self, half: str) -> None:
         """Write and print tables."""
         table, path = pd.concat(self._tables, ignore_index=True), self._out / "left_out.csv"
-        write_csv(pd.DataFrame(self._left_out, columns=["item", "model", "why", "reason"]), path)
+        write_csv(
+            pd.DataFrame(self._skipped_items, columns=["item", "model", "why", "reason"]), path
+        )
         if table.empty:
             raise InputError(f"no sentence could be scored; {path} says why")
         paradigms = list(dict.fromkeys(table["paradigm"]))
@@ -260,14 +270,14 @@ class _Scoring:
         decisions = pd.concat(self._decisions, ignore_index=True)
         text = write_agreement(table, decisions, self._out, published=published, note=note)
         print(f"\n{text}\n\n{note}")
-        done = len(table.groupby(["item", "init", "seed"], dropna=False))
-        print(f"{done} done, {len(self._left_out)} left out; results in {self._out}")
-        reasons = Counter((why, label) for _, label, why, _ in self._left_out)
+        scored_count = len(table.groupby(["item", "init", "seed"], dropna=False))
+        print(f"{scored_count} done, {len(self._skipped_items)} left out; results in {self._out}")
+        reasons = Counter((why, label) for _, label, why, _ in self._skipped_items)
         for (why, label), count in reasons.most_common():
             print(f"  {count:>5} {why}{f' ({label})' if label else ''}")
 
 
-def _with_bar(items: Sequence[BlimpItem], description: str) -> Iterable[BlimpItem]:
+def _add_progress_bar(items: Sequence[BlimpItem], description: str) -> Iterable[BlimpItem]:
     if not sys.stderr.isatty():
         return items
     from tqdm.auto import tqdm

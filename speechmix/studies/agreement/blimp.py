@@ -25,7 +25,12 @@ from ...files.json_files import parse_json
 from ...files.text_files import read_text
 from ...inputs.clips.rows import RejectedRow
 from ...inputs.sentences.sentence import Sentence
-from .blimp_cues import cue_by_construction, cue_by_dependency, is_plainly_plural, target_number
+from .blimp_cues import (
+    find_cue_by_construction,
+    find_cue_by_dependency,
+    is_plural_subject,
+    target_number,
+)
 
 # What is the cue: by construction, and which dependency says the same.
 PARADIGMS = {
@@ -96,10 +101,10 @@ class BlimpItem:
         Those are the nouns behind "of" or "about" in distractor_agreement_relational_noun, right
         before the verb. Other paradigms have none that follows from how they were built.
         """
-        before = self.target - 1
+        previous_index = self.target - 1
         return (
-            (before,)
-            if PARADIGMS[self.paradigm] == "head of the subject" and before not in self.cue
+            (previous_index,)
+            if PARADIGMS[self.paradigm] == "head of the subject" and previous_index not in self.cue
             else ()
         )
 
@@ -139,7 +144,7 @@ def read_blimp(
     -------
     items : list of BlimpItem
         In the order of the files.
-    rejected : list of Rejected
+    rejected : list of RejectedRow
         Pairs that cannot be used: not one word that differs, no cue found, or the two sentences
         exchanged by mistake ("Those drivers disgusts Dan." is given as acceptable; 10 of the 1,000
         pairs of the regular plural paradigm).
@@ -163,19 +168,19 @@ def read_blimp(
     paradigms = list(
         paradigms or (name for name in PARADIGMS if (folder / f"{name}.jsonl").is_file())
     )
-    unknown = [name for name in paradigms if name not in PARADIGMS]
-    if unknown or not paradigms:
+    unknown_paradigms = [name for name in paradigms if name not in PARADIGMS]
+    if unknown_paradigms or not paradigms:
         raise InputError(
             f"{folder}: expected one or more of "
             f"{', '.join(f'{name}.jsonl' for name in PARADIGMS)}, found "
-            f"{', '.join(unknown) or 'none'}: get them from github.com/alexwarstadt/blimp (data "
+            f"{', '.join(unknown_paradigms) or 'none'}: get them from github.com/alexwarstadt/blimp (data "
             "folder)"
         )
     items: list[BlimpItem] = []
     rejected: list[RejectedRow] = []
     for paradigm in paradigms:
-        for name, good, bad in _pairs(folder / f"{paradigm}.jsonl", paradigm):
-            item = _item(name, paradigm, good, bad, parse)
+        for name, good, bad in _read_pairs(folder / f"{paradigm}.jsonl", paradigm):
+            item = _make_item(name, paradigm, good, bad, parse)
             if isinstance(item, BlimpItem):
                 items.append(item)
             else:
@@ -183,16 +188,16 @@ def read_blimp(
     return items, rejected
 
 
-def _pairs(path: Path, paradigm: str) -> Iterator[tuple[str, str, str]]:
+def _read_pairs(path: Path, paradigm: str) -> Iterator[tuple[str, str, str]]:
     """Name, acceptable and unacceptable sentence of each line, contractions expanded."""
     if not path.is_file():
         raise InputError(
             f"{path}: no such file; get it from github.com/alexwarstadt/blimp (data folder)"
         )
-    for number, line in enumerate(read_text(path).split("\n")):
+    for line_index, line in enumerate(read_text(path).split("\n")):
         if not line.strip():
             continue
-        where = f"{path}, line {number + 1}"
+        where = f"{path}, line {line_index + 1}"
         pair = parse_json(line, where=where)
         sentences = (
             [pair.get(key) for key in ("sentence_good", "sentence_bad")]
@@ -206,7 +211,7 @@ def _pairs(path: Path, paradigm: str) -> Iterator[tuple[str, str, str]]:
                 f"{line[:200]!r}"
             )
         good, bad = map(expand_contractions, good_and_bad)
-        yield f"{paradigm}-{pair.get('pairID', number)}", good, bad
+        yield f"{paradigm}-{pair.get('pairID', line_index)}", good, bad
 
 
 def expand_contractions(text: str) -> str:
@@ -217,36 +222,38 @@ def expand_contractions(text: str) -> str:
     >>> expand_contractions("Lisa's cats can't run and weren't fed.")
     "Lisa's cats cannot run and were not fed."
     """
-    for pattern, written_out in _CONTRACTIONS:
-        text = pattern.sub(written_out, text)
+    for pattern, replacement in _CONTRACTIONS:
+        text = pattern.sub(replacement, text)
     return text
 
 
-def _item(
+def _make_item(
     name: str, paradigm: str, good: str, bad: str, parse: Callable[[str], Any] | None
 ) -> BlimpItem | RejectedRow:
-    words, others = ([word.text for word in Sentence(text).words] for text in (good, bad))
-    differing = [i for i, (a, b) in enumerate(zip(words, others, strict=False)) if a != b]
-    if len(words) != len(others) or len(differing) != 1:
+    words, foil_words = ([word.text for word in Sentence(text).words] for text in (good, bad))
+    differing_indices = [
+        i for i, (a, b) in enumerate(zip(words, foil_words, strict=False)) if a != b
+    ]
+    if len(words) != len(foil_words) or len(differing_indices) != 1:
         return RejectedRow(
             name,
             "not one word differs",
             f"{good!r} and {bad!r} differ in more or less than one word",
         )
-    target = differing[0]
-    kind = PARADIGMS[paradigm]
+    target = differing_indices[0]
+    cue_kind = PARADIGMS[paradigm]
     cue = (
-        cue_by_dependency(kind, good, target, parse)
+        find_cue_by_dependency(cue_kind, good, target, parse)
         if parse
-        else cue_by_construction(kind, words, target)
+        else find_cue_by_construction(cue_kind, words, target)
     )
     if not cue or target in cue:
-        return RejectedRow(name, "no cue found", f"no {kind} for {words[target]!r} in {good!r}")
-    number = target_number(kind, words, target, others[target])
-    if kind == "subject" and number == "singular" and is_plainly_plural(words[:target]):
+        return RejectedRow(name, "no cue found", f"no {cue_kind} for {words[target]!r} in {good!r}")
+    number = target_number(cue_kind, words, target, foil_words[target])
+    if cue_kind == "subject" and number == "singular" and is_plural_subject(words[:target]):
         return RejectedRow(
             name,
             "mistake in BLiMP",
             f"{good!r} is given as the acceptable sentence, {bad!r} as the other",
         )
-    return BlimpItem(name, paradigm, good, target, others[target], cue, number)
+    return BlimpItem(name, paradigm, good, target, foil_words[target], cue, number)

@@ -21,12 +21,12 @@ from ...inputs.clips.rows import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp import PUBLISHED, BlimpItem
 
-SEED = 42  # of the published fine-tuning; that of the published split is not known
-_BALANCED = "regular_plural_subject_verb_agreement_1"
+SPLIT_SEED = 42  # of the published fine-tuning; that of the published split is not known
+_BALANCED_PARADIGM = "regular_plural_subject_verb_agreement_1"
 
 
-def unified_set(
-    items: Iterable[BlimpItem], *, paradigms: Sequence[str] = PUBLISHED, seed: int = SEED
+def build_unified_set(
+    items: Iterable[BlimpItem], *, paradigms: Sequence[str] = PUBLISHED, seed: int = SPLIT_SEED
 ) -> tuple[list[BlimpItem], list[RejectedRow]]:
     """Put the paradigms together, the subject-verb one balanced by drawing from the number that has
     more.
@@ -34,7 +34,7 @@ def unified_set(
     Parameters
     ----------
     items : iterable of BlimpItem
-        Those that can be used, as `one_token_items` leaves them: what is drawn depends on them.
+        Those that can be used, as `select_one_token_items` leaves them: what is drawn depends on them.
     paradigms : sequence of str
         Which; the published five by default.
     seed : int
@@ -43,7 +43,7 @@ def unified_set(
     -------
     unified : list of BlimpItem
         In the order of `items`.
-    rejected : list of Rejected
+    rejected : list of RejectedRow
         Items of these paradigms that were not drawn.
 
     Raises
@@ -54,41 +54,45 @@ def unified_set(
     Examples
     --------
     >>> subjects = ["Ann has", "Bob has", "Dan has", "Dogs have"]
-    >>> items = [BlimpItem(f"{_BALANCED}-{i}", _BALANCED, f"{subject} left.", 1, "", (0,),
+    >>> items = [BlimpItem(f"{_BALANCED_PARADIGM}-{i}", _BALANCED_PARADIGM, f"{subject} left.", 1, "", (0,),
     ...                    "plural" if "have" in subject else "singular") for i, subject in enumerate(subjects)]
-    >>> unified, rejected = unified_set(items, paradigms=[_BALANCED])
+    >>> unified, rejected = build_unified_set(items, paradigms=[_BALANCED_PARADIGM])
     >>> [item.number for item in unified], len(rejected)
     (['singular', 'plural'], 2)
     """
     items = [item for item in items if item.paradigm in paradigms]
-    missing = [name for name in paradigms if not any(item.paradigm == name for item in items)]
-    if missing:
+    missing_paradigms = [
+        name for name in paradigms if not any(item.paradigm == name for item in items)
+    ]
+    if missing_paradigms:
         raise InputError(
-            f"expected usable items of {', '.join(paradigms)}; found none of {', '.join(missing)}: "
+            f"expected usable items of {', '.join(paradigms)}; found none of {', '.join(missing_paradigms)}: "
             "get the files from "
             "github.com/alexwarstadt/blimp (data folder), or name other paradigms"
         )
-    sides = [
+    names_by_number = [
         [
             item.name
             for item in items
-            if item.paradigm == _BALANCED and (item.number == "plural") is plural
+            if item.paradigm == _BALANCED_PARADIGM and (item.number == "plural") is is_plural
         ]
-        for plural in (False, True)
+        for is_plural in (False, True)
     ]
-    fewer, more = sorted(sides, key=len)
-    left = set(more) - set(random.Random(f"{seed} balance").sample(more, len(fewer)))
-    reason = f"{len(more)} of one number and {len(fewer)} of the other: as many of both are drawn"
+    smaller_side, larger_side = sorted(names_by_number, key=len)
+    undrawn_names = set(larger_side) - set(
+        random.Random(f"{seed} balance").sample(larger_side, len(smaller_side))
+    )
+    reason = f"{len(larger_side)} of one number and {len(smaller_side)} of the other: as many of both are drawn"
     rejected = [
         RejectedRow(item.name, "not drawn for balance", reason)
         for item in items
-        if item.name in left
+        if item.name in undrawn_names
     ]
-    return [item for item in items if item.name not in left], rejected
+    return [item for item in items if item.name not in undrawn_names], rejected
 
 
 def split_halves(
-    items: Iterable[BlimpItem], *, seed: int = SEED
+    items: Iterable[BlimpItem], *, seed: int = SPLIT_SEED
 ) -> tuple[list[BlimpItem], list[BlimpItem]]:
     """Part items into two halves that share no sentence, alike in paradigms and numbers.
 
@@ -110,28 +114,30 @@ def split_halves(
     Examples
     --------
     >>> name = "determiner_noun_agreement_1"
-    >>> items = [BlimpItem(f"{name}-{i}", name, f"{who} sees this dog.", 3, "dogs", (2,), "singular")
-    ...          for i, who in enumerate(["Ann", "Bob", "Dan", "ann"])]
+    >>> items = [BlimpItem(f"{name}-{i}", name, f"{subject} sees this dog.", 3, "dogs", (2,), "singular")
+    ...          for i, subject in enumerate(["Ann", "Bob", "Dan", "ann"])]
     >>> train, test = split_halves(items)
     >>> len(train), len(test), {item.name[-1] for item in train} in ({"0", "3"}, {"1", "2"})
     (2, 2, True)
     """
     items = list(items)
     strata: dict[tuple[str, str], list[list[BlimpItem]]] = defaultdict(list)
-    for group in _groups(items):
+    for group in _group_by_shared_sentence(items):
         strata[group[0].paradigm, group[0].number].append(group)
     train: set[str] = set()
     for stratum, groups in strata.items():
-        draw = random.Random(f"{seed} {' '.join(stratum)}")
+        generator = random.Random(f"{seed} {' '.join(stratum)}")
         groups.sort(key=lambda group: group[0].name)
-        draw.shuffle(groups)
-        more = draw.choice([-1, 0])  # who gets the odd one: items in train minus items in test
+        generator.shuffle(groups)
+        train_surplus = generator.choice(
+            [-1, 0]
+        )  # who gets the odd one: items in train minus items in test
         for group in sorted(
             groups, key=len, reverse=True
         ):  # large ones first, so that single ones even out
-            if more < 0:
+            if train_surplus < 0:
                 train.update(item.name for item in group)
-            more += len(group) if more < 0 else -len(group)
+            train_surplus += len(group) if train_surplus < 0 else -len(group)
     return [item for item in items if item.name in train], [
         item for item in items if item.name not in train
     ]
@@ -147,18 +153,18 @@ def item_sentences(item: BlimpItem) -> tuple[str, str, str]:
     return good, bad, masked
 
 
-def _groups(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
+def _group_by_shared_sentence(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
     """Items connected by shared sentences, each group sorted by name."""
-    group_of: dict[
+    group_by_sentence: dict[
         str, list[tuple[BlimpItem, tuple[str, str, str]]]
     ] = {}  # members with their sentences, by sentence
     for item in sorted(items, key=lambda item: item.name):
-        merged = [(item, item_sentences(item))]
-        for former in {
-            id(group): group for group in map(group_of.get, merged[0][1]) if group
+        merged_group = [(item, item_sentences(item))]
+        for existing_group in {
+            id(group): group for group in map(group_by_sentence.get, merged_group[0][1]) if group
         }.values():
-            merged += former
-        for _, sentences in merged:
-            group_of.update(dict.fromkeys(sentences, merged))
-    groups = {id(group): group for group in group_of.values()}.values()
+            merged_group += existing_group
+        for _, sentences in merged_group:
+            group_by_sentence.update(dict.fromkeys(sentences, merged_group))
+    groups = {id(group): group for group in group_by_sentence.values()}.values()
     return [sorted((item for item, _ in group), key=lambda item: item.name) for group in groups]

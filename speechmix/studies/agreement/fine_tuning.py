@@ -33,7 +33,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
 from ...mixing.measures.token_objectives import token_logits
 
-_DESCRIPTION = "training.json"
+_METADATA_NAME = "training.json"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FineTuningOptions:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _TrainingChoice:
     """One sentence as the model reads it."""
 
     inputs: dict[str, Tensor]  # each [T]
@@ -97,7 +97,7 @@ def fine_tune_choice(
         With target and foil, one token each. In a causal model what follows the target is not read.
     folder : path
         Appears when training has ended; a training that was stopped starts afresh.
-    training : Training, optional
+    training : FineTuningOptions, optional
     progress : bool
 
     Returns
@@ -119,51 +119,53 @@ def fine_tune_choice(
     folder, training = Path(folder), training or FineTuningOptions()
     if not sentences:
         raise InputError("expected sentences to train on, found none")
-    question = {
+    training_key = {
         "model": model.fingerprint,
         "sentences": hashlib.sha256(
-            json.dumps([one.fingerprint for one in sentences]).encode()
+            json.dumps([sentence.fingerprint for sentence in sentences]).encode()
         ).hexdigest(),
         **asdict(training),
     }
     if folder.exists():
-        _refuse_others(folder, question)
+        _refuse_other_training(folder, training_key)
         return folder
-    choices = [_choice_of(model, sentence) for sentence in sentences]
+    choices = [_make_choice(model, sentence) for sentence in sentences]
     module = copy.deepcopy(model.module).requires_grad_(True)
     losses = _train(
-        module, choices, training, pad=model.tokenizer.pad_token_id or 0, progress=progress
+        module, choices, training, pad_id=model.tokenizer.pad_token_id or 0, progress=progress
     )
-    with whole_folder(folder) as unfinished:
-        module.eval().save_pretrained(unfinished)
-        model.tokenizer.save_pretrained(unfinished)
-        facts = {
+    with whole_folder(folder) as partial_dir:
+        module.eval().save_pretrained(partial_dir)
+        model.tokenizer.save_pretrained(partial_dir)
+        metadata = {
             "started_from": model.name,
             "init": model.init,
             "sentences_used": len(sentences),
             "loss_by_epoch": losses,
         }
-        write_json(unfinished / _DESCRIPTION, {"question": question, **facts})
+        write_json(partial_dir / _METADATA_NAME, {"question": training_key, **metadata})
     return folder
 
 
-def _refuse_others(folder: Path, question: JsonObject) -> None:
-    path = folder / _DESCRIPTION
-    earlier = read_json_object(path).get("question") if path.is_file() else None
-    if earlier != question:
-        earlier = earlier if isinstance(earlier, dict) else {}
-        other = [name for name in question if earlier.get(name) != question[name]]
+def _refuse_other_training(folder: Path, training_key: JsonObject) -> None:
+    path = folder / _METADATA_NAME
+    stored_key = read_json_object(path).get("question") if path.is_file() else None
+    if stored_key != training_key:
+        stored_key = stored_key if isinstance(stored_key, dict) else {}
+        changed_names = [
+            name for name in training_key if stored_key.get(name) != training_key[name]
+        ]
         raise InputError(
-            f"{folder} was made otherwise ({', '.join(other)}): remove it, or choose another folder"
-            if earlier
-            else f"{folder} is there and holds no trained model of this package ({_DESCRIPTION}): "
+            f"{folder} was made otherwise ({', '.join(changed_names)}): remove it, or choose another folder"
+            if stored_key
+            else f"{folder} is there and holds no trained model of this package ({_METADATA_NAME}): "
             "choose another folder"
         )
 
 
-def _choice_of(model: Model, sentence: Sentence) -> _Choice:
+def _make_choice(model: Model, sentence: Sentence) -> _TrainingChoice:
     decision = Decision.prepare(model, sentence)
-    read = decision.objective.details
+    objective_details = decision.objective.details
     if not decision.has_foil:
         raise InputError(
             f"{sentence.name!r} has no foil: expected target= and foil=, the two words to choose "
@@ -171,16 +173,22 @@ def _choice_of(model: Model, sentence: Sentence) -> _Choice:
         )
     inputs = {name: tensor[0] for name, tensor in decision.prepared.inputs.items()}
     if model.capabilities.decoding == "causal":
-        inputs = {name: tensor[: read["position"] + 1] for name, tensor in inputs.items()}
-    return _Choice(inputs, read["position"], (read["token"], read["foil"]))
+        inputs = {
+            name: tensor[: objective_details["position"] + 1] for name, tensor in inputs.items()
+        }
+    return _TrainingChoice(
+        inputs,
+        objective_details["position"],
+        (objective_details["token"], objective_details["foil"]),
+    )
 
 
 def _train(
     module: torch.nn.Module,
-    choices: Sequence[_Choice],
+    choices: Sequence[_TrainingChoice],
     training: FineTuningOptions,
     *,
-    pad: int,
+    pad_id: int,
     progress: bool,
 ) -> list[float]:
     """Train in place; mean loss of each epoch."""
@@ -202,39 +210,45 @@ def _train(
         torch.manual_seed(training.seed)
         module.train()
         for _ in tqdm(range(training.epochs), desc="fine-tune", unit="epoch", disable=not progress):
-            total = 0.0
+            loss_sum = 0.0
             for indices in torch.randperm(len(choices)).split(training.batch_size):
                 batch = [choices[index] for index in indices.tolist()]
                 loss = cross_entropy(
-                    _two_logits(module, batch, pad, device),
+                    _compute_choice_logits(module, batch, pad_id, device),
                     torch.zeros(len(batch), device=device).long(),
                 )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 schedule.step()
-                total += len(batch) * loss.item()
-            losses.append(round(total / len(choices), 6))
+                loss_sum += len(batch) * loss.item()
+            losses.append(round(loss_sum / len(choices), 6))
     return losses
 
 
-def _two_logits(
-    module: torch.nn.Module, batch: Sequence[_Choice], pad: int, device: torch.device
+def _compute_choice_logits(
+    module: torch.nn.Module, batch: Sequence[_TrainingChoice], pad_id: int, device: torch.device
 ) -> Tensor:
     """Logits [n, 2] of target and foil, padded on the right, where neither masks nor causal stacks
     look."""
     longest = max(len(choice.inputs["input_ids"]) for choice in batch)
     inputs = {}
     for name in batch[0].inputs:
-        fill = pad if name == "input_ids" else 0
+        fill = pad_id if name == "input_ids" else 0
         padded = [
-            torch.nn.functional.pad(c.inputs[name], (0, longest - len(c.inputs[name])), value=fill)
-            for c in batch
+            torch.nn.functional.pad(
+                choice.inputs[name], (0, longest - len(choice.inputs[name])), value=fill
+            )
+            for choice in batch
         ]
         inputs[name] = torch.stack(padded).to(device)
     lengths = torch.tensor([len(choice.inputs["input_ids"]) for choice in batch], device=device)
     inputs["attention_mask"] = (torch.arange(longest, device=device) < lengths[:, None]).long()
     logits = token_logits(module(**inputs, return_dict=True))  # [n, T, V]
     rows = torch.arange(len(batch), device=device)
-    at = logits[rows, torch.tensor([choice.position for choice in batch], device=device)]  # [n, V]
-    return at.gather(1, torch.tensor([choice.tokens for choice in batch], device=device))
+    position_logits = logits[
+        rows, torch.tensor([choice.position for choice in batch], device=device)
+    ]  # [n, V]
+    return position_logits.gather(
+        1, torch.tensor([choice.tokens for choice in batch], device=device)
+    )

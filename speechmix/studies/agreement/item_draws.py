@@ -12,7 +12,7 @@ from ...inputs.sentences.sentence import Sentence
 from .blimp import BlimpItem
 
 
-def one_token_items(
+def select_one_token_items(
     items: Iterable[BlimpItem], tokenizer: Tokenizer
 ) -> tuple[list[BlimpItem], list[RejectedRow]]:
     """Keep the items whose target and foil are one token each, so that one mask or one logit stands
@@ -29,73 +29,80 @@ def one_token_items(
 
     Returns
     -------
-    single : list of BlimpItem
-    rejected : list of Rejected
+    usable_items : list of BlimpItem
+    rejected : list of RejectedRow
     """
-    single, rejected = [], []
+    usable_items, rejected = [], []
     for item in items:
         word = Sentence(item.text).words[item.target]
-        before = item.text[: word.start].rstrip()
-        counts = {form: _tokens_added(tokenizer, before, form) for form in (word.text, item.foil)}
-        odd = [form for form, count in counts.items() if count != 1]
-        if not odd:
-            single.append(item)
+        prefix = item.text[: word.start].rstrip()
+        counts = {
+            form: _count_added_tokens(tokenizer, prefix, form) for form in (word.text, item.foil)
+        }
+        multi_token_forms = [form for form, count in counts.items() if count != 1]
+        if not multi_token_forms:
+            usable_items.append(item)
             continue
-        shown = ", ".join(
-            f"{form!r} is {f'{n} tokens' if (n := counts[form]) else 'unknown'}" for form in odd
+        description = ", ".join(
+            f"{form!r} is {f'{token_count} tokens' if (token_count := counts[form]) else 'unknown'}"
+            for form in multi_token_forms
         )
         role = (
             "target and foil are"
-            if len(odd) == 2
+            if len(multi_token_forms) == 2
             else "target is"
-            if odd == [word.text]
+            if multi_token_forms == [word.text]
             else "foil is"
         )
         rejected.append(
             RejectedRow(
-                item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}"
+                item.name, f"{role} not one token", f"{description} for {type(tokenizer).__name__}"
             )
         )
-    return single, rejected
+    return usable_items, rejected
 
 
 def draw_items(
-    items: Iterable[BlimpItem], most: int | None = None, *, seed: int = 0
+    items: Iterable[BlimpItem], max_items: int | None = None, *, seed: int = 0
 ) -> list[BlimpItem]:
-    """Draw up to `most` items of each paradigm, as many singular as plural ones as far as there
+    """Draw up to `max_items` items of each paradigm, as many singular as plural ones as far as there
     are.
 
     Without replacement (the published code drew with it, so that copies of an item could be drawn),
-    in the order of `items`, and the same for the same seed. Everything if `most` is None.
+    in the order of `items`, and the same for the same seed. Everything if `max_items` is None.
     """
     items = list(items)
-    if most is None:
+    if max_items is None:
         return items
-    if most < 1:
-        raise InputError(f"expected at least one item per paradigm to draw, found {most}")
-    drawn: set[str] = set()
+    if max_items < 1:
+        raise InputError(f"expected at least one item per paradigm to draw, found {max_items}")
+    drawn_names: set[str] = set()
     for paradigm in dict.fromkeys(item.paradigm for item in items):
-        draw = random.Random(f"{seed} {paradigm}")
-        here = [item for item in items if item.paradigm == paradigm]
-        sides = [
-            [item.name for item in here if (item.number == "plural") is plural]
-            for plural in (False, True)
+        generator = random.Random(f"{seed} {paradigm}")
+        paradigm_items = [item for item in items if item.paradigm == paradigm]
+        names_by_number = [
+            [item.name for item in paradigm_items if (item.number == "plural") is is_plural]
+            for is_plural in (False, True)
         ]
-        sides = [draw.sample(names, len(names)) for names in sorted(sides, key=len)]
-        few = sides[0][: most // 2]
-        drawn.update(few + sides[1][: most - len(few)])
-    return [item for item in items if item.name in drawn]
+        names_by_number = [
+            generator.sample(names, len(names)) for names in sorted(names_by_number, key=len)
+        ]
+        smaller_draw = names_by_number[0][: max_items // 2]
+        drawn_names.update(smaller_draw + names_by_number[1][: max_items - len(smaller_draw)])
+    return [item for item in items if item.name in drawn_names]
 
 
-def _tokens_added(tokenizer: Tokenizer, before: str, form: str) -> int:
+def _count_added_tokens(tokenizer: Tokenizer, prefix: str, form: str) -> int:
     """How many tokens the form adds to the text before it; 0 if it is unknown to the tokenizer."""
-    ids, longer = (
+    ids, extended_ids = (
         tokenizer(text, add_special_tokens=False)["input_ids"]
-        for text in (before, f"{before} {form}".strip())
+        for text in (prefix, f"{prefix} {form}".strip())
     )
-    if longer[: len(ids)] != ids:  # merged across the space: not a token of its own
+    if extended_ids[: len(ids)] != ids:  # merged across the space: not a token of its own
         return 2
-    added = longer[len(ids) :]
+    added_ids = extended_ids[len(ids) :]
     return (
-        0 if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in added else len(added)
+        0
+        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in added_ids
+        else len(added_ids)
     )

@@ -30,18 +30,18 @@ from ...runs.journal.item_lines import answers
 from .blimp import BlimpItem
 from .task_accuracy import choice_margin
 
-_VALUES = [
+_VALUE_COLUMNS = [
     name
     for metrics in (ALIGNMENT_METRICS, SHARE_METRICS)
     for name in (*metrics, *(f"chance_{metric}" for metric in metrics))
 ]
-_VALUES += [RANK_CORRELATION]
-_ITEM = ["item", "paradigm", "number"]
-_STORED = ["stack", "measure", "layer", *_VALUES]
-_FEW = 3  # items on which it is tried whether a measure can be taken
+_VALUE_COLUMNS += [RANK_CORRELATION]
+_ITEM_COLUMNS = ["item", "paradigm", "number"]
+_STORED_COLUMNS = ["stack", "measure", "layer", *_VALUE_COLUMNS]
+_TRIAL_ITEM_COUNT = 3  # items on which it is tried whether a measure can be taken
 
 # Told of (item's name, or nothing; kind of reason; reason) for what is left out.
-Refused = Callable[[str, str, str], object]
+SkipCallback = Callable[[str, str, str], object]
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def studied_stack(model: Model) -> str:
     return model.capabilities.input_stack
 
 
-def decided_items(
-    model: Model, items: Iterable[BlimpItem], path: Path, *, refused: Refused
+def decide_items(
+    model: Model, items: Iterable[BlimpItem], path: Path, *, on_skip: SkipCallback
 ) -> pd.DataFrame:
     """Margin between target and foil of each item.
 
@@ -87,7 +87,7 @@ def decided_items(
         May be wrapped in a progress bar.
     path : Path
         JSON lines; what is there already is read back.
-    refused : callable
+    on_skip : callable
         Told of each item that cannot be decided.
 
     Returns
@@ -95,39 +95,39 @@ def decided_items(
     DataFrame
         Columns item, paradigm, number, margin (nats), right.
     """
-    done = answers(
+    answered_items = answers(
         path,
         items,
         asked=lambda item: {
-            **_described(model),
+            **_model_key(model),
             "sentence": item.sentence(masked=False).fingerprint,
         },
         answer=lambda item: [choice_margin(model, item.sentence(masked=False))["margin"]],
         is_whole=lambda row: len(row) == 1,
-        refused=lambda item, error: refused(item.name, "cannot be decided", str(error)),
+        refused=lambda item, error: on_skip(item.name, "cannot be decided", str(error)),
     )
-    rows = [(item.name, item.paradigm, item.number, *row) for item, row in done]
-    table = pd.DataFrame(rows, columns=[*_ITEM, "margin"])
+    rows = [(item.name, item.paradigm, item.number, *row) for item, row in answered_items]
+    table = pd.DataFrame(rows, columns=[*_ITEM_COLUMNS, "margin"])
     return table.assign(right=table["margin"] > 0)
 
 
-def aligned_items(
+def align_items(
     model: Model,
     items: Iterable[BlimpItem],
     path: Path,
-    asked: CueAlignmentOptions,
+    options: CueAlignmentOptions,
     *,
-    first: Sequence[BlimpItem],
-    refused: Refused,
+    trial_items: Sequence[BlimpItem],
+    on_skip: SkipCallback,
 ) -> pd.DataFrame:
     """Cue alignment of each item.
 
     Parameters
     ----------
-    model, items, path, refused
-        As for `decided_items`.
-    asked : Alignment
-    first : sequence of BlimpItem
+    model, items, path, on_skip
+        As for `decide_items`.
+    options : CueAlignmentOptions
+    trial_items : sequence of BlimpItem
         Some of the items: a measure that can be taken of none of the first three is left out for
         all.
 
@@ -142,20 +142,26 @@ def aligned_items(
     InputError
         If no measure can be taken.
     """
-    names = _possible(model, first[:_FEW], asked, refused)
-    done = answers(
+    measure_names = _select_computable_measures(
+        model, trial_items[:_TRIAL_ITEM_COUNT], options, on_skip
+    )
+    answered_items = answers(
         path,
         items,
-        asked=lambda item: _ingredients(model, item, names, asked),
-        answer=lambda item: _rows(model, item, names, asked),
-        is_whole=lambda rows: all(len(row) == len(_STORED) for row in rows),
-        refused=lambda item, error: refused(item.name, "cannot be scored", str(error)),
+        asked=lambda item: _cache_key(model, item, measure_names, options),
+        answer=lambda item: _alignment_rows(model, item, measure_names, options),
+        is_whole=lambda rows: all(len(row) == len(_STORED_COLUMNS) for row in rows),
+        refused=lambda item, error: on_skip(item.name, "cannot be scored", str(error)),
     )
-    rows = [(item.name, item.paradigm, item.number, *row) for item, rows in done for row in rows]
-    return pd.DataFrame(rows, columns=[*_ITEM, *_STORED])
+    rows = [
+        (item.name, item.paradigm, item.number, *row)
+        for item, rows in answered_items
+        for row in rows
+    ]
+    return pd.DataFrame(rows, columns=[*_ITEM_COLUMNS, *_STORED_COLUMNS])
 
 
-def _described(model: Model) -> JsonObject:
+def _model_key(model: Model) -> JsonObject:
     return {
         "model": model.fingerprint,
         "init": model.init,
@@ -164,84 +170,102 @@ def _described(model: Model) -> JsonObject:
     }
 
 
-def _ingredients(
-    model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
+def _cache_key(
+    model: Model, item: BlimpItem, measure_names: list[str], options: CueAlignmentOptions
 ) -> JsonObject:
     """Everything that decides an item's result: a stored one is used only if all of it is the
     same."""
-    masked = studied_stack(model) == "encoder"
-    made_of = _described(model) | {
-        "sentence": item.sentence(masked=masked).fingerprint,
+    is_masked = studied_stack(model) == "encoder"
+    key = _model_key(model) | {
+        "sentence": item.sentence(masked=is_masked).fingerprint,
         "cue": list(item.cue),
     }
-    made_of |= {
-        **asdict(asked),
-        "measures": names,
-        "distances": bool(asked.distances),
+    key |= {
+        **asdict(options),
+        "measures": measure_names,
+        "distances": bool(options.distances),
         "target": item.target,
     }
-    return made_of | {"objective": _objective(item, asked.objective, masked=masked)}
+    return key | {"objective": _make_objective(item, options.objective, is_masked=is_masked)}
 
 
-def _possible(
-    model: Model, few: Sequence[BlimpItem], asked: CueAlignmentOptions, refused: Refused
+def _select_computable_measures(
+    model: Model,
+    trial_items: Sequence[BlimpItem],
+    options: CueAlignmentOptions,
+    on_skip: SkipCallback,
 ) -> list[str]:
     """The measures (or distances) that can be taken of this model, on any of a few items; the
     others are told of once."""
-    possible, reason = [], "no items"
-    for name in asked.distances or asked.measures:
-        for item in few:
+    computable, reason = [], "no items"
+    for name in options.distances or options.measures:
+        for item in trial_items:
             try:
-                _rows(model, item, [name], asked)
-                possible.append(name)
+                _alignment_rows(model, item, [name], options)
+                computable.append(name)
                 break
             except SpeechmixError as error:
                 reason = str(error)
         else:
-            refused("", f"{name} cannot be taken here", reason)
-    if not possible:
+            on_skip("", f"{name} cannot be taken here", reason)
+    if not computable:
         raise InputError(f"{model.label}: no measure can be taken: {reason}")
-    return possible
+    return computable
 
 
-def _rows(
-    model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
+def _alignment_rows(
+    model: Model, item: BlimpItem, measure_names: list[str], options: CueAlignmentOptions
 ) -> list[list[Any]]:
     """Cue alignment of one sentence: the columns that are stored."""
     stack = studied_stack(model)
     sentence = item.sentence(masked=stack == "encoder")
-    where: JsonObject = {"cue": item.cue, "target": item.target, "attractors": item.attractors}
-    where |= {"subtokens": asked.subtokens, "drop": ("special",) if asked.without_special else ()}
-    if asked.distances:
+    alignment_options: JsonObject = {
+        "cue": item.cue,
+        "target": item.target,
+        "attractors": item.attractors,
+    }
+    alignment_options |= {
+        "subtokens": options.subtokens,
+        "drop": ("special",) if options.without_special else (),
+    }
+    if options.distances:
         effect = distance_effect(
-            model, sentence, distances=names, stack=stack, units=asked.units, **where
+            model,
+            sentence,
+            distances=measure_names,
+            stack=stack,
+            units=options.units,
+            **alignment_options,
         )
         tables = {
-            f"value_zeroing, {name}": part for name, part in effect.groupby("distance", sort=False)
+            f"value_zeroing, {name}": rows for name, rows in effect.groupby("distance", sort=False)
         }
     else:
-        objective = _objective(item, asked.objective, masked=stack == "encoder")
+        objective = _make_objective(item, options.objective, is_masked=stack == "encoder")
         maps = mix_one(
             model,
             sentence,
-            measures=names,
+            measures=measure_names,
             stacks=[stack],
-            units=asked.units,
+            units=options.units,
             targets="target",
             objective=objective,
         )
         tables = {
-            measure: cue_alignment(mixing_map, **where) for (measure, _), mixing_map in maps.items()
+            measure: cue_alignment(mixing_map, **alignment_options)
+            for (measure, _), mixing_map in maps.items()
         }
     rows = []
     for measure, table in tables.items():
-        for layer, *values in table.reindex(columns=["layer", *_VALUES]).itertuples(index=False):
+        for layer, *values in table.reindex(columns=["layer", *_VALUE_COLUMNS]).itertuples(
+            index=False
+        ):
             rows.append([stack, measure, int(layer), *(round(float(value), 7) for value in values)])
     return rows
 
 
-def _objective(item: BlimpItem, kind: str, *, masked: bool) -> str | tuple[str, ...]:
+def _make_objective(item: BlimpItem, kind: str, *, is_masked: bool) -> str | tuple[str, ...]:
     """What gradient measures explain; a masked target has to be spelled."""
-    if not masked:
+    if not is_masked:
         return kind
     return (item.form, item.foil) if kind == "contrast" else (item.form,)

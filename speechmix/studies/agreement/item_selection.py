@@ -17,8 +17,8 @@ from ...errors import InputError
 from ...inputs.clips.rows import RejectedRow
 from .blimp import PUBLISHED, BlimpItem, read_blimp
 from .blimp_cues import load_spacy_pipeline
-from .blimp_split import split_halves, unified_set
-from .item_draws import draw_items, one_token_items
+from .blimp_split import build_unified_set, split_halves
+from .item_draws import draw_items, select_one_token_items
 from .item_scoring import studied_stack
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SelectedItems:
     Parameters
     ----------
     scored, training : list of BlimpItem
-    rejected : list of Rejected
+    rejected : list of RejectedRow
         With reasons; none of them twice.
     counts : DataFrame
         Sentences of each paradigm that were read, are usable, are in the half, and were drawn.
@@ -52,7 +52,7 @@ def select_items(
     paradigms: Sequence[str] | None,
     unified: bool,
     split_seed: int,
-    most: int | None,
+    max_items: int | None,
     draw_seed: int,
     spacy: str | None,
 ) -> SelectedItems:
@@ -67,43 +67,50 @@ def select_items(
     items, rejected = read_blimp(blimp, paradigms=paradigms, parse=parse)
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, so it cannot be given text")
-    read: list[BlimpItem | RejectedRow] = [*items, *rejected]
+    all_items: list[BlimpItem | RejectedRow] = [*items, *rejected]
     train, test = split_halves(items, seed=split_seed)
-    usable, odd = one_token_items(items, model.tokenizer)
-    rejected = [*rejected, *odd]
+    usable, multi_token_items = select_one_token_items(items, model.tokenizer)
+    rejected = [*rejected, *multi_token_items]
     if studied_stack(model) == "decoder":
-        late = [item.name for item in usable if item.cue[-1] > item.target]
+        late_cue_names = [item.name for item in usable if item.cue[-1] > item.target]
         reason = "a causal model cannot use it"
-        rejected += [RejectedRow(name, "cue after target", reason) for name in late]
+        rejected += [RejectedRow(name, "cue after target", reason) for name in late_cue_names]
         usable = [item for item in usable if item.cue[-1] < item.target]
     if not usable:
         raise InputError(
             f"{blimp}: of {len(items)} sentences none can be used, e.g. {rejected[0].reason}"
         )
-    names = {"all": items, "train": train, "test": test}
-    halves = {name: _usable_half(usable, members) for name, members in names.items()}
+    half_items = {"all": items, "train": train, "test": test}
+    halves = {name: _select_usable(usable, members) for name, members in half_items.items()}
     if unified:
         for name in dict.fromkeys((half, "train")):
-            halves[name], not_drawn = unified_set(
+            halves[name], undrawn_items = build_unified_set(
                 halves[name], paradigms=paradigms or PUBLISHED, seed=split_seed
             )
-            rejected += [one for one in not_drawn if one not in rejected]
-    drawn = draw_items(halves[half], most, seed=draw_seed)
-    stages: dict[str, Sequence[BlimpItem | RejectedRow]] = {
-        "read": read,
+            rejected += [item for item in undrawn_items if item not in rejected]
+    drawn_items = draw_items(halves[half], max_items, seed=draw_seed)
+    items_by_stage: dict[str, Sequence[BlimpItem | RejectedRow]] = {
+        "read": all_items,
         "usable": usable,
         half: halves[half],
-        "drawn": drawn,
+        "drawn": drawn_items,
     }
-    return SelectedItems(drawn, halves["train"], rejected, _count_by_paradigm(stages))
+    return SelectedItems(drawn_items, halves["train"], rejected, _count_by_paradigm(items_by_stage))
 
 
-def _usable_half(usable: Sequence[BlimpItem], half: Sequence[BlimpItem]) -> list[BlimpItem]:
-    names = {item.name for item in half}
-    return [item for item in usable if item.name in names]
+def _select_usable(usable: Sequence[BlimpItem], half: Sequence[BlimpItem]) -> list[BlimpItem]:
+    half_names = {item.name for item in half}
+    return [item for item in usable if item.name in half_names]
 
 
-def _count_by_paradigm(stages: dict[str, Sequence[BlimpItem | RejectedRow]]) -> pd.DataFrame:
-    paradigms = {name: [one.name.rpartition("-")[0] for one in s] for name, s in stages.items()}
-    counts = pd.DataFrame({name: Counter(found) for name, found in paradigms.items()})
+def _count_by_paradigm(
+    items_by_stage: dict[str, Sequence[BlimpItem | RejectedRow]],
+) -> pd.DataFrame:
+    paradigms = {
+        name: [item.name.rpartition("-")[0] for item in stage_items]
+        for name, stage_items in items_by_stage.items()
+    }
+    counts = pd.DataFrame(
+        {name: Counter(item_paradigms) for name, item_paradigms in paradigms.items()}
+    )
     return counts.reindex(list(dict.fromkeys(paradigms["read"]))).fillna(0).astype(int)

@@ -17,7 +17,7 @@ from ...reporting.plots.alignment_table import alignment_figure, alignment_text
 from ...reporting.plots.figure_style import write_figure
 from .task_accuracy import item_accuracy
 
-_PARTS = ["paradigm", "number"]
+_GROUP_COLUMNS = ["paradigm", "number"]
 
 
 def write_agreement(
@@ -52,56 +52,62 @@ def write_agreement(
     """
     write_csv(table, folder / "cue_alignment.csv")
     write_csv(decisions, folder / "decisions.csv")
-    shares, parts = (
+    accuracy, group_accuracy = (
         item_accuracy(decisions),
-        item_accuracy(decisions, by=["model", "init", *_PARTS]),
+        item_accuracy(decisions, by=["model", "init", *_GROUP_COLUMNS]),
     )
-    every = pd.concat([shares.assign(paradigm="all", number="all"), parts])
+    accuracy_rows = pd.concat([accuracy.assign(paradigm="all", number="all"), group_accuracy])
     write_csv(
-        every[["model", "init", *_PARTS, "accuracy", "low", "high", "items"]],
+        accuracy_rows[["model", "init", *_GROUP_COLUMNS, "accuracy", "low", "high", "items"]],
         folder / "accuracy.csv",
     )
-    means = mean_alignment(table).merge(shares[["model", "init", "accuracy"]], how="left")
+    means = mean_alignment(table).merge(accuracy[["model", "init", "accuracy"]], how="left")
     write_csv(means, folder / "means.csv")
     write_csv(
         mean_alignment(table, by=["paradigm", "model", "init", "stack", "measure", "layer"]),
         folder / "means_by_paradigm.csv",
     )
-    texts = [_accuracy_text(parts)]
+    texts = [_accuracy_text(group_accuracy)]
     for metric in means["metric"].unique():
         if metric not in SHARE_METRICS:
             figure = alignment_figure(means, metric=metric, published=published, note=note)
-            for ending in ("png", "svg"):
-                write_figure(figure, folder / f"{metric}.{ending}", dpi=150)
-        for (name, init), part in means[means["metric"] == metric].groupby(
+            for suffix in ("png", "svg"):
+                write_figure(figure, folder / f"{metric}.{suffix}", dpi=150)
+        for (name, init), group_means in means[means["metric"] == metric].groupby(
             ["model", "init"], sort=False
         ):
-            told = f"{metric.replace('_', ' ')}, {name} ({init}), {part['items'].max():,} sentences"
-            told += "" if part["chance"].isna().all() else f", chance {part['chance'].mean():.3f}"
-            texts.append(f"{told}\n{alignment_text(part, metric=metric)}")
+            title = f"{metric.replace('_', ' ')}, {name} ({init}), {group_means['items'].max():,} sentences"
+            title += (
+                ""
+                if group_means["chance"].isna().all()
+                else f", chance {group_means['chance'].mean():.3f}"
+            )
+            texts.append(f"{title}\n{alignment_text(group_means, metric=metric)}")
     return "\n\n".join(texts)
 
 
-def _accuracy_text(shares: pd.DataFrame) -> str:
+def _accuracy_text(accuracy: pd.DataFrame) -> str:
     """Return accuracy by paradigm and number as text: a model that always writes one number is
     found out here.
 
     Examples
     --------
-    >>> shares = pd.DataFrame({"paradigm": "anaphor", "number": ["plural", "singular"], "model": "m", "init": "trained",
+    >>> accuracy = pd.DataFrame({"paradigm": "anaphor", "number": ["plural", "singular"], "model": "m", "init": "trained",
     ...                        "accuracy": [0.05, 0.96]})
-    >>> print(_accuracy_text(shares))
+    >>> print(_accuracy_text(accuracy))
     init     trained
     number    plural singular
     paradigm
     anaphor      5 %     96 %
     """
-    written = shares.assign(written=[f"{100 * share:.0f} %" for share in shares["accuracy"]])
-    columns = written.pivot(index="paradigm", columns=["init", "number"], values="written").fillna(
-        ""
+    formatted = accuracy.assign(
+        formatted=[f"{100 * share:.0f} %" for share in accuracy["accuracy"]]
     )
-    order = list(dict.fromkeys(shares["init"]))
+    columns = formatted.pivot(
+        index="paradigm", columns=["init", "number"], values="formatted"
+    ).fillna("")
+    init_order = list(dict.fromkeys(accuracy["init"]))
     text = columns.reindex(
-        columns=sorted(columns, key=lambda column: (order.index(column[0]), column[1]))
+        columns=sorted(columns, key=lambda column: (init_order.index(column[0]), column[1]))
     ).to_string()
     return "\n".join(line.rstrip() for line in text.splitlines())

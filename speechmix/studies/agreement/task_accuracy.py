@@ -93,11 +93,12 @@ def item_accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init"))
     >>> item_accuracy(table).round(2).values.tolist()
     [['m', 'trained', 0.75, 0.3, 0.95, 4]]
     """
-    missing = [name for name in ("item", "right", *by) if name not in table.columns]
-    if missing or table.empty:
+    missing_columns = [name for name in ("item", "right", *by) if name not in table.columns]
+    if missing_columns or table.empty:
         raise InputError(
             f"expected a table of items with the columns item, right, {', '.join(by)}; found "
-            f"{len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
+            f"{len(table)} rows"
+            + (f", and {', '.join(missing_columns)} missing" if missing_columns else "")
         )
     by = list(by)
     items = (
@@ -107,11 +108,17 @@ def item_accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init"))
         .reset_index()
     )
     rows = []
-    for key, part in items.groupby(by, sort=False):
-        low, high = _wilson(float(part["right"].mean()), len(part))
+    for key, group in items.groupby(by, sort=False):
+        low, high = _wilson_interval(float(group["right"].mean()), len(group))
         keys = dict(zip(by, key, strict=True))
         rows.append(
-            {**keys, "accuracy": part["right"].mean(), "low": low, "high": high, "items": len(part)}
+            {
+                **keys,
+                "accuracy": group["right"].mean(),
+                "low": low,
+                "high": high,
+                "items": len(group),
+            }
         )
     return pd.DataFrame(rows)
 
@@ -130,20 +137,22 @@ def accuracy_sentence(name: str, share: float, low: float, high: float, items: i
     'its maps are of right and wrong sentences together.'
     """
     interval = f"[{100 * low:.0f}, {100 * high:.0f}]"
-    told = f"{name} does the task in {100 * share:.0f} % {interval} of {items:,} sentences"
+    sentence = f"{name} does the task in {100 * share:.0f} % {interval} of {items:,} sentences"
     if low <= CHANCE:
-        return f"{told}, no better than chance (50 %): its maps cannot show how it does it."
-    return f"{told} (chance 50 %)" + (
+        return f"{sentence}, no better than chance (50 %): its maps cannot show how it does it."
+    return f"{sentence} (chance 50 %)" + (
         "; its maps are of right and wrong sentences together." if share < 0.9 else "."
     )
 
 
-def _wilson(share: float, items: int) -> tuple[float, float]:
+def _wilson_interval(share: float, items: int) -> tuple[float, float]:
     """Wilson's interval of a share; a share that is no whole number of items (a mean over seeds) is
     allowed."""
     from scipy.stats import norm
 
     z = float(norm.ppf(0.5 + LEVEL / 2))
-    middle = (share + z**2 / (2 * items)) / (1 + z**2 / items)
-    half = z / (1 + z**2 / items) * (share * (1 - share) / items + z**2 / (4 * items**2)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)
+    centre = (share + z**2 / (2 * items)) / (1 + z**2 / items)
+    half_width = (
+        z / (1 + z**2 / items) * (share * (1 - share) / items + z**2 / (4 * items**2)) ** 0.5
+    )
+    return max(0.0, centre - half_width), min(1.0, centre + half_width)

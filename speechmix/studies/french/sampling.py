@@ -99,7 +99,7 @@ def draw_evenly(
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of PairCandidate
     balance : sequence of str
         Columns; none: all that there are, up to `max_examples`.
     max_examples : int, optional
@@ -166,7 +166,7 @@ def draw_by_count(
 
     Parameters
     ----------
-    candidates : sequence of Candidate
+    candidates : sequence of PairCandidate
     draw : mapping of str to int
         By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a
         template gives two readings of a sentence, they count as one and are drawn together, or, if

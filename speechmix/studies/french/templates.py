@@ -57,7 +57,7 @@ def load_template(source: str | Path) -> Template:
     Examples
     --------
     >>> load_template("pronoun_verb").cues["ils"]
-    CueForm(agreement='3p', heard='before_vowel')
+    CueForm(agreement='3p', audible_when='before_vowel')
     """
     path = Path(source)
     if path.suffix != ".toml":

@@ -71,7 +71,9 @@ def test_masked_model_token_by_token(fill):
         rows["mean"] = np.mean(shares, axis=0)
         for name, row in rows.items():
             expected.setdefault(name, []).append(spearmanr(row, drops)[0])
-    table = found.table[found.table["measure"] == "value_zeroing"].set_index("aggregation")
+    table = found.to_dataframe()[found.to_dataframe()["measure"] == "value_zeroing"].set_index(
+        "aggregation"
+    )
     assert set(table.index) == set(expected)
     for name, values in expected.items():
         assert table.loc[name, "value"] == pytest.approx(np.mean(values), abs=1e-10)
@@ -110,7 +112,7 @@ def test_causal_model_at_the_row_that_predicts_the_target():
     maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")[
         "attention", "decoder"
     ].scores
-    value = found.table.set_index(["measure", "aggregation"])["value"]
+    value = found.to_dataframe().set_index(["measure", "aggregation"])["value"]
     row = maps[2, [place - 1 for place in target]][:, others]
     shares = (row / row.sum(axis=-1, keepdims=True)).mean(axis=0)
     assert value["attention", "layer 2"] == pytest.approx(spearmanr(shares, drops)[0], abs=1e-10)
@@ -122,8 +124,12 @@ def test_words_and_one_fill_are_the_trial_s_protocol():
         model, SENTENCES, measures=MEASURES, fills="mask", units="word", layers="rollout"
     )
     options = {"measures": MEASURES, "protocol": "blank-out", "perturbations": "blank (mask)"}
-    trial = speechmix.faithfulness(model, SENTENCES, **options).table.set_index("measure")["value"]
-    ours = found.table.set_index("measure")["value"]
+    trial = (
+        speechmix.faithfulness(model, SENTENCES, **options)
+        .to_dataframe()
+        .set_index("measure")["value"]
+    )
+    ours = found.to_dataframe().set_index("measure")["value"]
     for name in ("value_zeroing", "attention", "position", "random"):
         assert ours[name] == pytest.approx(trial[name], abs=1e-12)
     assert ours["oracle"] == 1
@@ -144,7 +150,7 @@ def test_a_classifier_that_listens_to_one_word_is_found_out():
         here = drops[sentence.text].dropna()
         assert here[place] > 0.9
         assert (here.drop(place) == 0).all()
-    table = found.table.set_index(["measure", "aggregation"])["value"]
+    table = found.to_dataframe().set_index(["measure", "aggregation"])["value"]
     for measure in ("value_zeroing", "attention_norm"):
         assert table[measure, "layer 0"] == pytest.approx(1, abs=1e-12)
         assert table[measure, "rollout"] == pytest.approx(1, abs=1e-12)
@@ -202,7 +208,7 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
         models, SENTENCES[:1], measures=["attention", "globenc"], fills=["mask", "unk", "remove"]
     )
     assert found.left_out.iloc[-1]["what"] in ("globenc", "blank (mask, unk, remove)")
-    bert = found.table[found.table["model"] == "BertForMaskedLM"]
+    bert = found.to_dataframe()[found.to_dataframe()["model"] == "BertForMaskedLM"]
     mean, *fills = perturbations = [
         f"blank ({name})" for name in ("mask, unk, remove", "mask", "unk", "remove")
     ]
@@ -216,7 +222,7 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     assert "globenc" in text
     assert "oracle 1.00" in text
     assert "blank (mask)" in found.text("blank (mask)").splitlines()[0]
-    with pytest.raises(InputError, match="judge should be one of"):
+    with pytest.raises(InputError, match="perturbation should be one of"):
         found.text("blank (pad)")
 
 
@@ -225,8 +231,11 @@ def test_models_of_one_name_stay_two():
     found = speechmix.blank_out(
         [bert, bert], SENTENCES, measures="attention", fills="mask", layers="mean"
     )
-    assert list(found.table["model"].unique()) == ["BertForMaskedLM", "BertForMaskedLM (2)"]
-    one, two = (part["value"].tolist() for _, part in found.table.groupby("model"))
+    assert list(found.to_dataframe()["model"].unique()) == [
+        "BertForMaskedLM",
+        "BertForMaskedLM (2)",
+    ]
+    one, two = (part["value"].tolist() for _, part in found.to_dataframe().groupby("model"))
     assert one == two
 
 

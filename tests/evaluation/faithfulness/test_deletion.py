@@ -47,7 +47,12 @@ def probabilities(module, ids) -> np.ndarray:
 def test_every_point_is_a_plain_forward_pass(fill, bins):
     model = classifier()
     found = speechmix.deletion_curves(
-        model, [TEXT], measures=["value_zeroing", "attention"], bins=bins, fill=fill, draws=2
+        model,
+        [TEXT],
+        measures=["value_zeroing", "attention"],
+        bins=bins,
+        fill=fill,
+        n_random_orders=2,
     )
     ids = model.tokenizer(TEXT, return_tensors="pt")["input_ids"]
     intact = probabilities(model.module, ids)
@@ -83,7 +88,9 @@ def test_every_point_is_a_plain_forward_pass(fill, bins):
     np.testing.assert_allclose(points["kept"], kept, rtol=0, atol=1e-10)
     assert found.texts["label"].tolist() == ["abc"[label]]
     assert found.texts["probability"][0] == pytest.approx(intact[label], abs=1e-10)
-    value = found.table[found.table["measure"] == "attention"].set_index("metric")["value"]
+    value = found.to_dataframe()[found.to_dataframe()["measure"] == "attention"].set_index(
+        "metric"
+    )["value"]
     inner = slice(1, -1) if bins is None else slice(1, None)
     assert value["comprehensiveness"] == pytest.approx(
         np.mean(removed[0] - np.array(removed)[inner]), abs=1e-10
@@ -128,7 +135,7 @@ def test_a_word_at_the_mask_is_a_label_too():
     found = speechmix.deletion_curves(
         text_models.bert(), [sentence], measures="gradient_input", bins=None
     )
-    assert set(found.table["aggregation"]) == {"to the output", ""}
+    assert set(found.to_dataframe()["aggregation"]) == {"to the output", ""}
     assert found.texts["label"].tolist() == ["is"]
     curve = found.mean_curves()
     assert len(curve["share"].unique()) == 21

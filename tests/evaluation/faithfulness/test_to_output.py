@@ -292,7 +292,7 @@ def test_where_one_word_alone_counts_all_name_it_and_random_orders_do_not():
         aggregations=[TO_THE_OUTPUT],
     )
     assert trial.left_out.empty
-    table = trial.table.set_index("measure")
+    table = trial.to_dataframe().set_index("measure")
     for measure in (*measures[:4], "occlusion (mask)", "shapley (mask)", "oracle"):
         assert table.loc[measure, "value"] == 1, measure
         assert table.loc[measure, "clips"] == 20
@@ -307,6 +307,8 @@ def test_tokens_that_are_deleted_in_the_order_of_a_measure_to_the_output():
     found = speechmix.deletion_curves(
         planted(), [sentence], measures=["lrp", "shapley"], bins=None, fill="unk"
     )
-    values = found.table[found.table["metric"] == "comprehensiveness"].set_index("measure")["value"]
+    values = found.to_dataframe()[found.to_dataframe()["metric"] == "comprehensiveness"].set_index(
+        "measure"
+    )["value"]
     assert values["lrp"] == values["shapley (mask)"] == values["oracle"] > values["random"] > 0
-    assert set(found.table["aggregation"]) == {TO_THE_OUTPUT, ""}
+    assert set(found.to_dataframe()["aggregation"]) == {TO_THE_OUTPUT, ""}

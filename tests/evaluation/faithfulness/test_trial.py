@@ -70,7 +70,7 @@ def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
 
 @pytest.mark.long
 def test_the_judge_as_its_own_oracle_gets_one():
-    table = trial_of("tiny-french-whisper").table
+    table = trial_of("tiny-french-whisper").to_dataframe()
     rank_metrics = table[
         (table["measure"] == "oracle") & table["metric"].isin(["top_1", "spearman", "kendall"])
     ]
@@ -97,8 +97,10 @@ def test_every_way_to_aggregate_is_a_row_beside_its_baselines():
     assert not {row for row in rows if row[0] == "decoder"}  # silence says nothing of tokens
     assert trial.perturbations[-1] == "knock-out"
     assert "4 clips in 2 groups" in trial.sentence()
-    assert np.allclose(trial.table[trial.table["metric"] == "top_1"]["chance"], 1 / 3)
-    precision = trial.table[trial.table["metric"] == "average_precision"]
+    assert np.allclose(
+        trial.to_dataframe()[trial.to_dataframe()["metric"] == "top_1"]["chance"], 1 / 3
+    )
+    precision = trial.to_dataframe()[trial.to_dataframe()["metric"] == "average_precision"]
     assert set(precision["perturbation"]) == {"cue"}
     assert np.allclose(precision["chance"], (1 + 1 / 2 + 1 / 3) / 3)
 
@@ -133,7 +135,7 @@ def test_numbers_of_a_row_are_those_of_its_item():
     last = values[
         (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
     ].set_index("metric")["value"]
-    assert last["spearman"] == pytest.approx(spearmanr(row, verdict.of(words))[0])
+    assert last["spearman"] == pytest.approx(spearmanr(row, verdict.word_drops(words))[0])
     order, counts = np.argsort(-row).tolist(), range(len(words) + 1)
     ((removed, kept),) = curves.perturbation_curves(verdict, words, [order], counts)
     assert last["comprehensiveness"] == pytest.approx(np.mean(removed[0] - removed[1:-1]))
@@ -192,7 +194,7 @@ def test_soft_metrics_are_rows_when_asked_for():
         "perturbations": ["mute (zeros)"],
     }
     trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:2], **options)
-    assert set(trial.table["metric"]) == set(metrics)
+    assert set(trial.to_dataframe()["metric"]) == set(metrics)
     assert set(trial.perturbations) == {"mute (zeros)"}
 
 
@@ -289,7 +291,7 @@ def test_what_cannot_be_judged_is_recorded_and_not_lost():
     reasons = trial.left_out.groupby("item")["reason"].agg(" | ".join)
     assert "fewer than 3 words besides the target: encoder 1" in reasons[short.name]
     assert "wordless" in reasons
-    assert "no other member of its pair" in reasons[alone.name]
+    assert "patch needs the other item of its pair" in reasons[alone.name]
     assert trial.perturbations == ["mute"]
     assert set(trial.values["item"]) == {
         alone.name,
@@ -303,7 +305,7 @@ def test_a_trial_of_nothing_says_why():
     trial = speechmix.faithfulness(model, [short], measures="attention")
     with pytest.raises(InputError, match="none of 1 item could be evaluated: fewer than 3 words"):
         trial.sentence()
-    assert trial.table.empty
+    assert trial.to_dataframe().empty
     assert trial.perturbation_agreement().empty
 
 
@@ -382,7 +384,7 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
     for written in (trial, other, trial):
         path = written.write(tmp_path)
     table = pd.read_csv(path)
-    assert len(table) == 2 * len(trial.table)
+    assert len(table) == 2 * len(trial.to_dataframe())
     ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
     assert title == "Which measure can be believed here?"
     assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]

@@ -64,7 +64,9 @@ def test_whisper_frames_rows_and_the_deciding_position():
     )  # n, before s or nothing
     cue = [len(prefix) + text.index("nos") + place for place in range(3)]
     assert np.allclose(states.states["decoder", "cue"], decoder[:, cue].mean(axis=1), atol=1e-5)
-    assert states.missing == {("encoder", "deciding"): "an encoder has no deciding position"}
+    assert states.missing_reasons == {
+        ("encoder", "deciding"): "an encoder has no deciding position"
+    }
 
 
 def test_the_deciding_state_of_a_pair_holds_the_same_letters():
@@ -98,7 +100,7 @@ def test_words_between_and_one_stack_alone():
     neighbours = clip_named("left_00_pl")
     assert (
         "no word lies between"
-        in read_item_states(model, neighbours, ["between"]).missing["encoder", "between"]
+        in read_item_states(model, neighbours, ["between"]).missing_reasons["encoder", "between"]
     )
     with pytest.raises(InputError, match="decoder"):
         read_item_states(model, clip, ["target"], stacks=["decoder"])
@@ -140,13 +142,15 @@ def test_a_cue_of_several_words_and_what_lies_between_it_and_the_target():
         expected = np.mean([at["encoder", word] for word in words], axis=0)
         assert np.allclose(at["encoder", position], expected, atol=1e-6)
     round_about = speechmix.Sentence("the cats are very here", cue=["the", "here"], target="are")
-    assert ("encoder", "between") in read_item_states(model, round_about, ["between"]).missing
+    assert ("encoder", "between") in read_item_states(
+        model, round_about, ["between"]
+    ).missing_reasons
 
 
 def test_an_item_without_words_or_cue_has_no_such_positions():
     model, clip = trained("tiny-french-ctc"), clip_named("left_00_pl")
     bare = clip.replace(cue=None, target=None, foil=None)
-    missing = read_item_states(model, bare, ["target", "cue", "between", 7]).missing
+    missing = read_item_states(model, bare, ["target", "cue", "between", 7]).missing_reasons
     assert [missing["encoder", position] for position in ("target", "cue")] == [
         "the target is not given",
         "the cue is not given",

@@ -90,7 +90,7 @@ def probes_of_left_cues():
 
 def by_layer(probes, init, stack, position) -> pd.DataFrame:
     keys = ["init", "stack", "position", "layer"]
-    return probes.table.set_index(keys).sort_index().loc[init, stack, position]
+    return probes.to_dataframe().set_index(keys).sort_index().loc[init, stack, position]
 
 
 def test_what_no_sound_tells_yet_is_at_chance_in_the_encoders_input():
@@ -120,7 +120,7 @@ def test_number_is_read_where_it_must_be_and_the_control_is_at_chance():
 
 def test_the_table_is_tidy_and_says_what_was_left_out():
     probes = probes_of_left_cues()
-    table = probes.table
+    table = probes.to_dataframe()
     assert list(table["layer"][:4]) == [-1, 0, 1, 2]
     assert list(table["depth"][:4]) == [-0.5, 0, 0.5, 1]
     assert set(table.n) == {14}
@@ -139,12 +139,14 @@ def test_tables_of_several_models_and_labels_lie_in_one_file(tmp_path):
     probes = probes_of_left_cues()
     probes.write(tmp_path)
     again = probes.write(tmp_path)
-    assert len(read_csv(again)) == len(probes.table)
+    assert len(read_csv(again)) == len(probes.to_dataframe())
     other = speechmix.evaluation.probing.Probes(
-        probes.table.assign(label="voice"), probes.answers.assign(label="voice"), probes.left_out
+        probes.to_dataframe().assign(label="voice"),
+        probes.answers.assign(label="voice"),
+        probes.left_out,
     )
     other.write(tmp_path)
-    assert len(read_csv(tmp_path / FILE)) == 2 * len(probes.table)
+    assert len(read_csv(tmp_path / FILE)) == 2 * len(probes.to_dataframe())
     assert len(read_csv(tmp_path / ANSWERS_FILE)) == 2 * len(probes.answers)
     (tmp_path / FILE).write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(InputError, match="another table"):
@@ -179,7 +181,7 @@ def test_texts_with_a_label_by_function_and_groups_by_column():
     probes = speechmix.probe(
         model, sentences(), label=number, position=["cue", "target", "between"], group="filler"
     )
-    table = probes.table.set_index(["position", "layer"])
+    table = probes.to_dataframe().set_index(["position", "layer"])
     assert set(table.label) == {"number"}
     assert set(table.groups["cue"]) == {8}
     assert set(table.groups["between"]) == {7}
@@ -201,14 +203,16 @@ def test_the_online_code_is_told_in_bits_beside_its_control():
         group="filler",
     )
     scores = ["bits", "compression", "low", "high", "frequencies", "control", "gain_over_baseline"]
-    assert list(probes.table.columns[10:17]) == scores
-    baseline = probes.table[["frequencies", "control"]].max(axis=1)
-    assert np.allclose(probes.table.gain_over_baseline, probes.table.compression - baseline)
-    assert (probes.table.compression > 1).all()
-    assert np.allclose(probes.table.bits * probes.table.compression, 16)
-    assert probes.table.low.le(probes.table.compression).all()
-    assert probes.table.high.ge(probes.table.compression).all()
-    assert np.allclose(probes.answers.groupby("layer").bits.sum(), probes.table.bits)
+    assert list(probes.to_dataframe().columns[10:17]) == scores
+    baseline = probes.to_dataframe()[["frequencies", "control"]].max(axis=1)
+    assert np.allclose(
+        probes.to_dataframe().gain_over_baseline, probes.to_dataframe().compression - baseline
+    )
+    assert (probes.to_dataframe().compression > 1).all()
+    assert np.allclose(probes.to_dataframe().bits * probes.to_dataframe().compression, 16)
+    assert probes.to_dataframe().low.le(probes.to_dataframe().compression).all()
+    assert probes.to_dataframe().high.ge(probes.to_dataframe().compression).all()
+    assert np.allclose(probes.answers.groupby("layer").bits.sum(), probes.to_dataframe().bits)
 
 
 def test_the_published_protocol_by_name():
@@ -243,7 +247,7 @@ def test_items_that_cannot_be_probed_are_recorded_and_the_rest_goes_on():
         "nothing here": "the target is not given",
         "the cat": "has no label 'number'",
     }
-    assert set(probes.table.n) == {16}
+    assert set(probes.to_dataframe().n) == {16}
     clip = bundled.clips()[0]
     mixed = speechmix.probe(text_models.bert(), [*items, clip], position="target", controls=0)
     assert "takes a text" in mixed.left_out.set_index("item").reason[clip.name]
