@@ -28,7 +28,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.delta.products import WeightProducts
+from speechmix.adapters.delta_engine.matrix_products import WeightProducts
 
 WIDTH = {"heads": 16, "hidden": 1024, "feed_forward": 4096}
 MEASURES = ("value_zeroing", "attention", "attention_norm")
@@ -303,8 +303,8 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
 def rates() -> None:
     """Sustained rate of a batch of pairs beside the machine's own matrix products, GFLOP/s."""
     from speechmix.adapters.capture.forward_pass import Capture
-    from speechmix.adapters.delta.carrier import Carrier
-    from speechmix.adapters.delta.products import Product
+    from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
+    from speechmix.adapters.delta_engine.matrix_products import MatrixProduct
 
     case, seen = Case("xlsr", 1, 12), []
 
@@ -320,7 +320,7 @@ def rates() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(len(rows) * 4, WIDTH["hidden"], dtype=dtype)
             w = torch.randn(WIDTH["hidden"], WIDTH["feed_forward"], dtype=dtype)
-            pairs = _best(Carrier(block, rows, product=Product(dtype)), change)
+            pairs = _best(ChangePropagator(block, rows, product=MatrixProduct(dtype)), change)
             seen.append(
                 (dtype, flops / pairs, 2 * x.numel() * w.shape[1] / _best(torch.matmul, x, w))
             )

@@ -29,7 +29,7 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.inputs import bundled
-from speechmix.mixing.passes.multiple_objectives import maps_of_each
+from speechmix.mixing.passes.multiple_objectives import mix_objectives
 
 CHEAP = ("attention", "alti_logit")
 SECONDS, RATE = 10, 16_000
@@ -83,7 +83,9 @@ def tell_backward(
         if measure == "lrp":
             speechmix.logit_contributions(model, clip, objective=objectives, measure=measure)
         else:
-            maps_of_each(model, clip, objectives, measure, stacks=["encoder", "decoder"], layers=0)
+            mix_objectives(
+                model, clip, objectives, measure, stacks=["encoder", "decoder"], layers=0
+            )
 
     before, together, behind = (
         seconds_of(lambda asked=asked: made(asked)) for asked in (logits[:1], logits, logits[:1])

@@ -136,7 +136,7 @@ def simulated_run(
             for start in range(0, len(heard), _CLIPS_AT_ONCE):
                 part = heard.iloc[start : start + _CLIPS_AT_ONCE]
                 writer.append(simulated_contributions(part, seed, layers, names, rng))
-    write_csv(table, folder.clips)
+    write_csv(table, folder.clips_path)
     options = MixRequest().described() | {"measures": list(names), "stacks": ["encoder"]}
     done = 2 * clips + (twins - 1) * len(few)
     description = {
@@ -146,7 +146,7 @@ def simulated_run(
         "done": done,
         "parts": {},
     }
-    folder.description.write_text(json.dumps(description), encoding="utf-8")
+    folder.description_path.write_text(json.dumps(description), encoding="utf-8")
     return path
 
 

@@ -24,7 +24,7 @@ import transformers
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.mixing.passes.batches import clips_together, in_groups, padded_together
+from speechmix.mixing.passes.batches import clips_per_pass, pad_batch, split_into_groups
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 # Width, layers, heads.
@@ -106,7 +106,7 @@ def main() -> None:
 
 def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
     """Print seconds a clip of scoring, of preparing inputs and of the forward pass alone."""
-    at_once = options.clips_at_once or clips_together(model)
+    at_once = options.clips_at_once or clips_per_pass(model)
     clips = list(itertools.islice(itertools.cycle(bundled.clips()), options.clips))
     asked = {"measures": MEASURES, "targets": "target", "clips_at_once": at_once, **chosen}
     speechmix.mix(model, clips[:at_once], **asked)
@@ -118,8 +118,8 @@ def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> 
         options.device,
     )
     batches = [
-        {name: tensor.to(model.device) for name, tensor in padded_together(model, group).items()}
-        for group in in_groups(prepared, at_once)
+        {name: tensor.to(model.device) for name, tensor in pad_batch(model, group).items()}
+        for group in split_into_groups(prepared, at_once)
     ]
 
     def forward() -> None:

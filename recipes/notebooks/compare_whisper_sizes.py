@@ -273,7 +273,7 @@ for place, (size, run) in enumerate(zip(SIZES, runs[-len(SIZES) :], strict=True)
     ]["seconds"].sum()
     seconds /= run.done
     ax.plot(
-        costs[size].seconds_a_clip,
+        costs[size].seconds_per_clip,
         place,
         "o",
         mfc="white",

@@ -111,7 +111,8 @@ print(agreement[agreement["stack"] == "composed"].round(2).to_string(index=False
 
 # %%
 table = trial.to_dataframe()[
-    (trial.to_dataframe()["metric"] == "spearman") & ~trial.to_dataframe()["measure"].isin(["oracle", "random"])
+    (trial.to_dataframe()["metric"] == "spearman")
+    & ~trial.to_dataframe()["measure"].isin(["oracle", "random"])
 ]
 wide = table.pivot_table(
     index=["stack", "measure", "aggregation"], columns="perturbation", values="value"

@@ -4,7 +4,7 @@ model.
 In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices,
 sources]. Measures of one layer (Value Zeroing, attention, ...) are rolled out, or composed over
 encoder, cross-attention and decoder, layers weighted by mixing strength
-(`maps.aggregation.compose`); those of one number (gradients) are taken where sources enter the
+(`maps.composition.compose`); those of one number (gradients) are taken where sources enter the
 model, of a word's tokens one by one where they must be read at one position; ALTI-Logit and DecompX
 are sums over a logit's parts.
 """
@@ -22,14 +22,14 @@ import numpy as np
 from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import score_by_removal
 from ..interventions.runner import InterventionCache
-from ..mixing.maps.aggregation import rolled_out
+from ..mixing.maps.composition import roll_out
 from ..mixing.maps.measure_registry import measure_facts
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.input_attribution import (
-    check_reaches_the_sound,
-    columns_of_composed,
+    check_reaches_audio,
     input_attributions,
-    maps_and_parts,
+    maps_and_attributions,
+    split_composed_map,
 )
 from ..mixing.passes.logit_contributions import check_splits_logits
 from ..mixing.passes.mix import mix_one
@@ -100,7 +100,7 @@ def defined_measures(writing: Writing) -> tuple[str, ...]:
 
 def _is_defined(measure: str, model: Model) -> bool:
     with suppress(InputError):
-        check_reaches_the_sound(model, measure)
+        check_reaches_audio(model, measure)
         if measure_facts(measure).scope == "logit":
             check_splits_logits(model, measure)
         return True
@@ -130,7 +130,7 @@ def claim_of(
     if facts.scope == "removal":
         claim = _removal(measure, writing, readings, fills, samples=samples, seed=seed)
         return _of_possible(claim, writing, choices)
-    check_reaches_the_sound(writing.model, measure)
+    check_reaches_audio(writing.model, measure)
     if frames is None:
         frames = bool(facts.word_from_frames) and any(
             source.side == "sound" for source in writing.sources
@@ -164,7 +164,7 @@ def claims_from_one_pass(
         claims = dict[str, Claim]()
         for name in of_logits:
             numbers = [_choice_logits(writing, choice) for choice in choices]
-            maps, parts = maps_and_parts(
+            maps, parts = maps_and_attributions(
                 writing.model, writing.inputs, of_layers, name, numbers, spans=_spans(writing)
             )
             claims[name] = Claim(name, by_source(writing, parts.columns), LOGIT, parts.totals)
@@ -279,10 +279,10 @@ def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps:
     model = writing.model
     if "cross" in model.stacks:
         whole = maps.composed(measure)
-        columns = columns_of_composed(whole)
+        columns = split_composed_map(whole)
     else:
         (stack,) = model.stacks
-        whole = rolled_out(maps[measure, stack])
+        whole = roll_out(maps[measure, stack])
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
     rows = [

@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .generated_drafts import drafts_of_ids, finished, text_sources
 from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 

@@ -17,7 +17,7 @@ from ..errors import InputError, SpeechmixError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.timed_words import Word
-from ..mixing.maps.measure_registry import FACTS, measure_facts
+from ..mixing.maps.measure_registry import MEASURE_FACTS, measure_facts
 from .attributions import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .effects import effects_of
@@ -294,7 +294,7 @@ def _measure_names(writing: Writing, measures: str | Sequence[str] | None) -> li
         return list(defined_measures(writing))
     names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))
     if not names:
-        raise InputError(f"no measure asked for; there are {', '.join(FACTS)}")
+        raise InputError(f"no measure asked for; there are {', '.join(MEASURE_FACTS)}")
     for name in names:
         measure_facts(name)  # raises an error that lists what there is
     return names

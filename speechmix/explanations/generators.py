@@ -24,10 +24,10 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
-from ..mixing.passes.masked_target import is_masked_model, masked_target
+from ..mixing.passes.item_view import View
+from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.view import View
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, text_sources
 from .generated_tokens import (
@@ -254,7 +254,7 @@ def _gone_on(model: Model, prompt: Sequence[int], max_tokens: int) -> tuple[list
 
 def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
     if MASK not in sentence.text:
-        sentence = masked_target(sentence)[0].replace(foil=sentence.foil)
+        sentence = replace_target_by_mask(sentence)[0].replace(foil=sentence.foil)
     view = make_view(model, sentence, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared

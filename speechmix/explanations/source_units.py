@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..mixing.passes.input_attribution import Columns, values_at
+from ..mixing.passes.input_attribution import SideColumns, sum_at_positions
 
 if TYPE_CHECKING:
     from ..inputs.words.spans import Span
     from .generated_tokens import Writing
 
 
-def by_source(writing: Writing, columns: Columns) -> np.ndarray:
+def by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
     """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source
     has several.
 
@@ -38,7 +38,7 @@ def by_source(writing: Writing, columns: Columns) -> np.ndarray:
         (stack, unit.positions_in(stack))
         for stack, unit in zip(stacks, writing.sources, strict=True)
     ]
-    return values_at(columns, places)
+    return sum_at_positions(columns, places)
 
 
 def row_at(targets: Sequence[Span], position: int) -> int:

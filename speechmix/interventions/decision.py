@@ -23,9 +23,9 @@ from torch import Tensor
 
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.features import run_encoder, wrap_encoder_states
-from ..adapters.editing.shared_encoder import heard_once
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
+from ..adapters.patching.shared_encoder import share_encoder_states
 from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -33,10 +33,10 @@ from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
 from ..mixing.measures.objectives import objective_of
 from ..mixing.measures.token_objectives import Objective, of_tokens
-from ..mixing.passes.masked_target import is_masked_model, masked_target
+from ..mixing.passes.item_view import Item
+from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
-from ..mixing.passes.view import Item
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .removable_sources import Source, audio_frame_spans, join_sources, removable_sources
 from .removals import RowIndices
 from .runner import run_inputs
@@ -119,7 +119,7 @@ class Decision:
             )
         is_masked = objective is None and isinstance(item, Sentence) and is_masked_model(model)
         if is_masked and isinstance(item, Sentence):
-            item, objective = masked_target(item)
+            item, objective = replace_target_by_mask(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
         view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
@@ -199,7 +199,7 @@ class Decision:
             inputs = self.move_inputs(inputs)
             if ENCODER_STATES in inputs:
                 states = wrap_encoder_states(inputs.pop(ENCODER_STATES))
-                with heard_once(self.model):
+                with share_encoder_states(self.model):
                     return read(run_model(inputs, encoder_outputs=states))
             return read(run_model(inputs))
 

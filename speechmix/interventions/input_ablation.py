@@ -19,8 +19,8 @@ from .token_removal import TOKEN_FILLS, token_fills
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.view import Item
 
 SIDE_VERBS = {"sound": "mute", "text": "blank", "both": "mute and blank"}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..adapters.generation.audio_tokens import AudioTokens
     from ..adapters.model import Model
-    from ..mixing.passes.view import Item, View
+    from ..mixing.passes.item_view import Item, View
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..adapters.editing.patched_runs import run_patches
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patched_runs import run_patches
+from ..adapters.patching.patches import Patch
 from ..adapters.transformers_types import ModelOutput
 from ..mixing.measures.token_objectives import token_logits
 from .removals import SOUND, Removal, RowIndices, change_inputs
@@ -38,7 +38,7 @@ def run_interventions(
     interventions: Sequence[Intervention],
     *,
     reader: Reader | None = None,
-    at_once: int | None = None,
+    batch_size: int | None = None,
 ) -> np.ndarray:
     """Run a model with each intervention, and read the margin or something else.
 
@@ -51,7 +51,7 @@ def run_interventions(
     reader : callable, optional
         Output of R runs, with logits [R, T, V] in double precision, to Tensor [R, ...]; the margin by default. Position t is
         that of the unchanged input; what follows a removed token is read behind the one before it, NaN if there is none.
-    at_once : int, optional
+    batch_size : int, optional
         Patches that run together; as many as fit by default.
 
     Returns
@@ -94,8 +94,8 @@ def run_interventions(
                 decision.inputs,
                 list(patches.values()),
                 _read_in_double(reader),
-                sound=sound,
-                at_once=at_once,
+                audio_hash=sound,
+                batch_size=batch_size,
             )
         values = dict(zip(patches, patched_values.cpu().numpy(), strict=True))
         values |= {

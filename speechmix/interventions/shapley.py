@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.view import Item
 
 MAX_EXACT_PLAYERS = 10  # words, of which there are 1,024 sets
 _DEFAULT_ORDERS = 64  # orders, beyond that

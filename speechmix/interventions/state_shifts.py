@@ -25,12 +25,12 @@ from ..adapters.capture.hidden_states import INPUT, hidden_states
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
-from ..mixing.maps.numerics import distance_named
+from ..mixing.maps.numerics import find_distance
+from ..mixing.passes.item_view import Item
 from ..mixing.passes.map_labels import map_provenance
 from ..mixing.passes.precision import Precision
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.view import Item
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .input_ablation import SIDE_VERBS, possible_fills
 from .removals import SOUND, TEXT_IDS, Removal, change_inputs
 
@@ -118,7 +118,7 @@ def state_shifts(
 
     intact = _read_states(model, view.prepared.inputs, stack, Tensor.clone)
     scores = np.empty((len(layer_indices), len(words), len(words)))
-    distance_function = distance_named(distance)
+    distance_function = find_distance(distance)
     for column, source in enumerate(words):
         if side == SOUND:
             removal = Removal(SOUND, (source.word or 0,), fill)

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -61,7 +61,7 @@ def draw_clip_figures(
         if part.owner.init == "trained" or part.owner.name not in trained_names
     }
     for clip in clips:
-        figure_paths = {owner: folder.figure(owner.label or "", clip) for owner in owners}
+        figure_paths = {owner: folder.figure_path(owner.label or "", clip) for owner in owners}
         if clip.name in clips_to_draw or any(path.is_file() for path in figure_paths.values()):
             for owner, path in figure_paths.items():
                 try:

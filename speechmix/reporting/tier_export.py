@@ -15,7 +15,7 @@ from ..files.names import safe_name
 from ..inputs.words.cue_and_target import find_cue_and_target
 from ..inputs.words.timed_words import Word
 from ..mixing.maps.mixing_map import MixingMap
-from ..mixing.maps.tiers import Layers, layers_of_maps, score_tiers, write_tiers_as
+from ..mixing.maps.score_tiers import Layers, resolve_map_layers, score_tiers, write_tier_file
 from ..runs.results.open_run import open_run
 from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
 
@@ -66,7 +66,7 @@ def export_tiers(
         The word that receives, as `Clip` takes it; by default the clip's target.
     measures, stacks : sequence of str, optional
     layers : "all", "best", int or sequence of int
-        See `speechmix.mixing.maps.tiers.score_tiers`; each of at least one of the models, which
+        See `speechmix.mixing.maps.score_tiers.score_tiers`; each of at least one of the models, which
         gives those that it has.
     audio : path, optional
         Folder to look for the recording in, which an .eaf names.
@@ -119,7 +119,7 @@ def export_tiers(
     requested_maps = [
         mixing_map for model_maps in maps_by_model.values() for mixing_map in model_maps.values()
     ]
-    requested_layers = layers_of_maps(layers, requested_maps) if requested_maps else "all"
+    requested_layers = resolve_map_layers(layers, requested_maps) if requested_maps else "all"
     for model, model_maps in maps_by_model.items():
         model_layers = _layers_in_maps(requested_layers, model_maps.values())
         if not model_layers:
@@ -139,7 +139,7 @@ def export_tiers(
         folder = Path(out) if out else stored_run.out / "tiers"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{safe_name(f'{safe_name(clip)}.{safe_name(model)}')}{ending}"
-        write_tiers_as(path, tiers, seconds, audio=sound)
+        write_tier_file(path, tiers, seconds, audio=sound)
         paths.append(path)
     if not paths:
         if errors:

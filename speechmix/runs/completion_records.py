@@ -72,11 +72,11 @@ class Marker:
     @staticmethod
     def path(folder: RunFolder, shard: Shard, job: str = "") -> Path:
         """Return the file of a shard's marker; that of a job that computes kinds alone is in a folder of its own."""
-        return folder.shards / job / f"{shard.label}.json"
+        return folder.shards_dir / job / f"{shard.label}.json"
 
     def write(self, folder: RunFolder, job: str = "") -> None:
         """Say in the run's folder that the shard is done."""
-        path = folder.shards / job / f"{self.shard}.json"
+        path = folder.shards_dir / job / f"{self.shard}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_checked_json(path, asdict(self))
 
@@ -94,7 +94,7 @@ class Marker:
 def shard_labels(folder: RunFolder) -> list[str]:
     """Labels of the shards, of whatever number, that some process has held."""
     return sorted(
-        path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]")
+        path.name.removeprefix(f"{LOCK}-") for path in folder.shards_dir.glob(f"{LOCK}-*-of-*[0-9]")
     )
 
 

@@ -9,7 +9,6 @@ contribution. What is wrong with a row is a column, too.
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ import numpy as np
 
 from ..adapters.loading.load import load
 from ..adapters.model import Model
-from ..alignment import align
 from ..errors import InputError, SpeechmixError
 from ..evaluation.cue_contribution import cue_contribution
 from ..files.json_files import Json, JsonObject
@@ -29,6 +27,7 @@ from ..mixing.maps.map_set import Maps
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.passes.mix import mix_one
 from ..mixing.passes.request import MixRequest
+from .kinds.word_times import align_quietly
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -171,13 +170,8 @@ class Scorer:
     def _aligned(self, clip: Clip) -> Clip:
         if clip.words is not None or not clip.text or self._question.units != "word":
             return clip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # doubts are a column
-            return align(
-                clip,
-                model=None if self._aligner is None else self._at_hand("aligner"),
-                method=self._method,
-            )
+        aligner = None if self._aligner is None else self._at_hand("aligner")
+        return align_quietly(clip, aligner, self._method)  # doubts are a column
 
 
 def clip_of_cells(row: Mapping[str, Json]) -> Clip:

@@ -21,10 +21,10 @@ from ..evaluation.faithfulness.options import (
 from ..evaluation.faithfulness.results import FaithfulnessResults
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
-from .aligned_clips import Progress
 from .executors.executor import Executor
 from .kinds.faithfulness import FAITHFULNESS_KIND, stored_faithfulness
 from .merging import clips_of_job, parts_of_job, skipped_of_job
+from .progress import Progress
 from .results.run_folder import RunFolder
 from .score_clips import compute_kinds
 

@@ -27,12 +27,13 @@ from .completion_records import Marker
 from .kinds.ablation import ABLATION_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .kinds.word_times import WORD_TIMES_KIND, with_stored_words
 from .results.part_files import Owner, Part, opened_part
 from .results.run_folder import CONTRIBUTIONS, RunFolder
+from .results.run_state import RunState
 from .results.run_times import write_times
 from .results.table_writer import TableWriter
 from .results.tidy_tables import table_of_facts
-from .word_times import WORDS, with_stored_words
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_AT_ONCE = 1_000
@@ -64,23 +65,23 @@ def write_tables(
         if kind.columns is not None
         for ending in ("parquet", "csv")
     ]
-    if folder.mark_complete_if_unchanged(made_of, further):
+    if RunState(folder).mark_complete_if_unchanged(made_of, further):
         return
     merged = _Merged(folder, markers, clips, report)
-    alone = {part.name for part in folder.shards.glob("*") if part.is_dir()}
+    alone = {part.name for part in folder.shards_dir.glob("*") if part.is_dir()}
     by_name = {ABLATION_KIND.name: ABLATION_KIND, TRANSCRIPTS_KIND.name: TRANSCRIPTS_KIND}
     by_name = {
         name: kind for name, kind in by_name.items() if name not in alone
     }  # a table of another job
     by_name |= {kind.name: kind for kind in kinds if kind.columns is not None}
     merged.write(by_name.values(), with_contributions=True)
-    write_csv(table_of_facts(merged.facts), folder.clips)
+    write_csv(table_of_facts(merged.facts), folder.clips_path)
     skipped = [row for marker in markers for row in marker.skipped]
     write_skipped(folder, skipped)
     merged.finish(kinds)
     needed = [folder.path / path for marker in markers for path in marker.clips]
     needed += [part.path for of_model in merged.models.values() for part in of_model]
-    folder.finish(sum(marker.done for marker in markers), needed, made_of, further)
+    RunState(folder).finish(sum(marker.done for marker in markers), needed, made_of, further)
 
 
 def write_job_tables(
@@ -96,7 +97,9 @@ def write_job_tables(
     merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
     merged.finish(kinds)
     skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
-    write_csv(pd.DataFrame(skipped, columns=[*_REASON]), folder.table(f"{name}_skipped", "csv"))
+    write_csv(
+        pd.DataFrame(skipped, columns=[*_REASON]), folder.table_path(f"{name}_skipped", "csv")
+    )
 
 
 def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
@@ -118,7 +121,9 @@ def skipped_of_job(folder: RunFolder, name: str) -> list[tuple[str, str]]:
 
 def _markers_of_job(folder: RunFolder, name: str) -> list[Marker]:
     """Markers of the shards of the start that ended last."""
-    paths = sorted(folder.shards.glob(f"{name}/*.json"), key=lambda path: path.stat().st_mtime_ns)
+    paths = sorted(
+        folder.shards_dir.glob(f"{name}/*.json"), key=lambda path: path.stat().st_mtime_ns
+    )
     markers = [Marker(**read_checked_json(path)) for path in paths]
     return [marker for marker in markers if marker.asked == markers[-1].asked]
 
@@ -208,7 +213,7 @@ class _KindTable:
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
     """Write the table of what was left out."""
-    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=[*_REASON]), folder.skipped)
+    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=[*_REASON]), folder.skipped_path)
 
 
 def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -224,7 +229,7 @@ def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[JsonObjec
         for row in rows.to_pylist():
             if row["kind"] == FACTS:
                 facts.append(json.loads(row["content"]))
-            elif row["kind"] == WORDS:
+            elif row["kind"] == WORD_TIMES_KIND.name:
                 words[row["clip"]] = row["content"]
     facts.sort(key=lambda row: row["position"])
     return facts, words

@@ -20,11 +20,11 @@ from ..files.json_files import Json, JsonObject
 from ..files.shards import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
-from ..mixing.passes.batches import clips_together, in_groups, prepare_ahead
-from .aligned_clips import Progress, shown
+from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_groups
 from .kinds.generated_texts import WRITTEN
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .progress import Progress, show_progress
 from .results.part_files import Owner, Part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
@@ -170,10 +170,10 @@ class ModelRun:
             report(
                 f"{self._model.label}: {stored_count} of {stored_count + len(pending)} clips were scored before"
             )
-        at_once = clips_together(self._model)
-        with closing(prepare_ahead(self._model, pending, count=at_once)) as ahead:
-            bar = shown(ahead, progress, f"score {self._model.label}", total=len(pending))
-            for group in in_groups(bar, at_once):
+        at_once = clips_per_pass(self._model)
+        with closing(prefetch_inputs(self._model, pending, count=at_once)) as ahead:
+            bar = show_progress(ahead, progress, f"score {self._model.label}", total=len(pending))
+            for group in split_into_groups(bar, at_once):
                 if begins is not None:
                     begins(group)
                 for outcome in self._computed(results, group):

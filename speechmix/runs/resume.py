@@ -27,12 +27,13 @@ from ..inputs.audio.loading import cached_recording
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import remember_recordings
+from .clip_aligner import remember_recordings
 from .completion_records import Marker
 from .results.part_files import Owner
 from .results.result_store import Results
 from .results.run_folder import RunFolder
 from .results.run_parts import checked_part
+from .results.run_state import RunState
 
 FEW_CLIPS = 1_000  # a run of no more is always gone through
 
@@ -81,7 +82,7 @@ def _package() -> str:
 def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> dict[str, FileMark]:
     """Size and hash of the pictures that are there of some clips, by the models of a marker."""
     labels = [str(owner["label"]) for owner, _ in marker.models]
-    paths = [folder.figure(label, clip) for clip in drawn for label in labels]
+    paths = [folder.figure_path(label, clip) for clip in drawn for label in labels]
     return {
         path.relative_to(folder.path).as_posix(): FileMark.of(path)
         for path in paths
@@ -150,7 +151,7 @@ def _known_sound(clip: Clip) -> str | None:
 
 def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool:
     """Whether parts, scores, maps and pictures are there and whole."""
-    standing = folder.standing_parts()
+    standing = RunState(folder).table_parts()
     try:
         for name in (*marker.clips, *(name for _, names in marker.models for name in names)):
             checked_part(folder, folder.path / name, standing.get(folder.path / name))

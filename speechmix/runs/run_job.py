@@ -18,8 +18,10 @@ from ..files.json_files import Json
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import Progress
+from .clip_aligner import ClipAligner
 from .kinds.result_kind import ResultKind
+from .kinds.word_times import WORD_TIMES_KIND
+from .progress import Progress
 from .scored_run import Run
 from .started_job import StartedJob, hold_folder, score_in_process
 
@@ -73,6 +75,11 @@ class RunJob:
     report: Report = print
 
     @property
+    def model_kinds(self) -> tuple[tuple[ResultKind, Mapping[str, Json]], ...]:
+        """Kinds that are computed of each model; word times are of the clips alone."""
+        return tuple(pair for pair in self.kinds if pair[0].name != WORD_TIMES_KIND.name)
+
+    @property
     def drawn_clips(self) -> Sequence[Clip]:
         """Clips that are drawn: the same whatever the shard."""
         return self.clips[: self.figures]
@@ -90,7 +97,12 @@ class RunJob:
         twins = None if self.twin_clips is None else sorted(self.twin_clips)
         return [kinds, [clip.name for clip in self.drawn_clips], twins]
 
-    def run(self, shard: Shard = WHOLE, score: Callable[[StartedJob], None] | None = None) -> Run:
+    def run(
+        self,
+        shard: Shard = WHOLE,
+        score: Callable[[StartedJob], None] | None = None,
+        align: Callable[[StartedJob, ClipAligner], Mapping[str, str | None]] | None = None,
+    ) -> Run:
         """Do the job, or one shard of it.
 
         Parameters
@@ -98,6 +110,8 @@ class RunJob:
         shard : Shard
         score : callable, optional
             Computes the results of all models; in this process by default.
+        align : callable, optional
+            Computes word times before, and returns by clip None, or why it has none.
 
         Raises
         ------
@@ -117,7 +131,7 @@ class RunJob:
                 started.begin_run()
                 if started.is_up_to_date():
                     return started.run
-            started.compute(score or score_in_process)
+            started.compute(score or score_in_process, align)
         return started.run
 
 

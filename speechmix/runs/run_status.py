@@ -26,7 +26,8 @@ from .journal.stage_files import index_list
 from .kinds.generated_texts import WRITTEN
 from .merging import FACTS
 from .results.part_files import Part, opened_part
-from .results.run_folder import COMPLETE, RunFolder
+from .results.run_folder import RunFolder
+from .results.run_state import COMPLETE
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
 OUTDATED, DAMAGED = "outdated", "damaged"
@@ -50,12 +51,15 @@ class RunStatus:
         "damaged" for one whose results are no longer whole.
     failures : DataFrame
         clip, model, reason, as the shards that are done recorded them.
+    aligned_count : int
+        Clips whose word times are stored, because they came without.
     """
 
     folder: Path
     state: str
     table: pd.DataFrame
     failures: pd.DataFrame
+    aligned_count: int = 0
 
     @property
     def missing(self) -> list[int]:
@@ -71,6 +75,8 @@ class RunStatus:
         counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
         told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
         lines = [f"{self.folder}: {self.state}; {told}"]
+        if self.aligned_count:
+            lines.append(f"  word times of {self.aligned_count} clips")
         by_model = (
             self.table.dropna(subset=["model"])
             .groupby("model", sort=False)[["clips", "failed"]]
@@ -144,19 +150,19 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
         If the folder holds no run.
     """
     folder = RunFolder(Path(path))
-    if not folder.description.is_file():
+    if not folder.description_path.is_file():
         raise InputError(
             f"{folder.path} holds no run: expected run.json, as `speechmix score` leaves it"
         )
-    description = read_json_object(folder.description)
+    description = read_json_object(folder.description_path)
     if not isinstance(description.get("options"), dict):
         raise InputError(
-            f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged"
+            f"{folder.description_path} is not of a run of `speechmix score` or `study`, or is damaged"
         )
     state, count = str(description.get("state", COMPLETE)), description.get("shards", 1)
     if type(count) is not int or count < 1:
         raise InputError(
-            f"{folder.description} is damaged, its number of shards is {count!r:.40}: start the "
+            f"{folder.description_path} is damaged, its number of shards is {count!r:.40}: start the "
             "run again"
         )
     shards = [Shard(index, count) for index in range(1, count + 1)]
@@ -197,6 +203,7 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
         state,
         pd.DataFrame(rows, columns=_COLUMNS),
         pd.DataFrame(failures, columns=["clip", "model", "reason"]),
+        len({clip for part, names in parts if part.owner.label is None for clip in names}),
     )
 
 
@@ -204,14 +211,14 @@ def job_status(path: str | PathLike[str]) -> list[JobStatus]:
     """Read how far the jobs are that computed kinds of results alone in a folder."""
     folder = RunFolder(Path(path))
     jobs = []
-    for job in sorted(job for job in folder.shards.glob("*") if job.is_dir()):
+    for job in sorted(job for job in folder.shards_dir.glob("*") if job.is_dir()):
         records = sorted(job.glob("*-of-*.json"), key=lambda record: record.stat().st_mtime_ns)
         labels = [record.stem for record in records] or shard_labels(folder)
         count = int(labels[-1].rpartition("-")[2]) if labels else 1
         shards = [Shard(index, count) for index in range(1, count + 1)]
         markers = {shard: Marker.read(folder, shard, job.name) for shard in shards}
         done = [marker for marker in markers.values() if marker is not None]
-        skipped = folder.table(f"{job.name}_skipped", "csv")  # is written last
+        skipped = folder.table_path(f"{job.name}_skipped", "csv")  # is written last
         written = skipped.stat().st_mtime_ns if skipped.is_file() else 0
         jobs.append(
             JobStatus(
@@ -242,7 +249,7 @@ def _markers(
         marker = Marker.read(folder, shard)
         if marker is not None:
             with suppress(OSError):  # started again since
-                ended = (folder.shards / f"{shard.label}.json").stat().st_mtime_ns
+                ended = (folder.shards_dir / f"{shard.label}.json").stat().st_mtime_ns
                 markers[shard] = marker
                 if marker.is_of(asked_of_all):
                     last = max(last, (ended, marker.asked))
@@ -257,7 +264,7 @@ def _paths(marker: Marker) -> list[str]:
 def _state_without_marker(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
     """State of a shard that does not say that it is done."""
     part = "" if shard.count == 1 else shard.label
-    if is_held(folder.path if shard.count == 1 else folder.shards, part):
+    if is_held(folder.path if shard.count == 1 else folder.shards_dir, part):
         return AT_WORK
     return STOPPED if has_results else MISSING
 

@@ -35,7 +35,6 @@ from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import Progress
 from .executors.executor import Executor, InProcess
 from .kinds.ablation import ABLATION_KIND
 from .kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
@@ -45,6 +44,7 @@ from .kinds.probe_states import STATES_KIND
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .progress import Progress
 from .results.map_files import check_maps_dtype
 from .run_job import Loads, RunJob
 from .scored_run import Run
@@ -203,14 +203,17 @@ def compute_kinds(
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
 ) -> Run:
-    """Compute kinds of results alone, in the folder of a run or a fresh one; what the run has stays as it is.
+    """Compute kinds of results alone, in the folder of a run or a fresh one.
 
-    Word times that the folder has are used. Shards, executors and resuming are as for `score_clips`.
+    What the run has stays as it is. Word times that the folder has are used; the kind "words"
+    computes them alone. Shards, executors and resuming are as for `score_clips`.
 
     Parameters
     ----------
-    models, clips, out, aligner, align_method, twin_clips, shard, executor, progress, report, skipped
-        As for `score_clips`.
+    models, clips, out, twin_clips, shard, executor, progress, report, skipped
+        As for `score_clips`. The kind "words" needs no model.
+    aligner, align_method
+        Of `speechmix.align`; by default as the run in the folder was aligned, if there is one.
     kinds : sequence of str, or mapping of str to mapping
         Names of kinds (`runs.kinds.registry`), in a mapping with their options.
 
@@ -231,6 +234,8 @@ def compute_kinds(
     """
     clips = _checked_clips(clips)
     requested = kinds_of(_with_options(kinds))
+    if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
+        raise InputError("maps and contributions are the run itself: compute them by score_clips")
     job = RunJob(
         [models] if isinstance(models, Model) else models,
         clips,

@@ -59,10 +59,10 @@ class Run:
     @property
     def clips(self) -> pd.DataFrame:
         """Table of the clips; all but seconds is text, for names may look like numbers ("001")."""
-        return read_csv(RunFolder(self.out).clips).astype({"seconds": float})
+        return read_csv(RunFolder(self.out).clips_path).astype({"seconds": float})
 
     def _table(self, name: str) -> pd.DataFrame:
-        path = RunFolder(self.out).table(name)
+        path = RunFolder(self.out).table_path(name)
         return read_parquet(path) if path.is_file() else pd.DataFrame()
 
     def summary(self, *, said: Sequence[str] = ()) -> str:

@@ -168,9 +168,9 @@ def speech_ablation(
     if not run.is_complete:
         return None
     is_whole = shard is None and executor is None
-    if not run.done and (is_whole or not folder.table(SPEECH_ABLATION).is_file()):
+    if not run.done and (is_whole or not folder.table_path(SPEECH_ABLATION).is_file()):
         reasons = "; ".join(dict.fromkeys(row["reason"] for row in run.skipped[:3]))
         raise InputError(f"no clip could be used: {reasons or 'there are no clips'}")
     _, ties = clip_groups(clips_of_job(folder, clips, SPEECH_ABLATION))
-    table = read_parquet(folder.table(SPEECH_ABLATION))
+    table = read_parquet(folder.table_path(SPEECH_ABLATION))
     return SpeechAblation(table, run.skipped, ties, folder.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ..files.locks import locked, writing_to
 from ..files.names import refuse_duplicate_label
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
-from .aligned_clips import AlignedClips
+from .clip_aligner import ClipAligner
 from .completion_records import Marker, missing_shards, shard_labels
 from .kinds.result_kind import ClipSnapshot
 from .merging import write_job_tables, write_skipped, write_tables
@@ -22,6 +22,7 @@ from .model_run import ModelRun, RunRequest
 from .results.part_files import Owner, opened_part
 from .results.run_folder import SCORES, RunFolder
 from .results.run_parts import sweep
+from .results.run_state import RunState
 from .results.run_times import RunTimes
 from .resume import figure_marks, is_unchanged, shard_fingerprint
 from .scored_run import Run
@@ -89,13 +90,13 @@ class StartedJob:
         """Say in `run.json` what run the folder holds."""
         job = self.job
         with self._locked():
-            self.folder.begin(
+            RunState(self.folder).begin(
                 job.question,
                 self._alignment,
                 job.overwrite,
                 job.report,
-                shards=self.shard.count,
-                asked_of_all=self.request_hash,
+                shard_count=self.shard.count,
+                request_hash=self.request_hash,
             )
 
     def is_up_to_date(self) -> bool:
@@ -122,16 +123,24 @@ class StartedJob:
         self._finish()
         return True
 
-    def compute(self, score: Callable[[StartedJob], None]) -> None:
+    def compute(
+        self,
+        score: Callable[[StartedJob], None],
+        align: Callable[[StartedJob, ClipAligner], Mapping[str, str | None]] | None,
+    ) -> None:
         """Align the clips, compute all results, and write the tables if this is the last shard."""
         job, folder, shard, run = self.job, self.folder, self.shard, self.run
-        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
+        had_tables = bool(RunState(folder).table_parts()) or folder.table_path(SCORES).is_file()
+        if job.name and shard.count == 1:
+            RunState(folder).clear_job_leftovers()
         record = Marker.path(folder, shard, job.name)
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
         self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
-        needs_words = bool(job.name) or job.question.units == "word"
-        aligned = AlignedClips(
+        needs_words = job.question.units == "word"
+        if job.name:
+            needs_words = any(kind.needs_words for kind, _ in job.kinds)
+        aligner = ClipAligner(
             folder,
             job.clips,
             shard,
@@ -143,13 +152,19 @@ class StartedJob:
         )
         self.times = RunTimes(folder, shard, exact=job.profile)
         with self.times.timed_phases():
-            self.ready, marker.clips = aligned.align_all(run.skip, job.report, job.progress)
+            outcomes = align(self, aligner) if align else None
+            self.ready, marker.clips = aligner.align_clips(
+                run.skip, job.report, job.progress, outcomes
+            )
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn = frozenset(clip.name for clip in job.drawn_clips)
         self.request = RunRequest(
-            job.kinds, drawn, job.twin_clips, snapshots, aligned.pairs, job.name
+            job.model_kinds, drawn, job.twin_clips, snapshots, aligner.pairs, job.name
         )
-        score(self)
+        if job.model_kinds:
+            score(self)
+        else:
+            run.done = len(self.ready)
         marker.done = run.done
         if not job.name:
             with self.times.timed_phases():
@@ -218,7 +233,7 @@ class StartedJob:
             with ExitStack() as locks:
                 try:
                     for label in shard_labels(folder):
-                        locks.enter_context(locked(folder.shards, label))
+                        locks.enter_context(locked(folder.shards_dir, label))
                 except StorageError:
                     return  # one of them was started again: it will
                 sweep(folder)
@@ -248,10 +263,10 @@ def score_in_process(started: StartedJob) -> None:
 def hold_folder(folder: RunFolder, shard: Shard) -> Iterator[None]:
     """Hold the whole folder for a job of one process, while no shard is at work there; else the shard's share."""
     if shard.count > 1:
-        with writing_to(folder.shards, shard.label):
+        with writing_to(folder.shards_dir, shard.label):
             yield
         return
     with writing_to(folder.path), ExitStack() as shards:
         for label in shard_labels(folder):
-            shards.enter_context(locked(folder.shards, label))
+            shards.enter_context(locked(folder.shards_dir, label))
         yield

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from speechmix.adapters.capture.forward_pass import Capture
-from speechmix.adapters.editing.patched_runs import run_patches
-from speechmix.adapters.editing.patches import Patch
+from speechmix.adapters.patching.patched_runs import run_patches
+from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import InputError
 from tests import oracle
 from tests.conftest import inputs_of, tiny
@@ -56,7 +56,7 @@ def test_zeroing_in_many_runs_together_is_zeroing_in_one_pass_each(any_model):
 def test_how_many_run_together_changes_nothing(any_model):
     inputs, branches = inputs_of(any_model), list(all_branches(any_model))
     _, together = run_patches(any_model, inputs, branches, states_of)
-    _, by_twos = run_patches(any_model, inputs, branches, states_of, at_once=2)
+    _, by_twos = run_patches(any_model, inputs, branches, states_of, batch_size=2)
     assert torch.allclose(together, by_twos, atol=1e-11)
 
 

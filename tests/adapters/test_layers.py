@@ -13,8 +13,8 @@ import torch
 import speechmix
 from speechmix.adapters.binding import bound_layers as layers
 from speechmix.adapters.binding.bound_layers import bind, layer_modules
-from speechmix.adapters.editing.patched_runs import run_patches
-from speechmix.adapters.editing.patches import Patch
+from speechmix.adapters.patching.patched_runs import run_patches
+from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import ModelError
 from tests.conftest import build, inputs_of
 

@@ -14,8 +14,8 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture.hidden_states import hidden_states
-from speechmix.adapters.editing.patched_runs import run_patches
-from speechmix.adapters.editing.patches import Patch
+from speechmix.adapters.patching.patched_runs import run_patches
+from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import InputError
 from tests import oracle_by_path as oracle
 from tests.models import shared_models
@@ -121,7 +121,7 @@ def test_a_knocked_out_word_is_a_pass_with_its_values_zeroed(model, inputs):
     ]
     with model.in_use():
         clean, found = run_patches(model, inputs, branches, read)
-        again = run_patches(model, inputs, branches, read, at_once=3)[1]
+        again = run_patches(model, inputs, branches, read, batch_size=3)[1]
     assert clean.item() == pytest.approx(margin(model, inputs), abs=1e-12)
     assert torch.allclose(found, again, atol=1e-12)
     for number, branch in enumerate(branches):

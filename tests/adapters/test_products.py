@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.delta import products
+from speechmix.adapters.delta_engine import matrix_products as products
 from tests.conftest import inputs_of, tiny
 
 CPU = torch.device("cpu")
@@ -19,15 +19,17 @@ def timed(monkeypatch):
     """Seconds of a product by type, and which types were timed."""
     seconds = {torch.float32: 1.0, torch.bfloat16: 0.4, torch.float16: 60.0}
     calls = []
-    monkeypatch.setattr(products, "_seconds", lambda dtype: calls.append(dtype) or seconds[dtype])
+    monkeypatch.setattr(
+        products, "_time_product", lambda dtype: calls.append(dtype) or seconds[dtype]
+    )
     products.is_emulated.cache_clear()
     yield seconds, calls
     products.is_emulated.cache_clear()
 
 
 def test_a_type_with_instructions_of_its_own_is_used(timed):
-    assert products.usable_products(torch.bfloat16, CPU) == torch.bfloat16
-    assert products.usable_products(torch.float64, CPU) == torch.float64
+    assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.bfloat16
+    assert products.supported_product_dtype(torch.float64, CPU) == torch.float64
 
 
 def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
@@ -36,12 +38,12 @@ def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
     with pytest.warns(
         UserWarning, match="57 times as slowly in bfloat16 as in float32, so float32 is used"
     ):
-        assert products.usable_products(torch.bfloat16, CPU) == torch.float32
+        assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert products.usable_products(torch.bfloat16, CPU) == torch.float32
+        assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.float32
     assert len(calls) == 2  # timed once per process
-    assert products.usable_products(torch.bfloat16, torch.device("cuda")) == torch.bfloat16
+    assert products.supported_product_dtype(torch.bfloat16, torch.device("cuda")) == torch.bfloat16
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -54,4 +56,4 @@ def test_the_provenance_says_what_was_used(timed, seconds, used):
 
 
 def test_a_small_product_is_timed():
-    assert 0 < products._seconds(torch.float32) < 10
+    assert 0 < products._time_product(torch.float32) < 10

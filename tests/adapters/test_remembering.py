@@ -16,7 +16,7 @@ from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
-from speechmix.mixing.passes.batches import prepare_ahead
+from speechmix.mixing.passes.batches import prefetch_inputs
 from tests.conftest import trained
 
 
@@ -100,7 +100,7 @@ def test_features_of_the_next_clips_are_made_in_a_thread(name, extractions):
     alone = [extract_features(model, clip).tensors for clip in clips]
     extractions.clear()
     with model.unchanged():
-        ahead = list(prepare_ahead(model, iter(clips), count=2))
+        ahead = list(prefetch_inputs(model, iter(clips), count=2))
         found = [extract_features(model, clip).tensors for clip in ahead]
     assert ahead == list(clips)
     assert len(extractions) == len(clips)
@@ -123,7 +123,7 @@ def test_a_clip_that_cannot_be_read_fails_where_it_is_used(tmp_path):
     broken.write_bytes(b"no audio")
     model, clip = trained("tiny-french-whisper"), speechmix.Clip.from_file(broken)
     with model.unchanged():
-        assert list(prepare_ahead(model, [clip, "a text"])) == [clip, "a text"]
+        assert list(prefetch_inputs(model, [clip, "a text"])) == [clip, "a text"]
         with pytest.raises(InputError):
             extract_features(model, clip)
 

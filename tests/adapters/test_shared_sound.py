@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from speechmix.adapters.capture.features import wrap_encoder_states
-from speechmix.adapters.editing.shared_encoder import heard_once
+from speechmix.adapters.patching.shared_encoder import share_encoder_states
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
 from tests.conftest import ALL_FAMILIES, inputs_of
@@ -59,7 +59,7 @@ def test_states_of_their_own_and_masks_are_left_alone():
     both, log = torch.cat([states, states.flip(1)]), []
     hook = calls_of(model.stacks["cross"].layers[0].attention.key, log)
     try:
-        with heard_once(model), torch.no_grad():
+        with share_encoder_states(model), torch.no_grad():
             found = model.module(
                 encoder_outputs=wrap_encoder_states(both), decoder_input_ids=ids, use_cache=False
             ).logits

@@ -85,7 +85,9 @@ class TestMix:
         come from.
         """
         for text, translation in UNSEEN[:5]:
-            table = speechmix.mix(translator, text, measures=measure)[measure, "cross"].to_table()
+            table = speechmix.mix(translator, text, measures=measure)[
+                measure, "cross"
+            ].to_dataframe(wide=True)
             strongest = table.to_numpy().argmax(axis=0)[1:4]
             assert strongest.tolist() == list(ORDER[1:]), (text, translation)
             np.testing.assert_allclose(table.sum(), 1, atol=1e-5)
@@ -98,7 +100,10 @@ class TestMix:
         for text, translation in UNSEEN[:5]:
             maps = speechmix.mix(twin, speechmix.Sentence(text, translation=translation))
             right += list(
-                maps["value_zeroing", "cross"].to_table().to_numpy().argmax(axis=0)[1:4]
+                maps["value_zeroing", "cross"]
+                .to_dataframe(wide=True)
+                .to_numpy()
+                .argmax(axis=0)[1:4]
                 == ORDER[1:]
             )
         assert np.mean(right) < 0.7

@@ -10,7 +10,7 @@ import torch
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.distance_effect import distance_effect
-from speechmix.mixing.maps.numerics import DISTANCES, distance_named
+from speechmix.mixing.maps.numerics import DISTANCES, find_distance
 from tests.models import text_models
 
 SENTENCE = Sentence("the cats <mask> very here .", cue=1, target=2)
@@ -36,8 +36,8 @@ def test_distances_are_their_definitions_also_of_small_changes():
             # not used.
             tolerance = {"abs": 1e-10} if size == 1.0 else {"rel": 1e-6, "abs": 1e-15}
             found = [
-                distance_named(name)(torch.tensor(x), torch.tensor(z)),
-                distance_named(name, of_change=True)(torch.tensor(x), torch.tensor(size * y)),
+                find_distance(name)(torch.tensor(x), torch.tensor(z)),
+                find_distance(name, of_change=True)(torch.tensor(x), torch.tensor(size * y)),
             ]
             assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-6)
             if size == 1.0 or name != "correlation":
@@ -47,7 +47,7 @@ def test_distances_are_their_definitions_also_of_small_changes():
 def test_the_length_of_a_state_counts_for_no_distance_of_normalised_states():
     x, y = torch.randn(2, 12, dtype=torch.double)
     for name in DISTANCES:
-        once, longer = (distance_named(name)(x, other) for other in (y, 3 * y))
+        once, longer = (find_distance(name)(x, other) for other in (y, 3 * y))
         assert torch.isclose(once, longer) == (name not in ("euclidean", "manhattan"))
 
 

@@ -110,14 +110,14 @@ def test_what_was_written_last_counts_whatever_parts_are_called(tmp_path):
             }
             owner = Owner("model", "trained", None, "model")
             write_part(
-                folder.results("model") / f"{name}.parquet",
+                folder.results_dir("model") / f"{name}.parquet",
                 [table_of([row])],
                 owner,
                 "1-of-1",
                 {},
                 {},
             )
-            os.utime(folder.results("model") / f"{name}.parquet", (time, time))
+            os.utime(folder.results_dir("model") / f"{name}.parquet", (time, time))
         assert texts_of(folder, "model")["a"]["written"]["text"] == "of the new weights"
 
 

@@ -9,18 +9,24 @@ import signal
 import pandas as pd
 import pytest
 
-from speechmix.errors import InputError
+from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
+from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.executors.local_workers import LocalWorkers
+from speechmix.runs.kinds import word_times
 from speechmix.runs.kinds.explanations import ToExplain, stored_explanations
-from speechmix.runs.kinds.registry import find_kind, forget_kind, register_kind
+from speechmix.runs.kinds.registry import KINDS, find_kind, forget_kind, register_kind
 from speechmix.runs.kinds.result_kind import Result, ResultKind
+from speechmix.runs.merging import clips_of_job
 from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import compute_kinds, score_clips
 from tests.conftest import trained
-from tests.reliability.kills import snapshot
+from tests.engines.test_block_engine import HereExecutor
+from tests.reliability.kills import count_calls, snapshot, try_once
 from tests.reports.test_tables import documented
 
 QUIET = {"progress": False, "report": lambda line: None}
@@ -194,3 +200,199 @@ def test_knock_out_in_a_run_is_that_of_the_function(tmp_path):
         stored = table[table["clip"] == clip.name]
         assert list(stored["layer"]) == list(found["layer"])
         assert list(stored["drop"]) == pytest.approx(list(found["drop"]), abs=1e-6)
+
+
+# Word times: a kind of the clips, computed before the others.
+
+UNALIGNED = [clip.replace(words=None, cue=None, target=None, foil=None) for clip in CLIPS]
+WORDS_OF = {clip.name: [[word.text, word.start, word.end] for word in clip.words] for clip in CLIPS}
+
+
+@pytest.fixture
+def aligned_names(monkeypatch):
+    """Names of the clips that are aligned, in turn; a model as aligner moves all words a little."""
+    names = []
+
+    def align(clip, *, model, method):
+        names.append(clip.name)
+        if clip.meta.get("fails"):
+            raise AlignmentError("cannot be aligned")
+        if clip.meta.get("kills"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        shift = 0 if model is None else 0.001
+        words = [(text, start, end - shift) for text, start, end in WORDS_OF[clip.name]]
+        return clip.with_words(words, alignment="synthesis").with_doubts(["made up"])
+
+    monkeypatch.setattr(word_times, "align", align)
+    return names
+
+
+def attention_run(out, clips=UNALIGNED, **options):
+    given = {"figures": 0, "measures": ["attention"], **QUIET, **options}
+    return score_clips(load_model(), clips, out, **given)
+
+
+def word_ends(folder, job="knock_out"):
+    return [clip.words[-1].end for clip in clips_of_job(RunFolder(folder), UNALIGNED, job)]
+
+
+def test_word_times_alone_are_those_of_a_later_run(aligned_names, tmp_path, capsys):
+    run = compute_kinds([], UNALIGNED, tmp_path, ["words"], **QUIET)
+    assert (run.done, run.is_complete, len(aligned_names)) == (4, True, 4)
+    assert len(list((tmp_path / "words").glob("*.TextGrid"))) == 4
+    assert main(["status", str(tmp_path)]) == 0
+    assert "words: 1 of 1 shards done, 0 failed" in capsys.readouterr().out
+    attention_run(tmp_path)
+    assert len(aligned_names) == 4
+    assert main(["status", str(tmp_path)]) == 0
+    assert "word times of 4 clips" in capsys.readouterr().out
+    compute_kinds([], UNALIGNED, tmp_path, ["words"], **QUIET)
+    assert len(aligned_names) == 4
+
+
+def test_word_times_in_shards_are_those_of_one_process(aligned_names, tmp_path):
+    for shard in ("2/2", "1/2"):
+        run = compute_kinds([], UNALIGNED, tmp_path / "two", ["words"], shard=shard, **QUIET)
+    assert run.is_complete
+    assert sorted(aligned_names) == sorted(clip.name for clip in UNALIGNED)
+    compute_kinds([], UNALIGNED, tmp_path / "one", ["words"], **QUIET)
+    assert word_ends(tmp_path / "two", "words") == word_ends(tmp_path / "one", "words")
+
+
+def test_a_job_without_an_aligner_uses_the_word_times_of_the_run(aligned_names, tmp_path):
+    attention_run(tmp_path, aligner=load_model())
+    compute_kinds(load_model(), UNALIGNED, tmp_path, ["states"], **QUIET)
+    assert len(aligned_names) == 4
+    assert word_ends(tmp_path, "states") == [words[-1][2] - 0.001 for words in WORDS_OF.values()]
+    compute_kinds(load_model(), UNALIGNED, tmp_path, ["states"], align_method="synthesis", **QUIET)
+    assert len(aligned_names) == 8
+    assert word_ends(tmp_path, "states") == [words[-1][2] for words in WORDS_OF.values()]
+    attention_run(tmp_path, aligner=load_model())
+    assert len(aligned_names) == 8
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_word_times_of_a_killed_job_are_found_again(after, aligned_names, tmp_path):
+    compute_kinds([], UNALIGNED, tmp_path / "whole", ["words"], **QUIET)
+    child = os.fork()
+    if child == 0:
+        aligned = ClipAligner._align
+
+        def align(self, results, clip, is_new=False):
+            if [one.name for one in UNALIGNED].index(clip.name) == after:
+                results.write()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return aligned(self, results, clip, is_new)
+
+        ClipAligner._align = align
+        compute_kinds([], UNALIGNED, tmp_path / "killed", ["words"], **QUIET)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    aligned_names.clear()
+    compute_kinds([], UNALIGNED, tmp_path / "killed", ["words"], **QUIET)
+    assert len(aligned_names) == 4 - after
+    assert snapshot(tmp_path / "killed") == snapshot(tmp_path / "whole")
+
+
+def test_block_workers_align_and_say_what_failed(aligned_names, tmp_path):
+    clips = [*UNALIGNED[:3], UNALIGNED[3].replace(meta={"fails": "yes"})]
+    one = attention_run(tmp_path / "one", clips)
+    aligned_names.clear()
+    executor = HereExecutor()
+    given = {"figures": 0, "measures": ["attention"], "executor": executor, **QUIET}
+    blocks = score_clips([load_model], clips, tmp_path / "blocks", **given)
+    assert (executor.passes, sorted(aligned_names)) == (2, sorted(clip.name for clip in clips))
+    assert blocks.skipped == one.skipped
+    assert "cannot be aligned" in blocks.skipped[0]["reason"]
+    assert snapshot(tmp_path / "blocks") == snapshot(tmp_path / "one")
+    aligned_names.clear()
+    score_clips([load_model], clips, tmp_path / "blocks", **given)
+    assert aligned_names == [clips[3].name]
+
+
+@pytest.mark.long
+def test_local_workers_compute_word_times_alone(tmp_path):
+    pytest.importorskip("espeakng_loader")
+    compute_kinds([], UNALIGNED, tmp_path, ["words"], executor=LocalWorkers(2, "cpu"), **QUIET)
+    assert [job.text() for job in job_status(tmp_path)] == ["words: 2 of 2 shards done, 0 failed"]
+    assert all(clip.words for clip in clips_of_job(RunFolder(tmp_path), UNALIGNED, "words"))
+
+
+# Every kind of the package: alone, in shards, by block workers (as Ray has them), killed and resumed.
+
+OPTIONS_OF_KINDS = {
+    "words": {},
+    "written": {},
+    "ablation": {},
+    "transcripts": {},
+    "states": {},
+    "explanations": {"request": {"measures": "gradient_input", "top": 1}},
+    "speech_ablation": {},
+    "knock_out": {},
+    "faithfulness": {"measures": ["gradient_input"], "judges": ["silence"]},
+}
+
+
+def load_whisper():
+    return trained("tiny-french-whisper")
+
+
+def kind_job(name, **options):
+    """A job of one kind, of two clips; texts are generated for clips without one."""
+    clips = [CLIPS[0], CLIPS[1]]
+    if name == "written":
+        clips = [clip.replace(text=None) for clip in UNALIGNED[:2]]
+    load = load_whisper if name == "written" else load_model
+    models = [] if name == "words" else [load]
+    clips = UNALIGNED[:2] if name == "words" else clips
+
+    def job(folder, **more):
+        kinds = {name: OPTIONS_OF_KINDS[name]}
+        return compute_kinds(models, clips, folder, kinds, **QUIET, **options, **more)
+
+    return job
+
+
+def results_of(folder):
+    """All files but records of shards and locks."""
+    content = snapshot(folder)
+    return {name: digest for name, digest in content.items() if "/.shards/" not in name}
+
+
+def test_all_kinds_of_the_package_are_tested():
+    assert set(OPTIONS_OF_KINDS) | {"contributions"} == set(KINDS)
+    with pytest.raises(InputError, match="the run itself"):
+        compute_kinds(load_model(), CLIPS, "nowhere", ["contributions"])
+
+
+@pytest.mark.usefixtures("aligned_names")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "speech_ablation" else [])
+        for name in OPTIONS_OF_KINDS
+    ],
+)
+def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name, tmp_path):
+    job = kind_job(name)
+    run = job(tmp_path / "one")
+    assert (run.done, run.skipped) == (2, [])
+    expected = results_of(tmp_path / "one")
+    parts = [opened_part(path) for path in RunFolder(tmp_path / "one").part_files()]
+    assert sum(part.read(("kind",))["kind"].to_pylist().count(name) for part in parts) == 2
+    assert [one.text() for one in job_status(tmp_path / "one")] == [
+        f"{name}: 1 of 1 shards done, 0 failed"
+    ]
+    for shard in ("1/2", "2/2"):
+        sharded = job(tmp_path / "shards", shard=shard)
+    assert sharded.is_complete
+    tables = {path for path in expected if not path.startswith("results/")}
+    in_shards = results_of(tmp_path / "shards")
+    assert {path: in_shards.get(path) for path in tables} == {
+        path: expected[path] for path in tables
+    }
+    assert job(tmp_path / "blocks", executor=HereExecutor()).is_complete
+    assert results_of(tmp_path / "blocks") == expected
+    assert try_once(job, tmp_path / "killed", call=count_calls(job, tmp_path / "calls") // 2)
+    assert job(tmp_path / "killed").done == 2
+    assert results_of(tmp_path / "killed") == expected

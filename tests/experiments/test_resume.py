@@ -22,8 +22,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.runs import score_clips as runs
-from speechmix.runs import word_times
-from speechmix.runs.kinds import ablation, transcripts
+from speechmix.runs.kinds import ablation, transcripts, word_times
 from speechmix.runs.kinds import contributions as store
 from tests.conftest import trained
 

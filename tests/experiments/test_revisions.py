@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from speechmix.inputs import bundled
-from speechmix.mixing.maps.measure_registry import FACTS, revision_of
+from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, measure_revision
 from speechmix.mixing.measures.registry import MEASURES
 from speechmix.reporting.pages import result_sections
 from speechmix.runs.kinds import contributions as store
@@ -51,7 +51,7 @@ def score(out, clips=1):
 def revise(monkeypatch, name):
     measure = dataclasses.replace(MEASURES[name], revision=2)
     monkeypatch.setitem(MEASURES, name, measure)
-    monkeypatch.setitem(FACTS, name, measure)
+    monkeypatch.setitem(MEASURE_FACTS, name, measure)
 
 
 def of_version(monkeypatch, text):
@@ -82,9 +82,9 @@ def test_a_revised_kind_of_result_is_made_again(tmp_path, computed, monkeypatch,
 def test_keys_of_a_first_revision_are_those_of_before():
     assert MEASURES["attention"].identity == "attention"
     assert dataclasses.replace(MEASURES["attention"], revision=3).identity == "attention revision 3"
-    assert {revision_of(name) for name in (*FACTS, "nobody's")} == {1}
-    assert version_entry(1, FACTS) == {}
-    assert version_entry(VERSION, FACTS) == {"revision": VERSION}
+    assert {measure_revision(name) for name in (*MEASURE_FACTS, "nobody's")} == {1}
+    assert version_entry(1, MEASURE_FACTS) == {}
+    assert version_entry(VERSION, MEASURE_FACTS) == {"revision": VERSION}
 
 
 def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):

@@ -11,9 +11,10 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
-from speechmix.runs import model_run, word_times
+from speechmix.runs import model_run
 from speechmix.runs import score_clips as runs
 from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import word_times
 from speechmix.runs.results.table_writer import TableWriter
 from tests.conftest import build, trained, trained_and_twin
 
@@ -139,7 +140,7 @@ def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
     monkeypatch.setattr(store, "mix", refusing)
     alone = runs.score_clips(models[:1], clips, tmp_path / "alone", **quiet)
-    monkeypatch.setattr(model_run, "clips_together", lambda model: 2)
+    monkeypatch.setattr(model_run, "clips_per_pass", lambda model: 2)
     together = runs.score_clips(models[:1], clips, tmp_path / "together", **quiet)
     assert (
         [row["reason"] for row in together.skipped]
@@ -251,7 +252,7 @@ def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_an
         return real(model, clips, **options)
 
     monkeypatch.setattr(store, "mix", short_of_memory)
-    monkeypatch.setattr(model_run, "clips_together", lambda model: 3)
+    monkeypatch.setattr(model_run, "clips_per_pass", lambda model: 3)
     clips = [clip("huge"), clip("large"), clip("small")]
     run = runs.score_clips(
         models[:1], clips, tmp_path, figures=0, progress=False, report=lambda line: None

@@ -95,7 +95,7 @@ def test_a_shard_is_outdated_as_soon_as_another_begins_with_something_else(run, 
 
 
 def test_a_model_that_failed_on_every_clip_is_counted(run):
-    path = RunFolder(run).shards / "1-of-2.json"
+    path = RunFolder(run).shards_dir / "1-of-2.json"
     marker = json.loads(path.read_text(encoding="utf-8"))
     marker.pop("checksum")
     marker["skipped"] = [{"clip": "a", "model": "other", "reason": "too long"}]

@@ -11,7 +11,7 @@ import torch
 import speechmix
 from speechmix.inputs.audio import loading as audio
 from speechmix.runs import resume as standing
-from speechmix.runs.aligned_clips import AlignedClips
+from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained_and_twin
 from tests.reliability.kills import snapshot
@@ -24,13 +24,13 @@ QUIET = {"figures": 0, "progress": False, "report": lambda line: None}
 def gone_through(monkeypatch):
     """Counts starts that go through their clips."""
     monkeypatch.setattr(standing, "FEW_CLIPS", 0)
-    starts, align_all = [], AlignedClips.align_all
+    starts, align_clips = [], ClipAligner.align_clips
 
     def counted(self, *arguments):
         starts.append(1)
-        return align_all(self, *arguments)
+        return align_clips(self, *arguments)
 
-    monkeypatch.setattr(AlignedClips, "align_all", counted)
+    monkeypatch.setattr(ClipAligner, "align_clips", counted)
     return starts
 
 

@@ -10,7 +10,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.mixing.passes.views import make_view
+from speechmix.mixing.passes.view_kinds import make_view
 from tests.models.audio_language_models import MODELS, clip
 from tests.models.shared_models import shared
 

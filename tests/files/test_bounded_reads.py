@@ -23,7 +23,7 @@ from speechmix.inputs.audio.loading import read_audio
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.sentences.sentence_tables import read_sentences
-from speechmix.mixing.maps.inseq_objects import _read as read_inseq
+from speechmix.mixing.maps.inseq_objects import _read_inseq_json as read_inseq
 from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import load_template
 

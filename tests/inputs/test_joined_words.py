@@ -302,7 +302,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("ending", ["TextGrid", "eaf"])
     def test_formats_of_intervals_have_one_for_each_piece(self, tmp_path, ending):
-        from speechmix.mixing.maps.tiers import write_tiers_as
+        from speechmix.mixing.maps.score_tiers import write_tier_file
 
         hesitating = [("il", 0.1, 0.2), ("livres", [(0.2, 0.3), (0.5, 0.6)])]
         for words, labels in (
@@ -310,7 +310,7 @@ class TestFiles:
             (hesitating, ["il", "livres", "livres"]),
         ):
             path = tmp_path / f"w.{ending}"
-            write_tiers_as(path, {"words": check_words(words)}, 1.0)
+            write_tier_file(path, {"words": check_words(words)}, 1.0)
             if ending == "TextGrid":
                 assert texts(read_words(path)) == labels
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.adapters.editing.patches import Patch
+from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision

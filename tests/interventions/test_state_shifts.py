@@ -14,7 +14,7 @@ from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.interventions.state_shifts import state_shifts
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.mixing.passes.views import make_view
+from speechmix.mixing.passes.view_kinds import make_view
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2
 

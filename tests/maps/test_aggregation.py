@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.aggregation import compose
-from speechmix.mixing.maps.flow import flow
+from speechmix.mixing.maps.attention_flow import flow
+from speechmix.mixing.maps.composition import compose
 from speechmix.mixing.maps.map_set import Maps
 from tests.conftest import inputs_of, tiny
 

@@ -18,7 +18,7 @@ from speechmix import MixingMap
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.map_files import LayerWriter, read_map
-from speechmix.mixing.maps.map_headers import VERSION, _checksum, digest_of
+from speechmix.mixing.maps.map_headers import VERSION, _checksum, score_checksum
 from tests.conftest import trained
 
 
@@ -217,7 +217,7 @@ def with_header(path, mixing_map, *, shape=None, **entries):
         "targets": json.dumps([dataclasses.asdict(span) for span in mixing_map.targets]),
         "sources": json.dumps([dataclasses.asdict(span) for span in mixing_map.sources]),
         "provenance": json.dumps(mixing_map.provenance),
-        "digests": json.dumps([digest_of(layer) for layer in mixing_map.scores]),
+        "digests": json.dumps([score_checksum(layer) for layer in mixing_map.scores]),
     }
     header = {name: text for name, text in {**header, **entries}.items() if text is not None}
     shape = list(mixing_map.scores.shape) if shape is None else shape

@@ -14,7 +14,7 @@ from safetensors.numpy import load, save
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.inseq_form import attribution_of
+from speechmix.mixing.maps.inseq_attribution import attribution_from_maps
 from speechmix.mixing.maps.inseq_objects import from_inseq, to_inseq, write_inseq
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
@@ -62,7 +62,7 @@ class TestForm:
     def test_axes_and_steps_written_out(self):
         maps = synthetic()
         cross, decoder = maps["alti", "cross"].scores, maps["alti", "decoder"].scores
-        made = attribution_of(list(maps.values()))
+        made = attribution_from_maps(list(maps.values()))
         assert made.source == ["▁un", "do", "▁it", "</s>"]
         assert made.target == ["</s>", "▁dé", "fais", "▁le", "</s>"]
         assert (made.start, made.stop) == (1, 5)  # the first is given
@@ -79,7 +79,7 @@ class TestForm:
 
     def test_heads_are_the_last_axis(self):
         maps = synthetic(heads=3)
-        made = attribution_of([maps["alti", "cross"]])
+        made = attribution_from_maps([maps["alti", "cross"]])
         assert made.from_source.shape == (4, 4, 2, 3)
         assert made.from_source[0, 2, 1, 2] == maps["alti", "cross"].scores[1, 2, 2, 0]
         assert (made.start, made.target) == (
@@ -89,7 +89,7 @@ class TestForm:
 
     def test_a_text_is_generated_from_its_second_token_on(self):
         maps = speechmix.mix(gpt2(), "the cat", measures="attention", units="token")
-        made = attribution_of([maps["attention", "decoder"]])
+        made = attribution_from_maps([maps["attention", "decoder"]])
         assert made.target == ["▁t", "h", "e", "Ġ", "▁c", "a", "t", "<next>"]
         assert (made.start, made.stop) == (1, 8)
         assert made.from_source is None
@@ -102,7 +102,7 @@ class TestForm:
             units="token",
         )
         composed = maps.composed("attention")
-        made = attribution_of([composed])
+        made = attribution_from_maps([composed])
         assert made.from_source.shape == (9, 7, 3)
         total = np.nansum(made.from_source, axis=0) + np.nansum(made.from_target, axis=0)
         np.testing.assert_allclose(total, 1, atol=1e-6)
@@ -127,7 +127,7 @@ class TestForm:
     )
     def test_what_does_not_go_together(self, maps, pattern):
         with pytest.raises(InputError, match=pattern):
-            attribution_of(maps(synthetic()))
+            attribution_from_maps(maps(synthetic()))
 
 
 def rows(mixing_map: MixingMap, places: list[int]) -> MixingMap:

@@ -10,7 +10,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.aggregation import compose, rolled_out
+from speechmix.mixing.maps.composition import compose, roll_out
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.conftest import build, inputs_of, maps_of, tiny
@@ -93,7 +93,7 @@ def test_a_file_whose_strengths_do_not_fit_is_damaged(tmp_path):
 
     whole = a_map()
     assert (
-        headers.labels_from_text(headers.labels_as_text(whole))["mixing_strength"].tolist()
+        headers.labels_from_text(headers.labels_to_text(whole))["mixing_strength"].tolist()
         == whole.mixing_strength.tolist()
     )
     for text in (
@@ -104,7 +104,7 @@ def test_a_file_whose_strengths_do_not_fit_is_damaged(tmp_path):
         "[1, 2, 3]",
     ):
         with pytest.raises((TypeError, ValueError)):
-            headers.labels_from_text({**headers.labels_as_text(whole), "mixing_strength": text})
+            headers.labels_from_text({**headers.labels_to_text(whole), "mixing_strength": text})
 
 
 class TestRollout:
@@ -158,18 +158,18 @@ class TestRollout:
         ):
             found = a_map(measure=measure)
             np.testing.assert_array_equal(
-                rolled_out(found).scores, found.rollout(residual="strength").scores
+                roll_out(found).scores, found.rollout(residual="strength").scores
             )
             np.testing.assert_array_equal(
-                rolled_out(found, weighted=False).scores, found.rollout().scores
+                roll_out(found, weighted=False).scores, found.rollout().scores
             )
         for measure in ("alti", "alti_l2", "globenc", "hta", "attention_norm_residual"):
             found = a_map(measure=measure)
-            np.testing.assert_array_equal(rolled_out(found).scores, found.rollout().scores)
+            np.testing.assert_array_equal(roll_out(found).scores, found.rollout().scores)
             by_strength = found.rollout(residual="strength").scores
-            np.testing.assert_array_equal(rolled_out(found, weighted=True).scores, by_strength)
+            np.testing.assert_array_equal(roll_out(found, weighted=True).scores, by_strength)
         bare = replace(a_map(), mixing_strength=None)
-        np.testing.assert_array_equal(rolled_out(bare).scores, bare.rollout().scores)
+        np.testing.assert_array_equal(roll_out(bare).scores, bare.rollout().scores)
 
 
 class TestCompose:
@@ -258,7 +258,7 @@ def test_an_idle_layer_hardly_changes_what_is_rolled_out():
             ]
             for model in (shallow, deep)
         )
-        for name, way in (("weighted", rolled_out), ("published", MixingMap.rollout)):
+        for name, way in (("weighted", roll_out), ("published", MixingMap.rollout)):
             moved[measure, name] = np.abs(way(after).scores[-1] - way(before).scores[-1]).max()
     assert moved["value_zeroing", "weighted"] < 0.005
     assert moved["attention", "weighted"] < 0.005

@@ -10,8 +10,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.maps.aggregation import rolled_out
-from speechmix.mixing.maps.routes import strongest_routes
+from speechmix.mixing.maps.composition import roll_out
+from speechmix.mixing.maps.mixing_routes import strongest_routes
 from speechmix.reporting.plots import routes_figure
 from tests.conftest import maps_of
 
@@ -29,11 +29,11 @@ def test_all_routes_of_a_row_are_the_composed_map():
         composed = maps.composed(measure)
         heard = len(composed.sources) - len(composed.targets)
         for row in (0, 3):
-            table = strongest_routes(maps, measure, row, most=10**6).to_dataframe()
+            table = strongest_routes(maps, measure, row, max_routes=10**6).to_dataframe()
             sums = sums_by_source(table, len(composed.sources), heard)
             np.testing.assert_allclose(sums, composed.scores[-1, row], atol=1e-6)
             assert table["share"].is_monotonic_decreasing
-            few = strongest_routes(maps, measure, row, most=5).to_dataframe()
+            few = strongest_routes(maps, measure, row, max_routes=5).to_dataframe()
             np.testing.assert_allclose(few["share"], table["share"][:5])
 
 
@@ -42,10 +42,10 @@ def test_all_routes_of_one_stack_are_the_rollout_and_none_is_missed(measure):
     maps = maps_of("gpt2", (measure,))
     rolled = maps[measure, "decoder"].rollout()
     count, layers = len(rolled.sources), len(rolled.layers)
-    by_strength = strongest_routes(maps, measure, 5, most=10**6).to_dataframe()
-    expected = rolled_out(maps[measure, "decoder"]).scores[-1, 5]
+    by_strength = strongest_routes(maps, measure, 5, max_routes=10**6).to_dataframe()
+    expected = roll_out(maps[measure, "decoder"]).scores[-1, 5]
     np.testing.assert_allclose(sums_by_source(by_strength, count, 0), expected, atol=1e-6)
-    table = strongest_routes(maps, measure, 5, weighted=False, most=10**6).to_dataframe()
+    table = strongest_routes(maps, measure, 5, weighted=False, max_routes=10**6).to_dataframe()
     np.testing.assert_allclose(sums_by_source(table, count, 0), rolled.scores[-1, 5], atol=1e-6)
     matrices = (
         maps[measure, "decoder"].with_identity()
@@ -65,9 +65,9 @@ def test_a_planted_relay_shows():
     the next."""
     planted = speechmix.planted.plant("relay", family="gpt2", layer=0, seed=1)
     maps = speechmix.mix(planted.model, planted.item, measures="value_zeroing")
-    routes = strongest_routes(maps, "value_zeroing", planted.position, most=40)
+    routes = strongest_routes(maps, "value_zeroing", planted.position, max_routes=40)
     (cue,) = [source for _, source in planted.decisive]
-    first = next(way for way in routes.ways if way[-1][1] == cue)
+    first = next(way for way in routes.paths if way[-1][1] == cue)
     relay = {(target, source) for _, _, target, source in planted.edges}
     assert {(upper[1], lower[1]) for lower, _, upper in routes.moves(first)} == relay
     assert [name for _, name, _ in routes.moves(first)] == ["decoder 0", "decoder 1"]
@@ -75,7 +75,7 @@ def test_a_planted_relay_shows():
 
 def test_the_figure_has_a_ribbon_for_each_route():
     maps = maps_of("whisper-80", ("value_zeroing",), spans=((0, 3), (3, 10), (10, 16)))
-    figure = routes_figure(strongest_routes(maps, "value_zeroing", 3, most=6))
+    figure = routes_figure(strongest_routes(maps, "value_zeroing", 3, max_routes=6))
     assert len(figure.axes[0].patches) == 6
 
 

@@ -16,7 +16,7 @@ from speechmix.inputs.formats.textgrid import read_textgrid, write_tiers
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
-from speechmix.mixing.maps.tiers import score_tiers
+from speechmix.mixing.maps.score_tiers import score_tiers
 from speechmix.reporting.tier_export import export_tiers
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained

@@ -24,7 +24,7 @@ from speechmix.mixing.measures.registry import (
     forget_measure,
 )
 from speechmix.mixing.passes.mix import mix
-from speechmix.mixing.passes.request import ALLOWED, MixRequest
+from speechmix.mixing.passes.request import ALLOWED_VALUES, MixRequest
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, inputs_of
 
@@ -171,8 +171,8 @@ def test_the_options_of_mix_are_those_of_a_question():
 
 
 @pytest.mark.parametrize(
-    "option", [name for name in ALLOWED if name not in ("include", "objective")]
+    "option", [name for name in ALLOWED_VALUES if name not in ("include", "objective")]
 )
 def test_docs_of_mix_name_the_allowed_values(option):
     values = re.search(rf"^ *{option} : {{(.*?)}}$", mix.__doc__, re.MULTILINE | re.DOTALL).group(1)
-    assert tuple(part.strip('" \n') for part in values.split(",")) == ALLOWED[option]
+    assert tuple(part.strip('" \n') for part in values.split(",")) == ALLOWED_VALUES[option]

@@ -10,7 +10,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.aggregation import compose
+from speechmix.mixing.maps.composition import compose
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.plots.coloured_tokens import coloured_tokens
 from tests.reports.chromium import EXECUTABLE, Browser

@@ -17,13 +17,14 @@ from speechmix.files.file_fingerprints import FileMark
 from speechmix.files.shards import Shard
 from speechmix.files.versions import versions
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.map_headers import labels_as_text
+from speechmix.mixing.maps.map_headers import labels_to_text
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results.map_files import tensor_name
 from speechmix.runs.results.map_shards import score_digests
 from speechmix.runs.results.part_files import Owner
 from speechmix.runs.results.result_store import Key, Results
-from speechmix.runs.results.run_folder import COMPLETE, RunFolder
+from speechmix.runs.results.run_folder import RunFolder
+from speechmix.runs.results.run_state import COMPLETE
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5
@@ -224,7 +225,7 @@ def _put(results: Results, clip: str, maps: list[MixingMap]) -> None:
     for measure in dict.fromkeys(found.measure for found in maps):
         of_measure = [found for found in maps if found.measure == measure]
         labels = [
-            labels_as_text(found)
+            labels_to_text(found)
             | {
                 "dtype": "float64",
                 "shape": found.scores.shape,

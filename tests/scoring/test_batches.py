@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.delta.carrier import Carrier
-from speechmix.adapters.delta.products import Product, WeightProducts
+from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
+from speechmix.adapters.delta_engine.matrix_products import MatrixProduct, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.audio.prefetch import prefetch_audio
 from speechmix.mixing.passes import batches
-from speechmix.mixing.passes.batches import bytes_of_a_clip, bytes_of_pairs, clips_together
+from speechmix.mixing.passes.batches import clip_bytes, clips_per_pass, pair_batch_bytes
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]
@@ -94,13 +94,17 @@ def _extractor():
 def test_products_of_weights_serve_the_next_clips_and_change_no_bit(
     limit, product_dtype, monkeypatch
 ):
-    made, of = [], Product.fused
+    made, of = [], MatrixProduct.fused_weight
 
     def counted(self, first, second, make):
         return of(self, first, second, lambda: made.append(first) or make())
 
-    monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: self._first is not None)
-    monkeypatch.setattr(Product, "fused", counted)
+    monkeypatch.setattr(
+        ChangePropagator,
+        "_is_cheaper_on_values",
+        lambda self, *_: self._fused_feed_forward is not None,
+    )
+    monkeypatch.setattr(MatrixProduct, "fused_weight", counted)
     monkeypatch.setattr(WeightProducts.__init__, "__defaults__", (limit,))
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:3]
     options = {"stacks": "encoder", "product_dtype": product_dtype}
@@ -134,23 +138,23 @@ def test_products_of_weights_are_forgotten_when_the_weights_may_change():
 def test_bytes_of_a_clip_by_hand():
     whisper, xlsr = tiny("whisper-80"), tiny("wav2vec2-stable")
     config = whisper.config
-    assert bytes_of_a_clip(whisper) == 8 * 1500 * (8 * config.d_model + 3 * config.encoder_ffn_dim)
+    assert clip_bytes(whisper) == 8 * 1500 * (8 * config.d_model + 3 * config.encoder_ffn_dim)
     samples, channels, largest = 480_000, 1, 0
     for out, stride in zip(xlsr.config.conv_dim, xlsr.config.conv_stride, strict=True):
         before = samples * channels
         samples, channels = samples // stride, out
         largest = max(largest, before + 3 * samples * channels)
     layer = 1500 * (8 * xlsr.config.hidden_size + 3 * xlsr.config.intermediate_size)
-    assert bytes_of_a_clip(xlsr) == 8 * max(largest, layer)
+    assert clip_bytes(xlsr) == 8 * max(largest, layer)
 
 
 @pytest.mark.parametrize(("free", "expected"), [(139 * 2**30, 8), (0, 1), (None, 3)])
 def test_clips_share_a_pass_as_memory_allows(free, expected, monkeypatch):
     model = tiny("whisper-80")
-    free = 7 * bytes_of_a_clip(model) if free is None else free
-    assert clips_together(model) == 1
+    free = 7 * clip_bytes(model) if free is None else free
+    assert clips_per_pass(model) == 1
     monkeypatch.setattr(type(model), "device", torch.device("cuda"))
     monkeypatch.setattr(batches.torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
-    assert clips_together(model) == expected
-    assert bytes_of_pairs(model.device) == min(max(free // 4, 2**27), 2**31)
-    assert clips_together(tiny("wav2vec2-post")) == 1
+    assert clips_per_pass(model) == expected
+    assert pair_batch_bytes(model.device) == min(max(free // 4, 2**27), 2**31)
+    assert clips_per_pass(tiny("wav2vec2-post")) == 1

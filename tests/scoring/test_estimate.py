@@ -21,7 +21,7 @@ CLIP = speechmix.Clip.from_array([0.1] * 16_000, 16_000)
 
 @pytest.fixture(autouse=True)
 def _rate_of_a_round_number(monkeypatch):
-    monkeypatch.setattr(estimates, "rate_of", lambda device, *, width, inner: 100.0)
+    monkeypatch.setattr(estimates, "measure_matmul_rate", lambda device, *, width, inner: 100.0)
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def test_parameters_and_stacks_are_those_of_the_loaded_model(name):
     model = tiny(name)
     stacks = {stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()}
     assert of_module.stacks == stacks == speechmix.estimate(model, seconds=1).stacks
-    assert of_module.weights == sum(x.nbytes for x in (*module.parameters(), *module.buffers()))
+    assert of_module.weight_bytes == sum(
+        x.nbytes for x in (*module.parameters(), *module.buffers())
+    )
 
 
 def test_a_folder_with_a_config_alone_is_enough(folder):
@@ -79,15 +81,15 @@ def test_published_whispers_have_the_parameters_that_are_published(
     of_size = speechmix.estimate(tmp_path, targets="target")
     assert of_size.row["million parameters"] == million
     assert [n for n, _, _ in of_size.stacks.values()] == [layers[0], layers[1], layers[1]]
-    assert of_size.weights == pytest.approx(4e6 * million, rel=0.01)
+    assert of_size.weight_bytes == pytest.approx(4e6 * million, rel=0.01)
 
 
 def test_time_is_operations_by_the_rate_and_grows_with_clips_and_twins(folder):
     single = speechmix.estimate(folder, seconds=1)
-    assert single.seconds_a_clip == single.operations.total / (100e9 * SHARE_OF_PRODUCTS)
+    assert single.seconds_per_clip == single.operations.total / (100e9 * SHARE_OF_PRODUCTS)
     many = speechmix.estimate(folder, seconds=1, clips=7, twins=2)
-    assert math.isclose(many.seconds_in_all, 21 * single.seconds_in_all)
-    assert many.memory == single.memory  # one model at a time
+    assert math.isclose(many.total_seconds, 21 * single.total_seconds)
+    assert many.memory_bytes == single.memory_bytes  # one model at a time
     rows = speechmix.estimate(folder, seconds=1, targets="target")
     assert rows.operations.total < single.operations.total
     assert rows.operations.forward == single.operations.forward
@@ -99,7 +101,7 @@ def test_what_is_counted_measured_and_computed_is_said(folder):
     assert "100 GFLOP/s measured" in text
     assert "computed from 40% of the peak in float32, not measured" in text
     assert "not counted: gradient_input" in text
-    row = speechmix.estimate(folder, seconds=1).table
+    row = speechmix.estimate(folder, seconds=1).to_dataframe()
     assert len(row) == 1
     assert row["stacks (layers x heads)"][0] == "encoder 3 x 4, decoder 3 x 4, cross 3 x 4"
 

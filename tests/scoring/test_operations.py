@@ -10,7 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
 from speechmix.adapters.binding.meta_model import outline
-from speechmix.mixing.passes.operation_count import counted_operations, middle_rows, shaped_inputs
+from speechmix.mixing.passes.operation_count import (
+    count_operations,
+    make_blank_inputs,
+    middle_word_rows,
+)
 from tests.conftest import ALL_FAMILIES, tiny
 
 
@@ -43,15 +47,15 @@ def counted(work) -> int:
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
     model = tiny(name, torch.float32)
-    operations = counted_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
-    inputs, spans = shaped_inputs(model, 1.0)
+    operations = count_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
+    inputs, spans = make_blank_inputs(model, 1.0)
     inputs = {
         key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x
         for key, x in inputs.items()
     }
     if "input_ids" in inputs:  # not the padding token, whose states are zero in some families
         inputs["input_ids"] = inputs["input_ids"] + 1
-    targets = None if rows is None else middle_rows(model, len(spans), inputs)
+    targets = None if rows is None else middle_word_rows(model, len(spans), inputs)
     with torch.no_grad():
         plain = counted(lambda: model.family.run(model.base, inputs, tuple(model.stacks)))
     mixed = counted(

@@ -9,7 +9,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.passes.multiple_objectives import maps_of_each
+from speechmix.mixing.passes.multiple_objectives import mix_objectives
 from tests.conftest import inputs_of
 from tests.measures.test_gradients import SPANS, with_head
 
@@ -25,7 +25,7 @@ def test_each_is_that_of_mix(name, measure):
         pytest.importorskip("captum")
     model = with_head(name)
     options = {"spans": SPANS if model.hears else None, "steps": 3}
-    together = maps_of_each(model, inputs_of(model), OBJECTIVES, measure, **options)
+    together = mix_objectives(model, inputs_of(model), OBJECTIVES, measure, **options)
     assert len(together) == len(OBJECTIVES)
     for objective, found in zip(OBJECTIVES, together, strict=True):
         alone = speechmix.mix(
@@ -43,10 +43,10 @@ def test_one_pass_forward_serves_all(measure, monkeypatch):
     model, runs = with_head("whisper-80"), []
     hook = model.module.register_forward_hook(lambda *_: runs.append(torch.is_grad_enabled()))
     try:
-        maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
+        mix_objectives(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True]  # beside that of the stacks alone, which says what there is
-        monkeypatch.setattr("speechmix.mixing.passes.multiple_objectives._AT_ONCE", 2)
-        maps_of_each(model, inputs_of(model), OBJECTIVES, measure, layers=0)
+        monkeypatch.setattr("speechmix.mixing.passes.multiple_objectives._OBJECTIVES_PER_PASS", 2)
+        mix_objectives(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True] * 3
     finally:
         hook.remove()
@@ -55,7 +55,7 @@ def test_one_pass_forward_serves_all(measure, monkeypatch):
 def test_the_one_that_is_not_finite_is_named():
     model = with_head("bert")
     with pytest.raises(InputError, match=r"is \[(inf|nan)\]"):
-        maps_of_each(
+        mix_objectives(
             model,
             inputs_of(model),
             [(3, 7), lambda output: output.logits[0, 0, 0] * torch.inf],

@@ -26,18 +26,18 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("entry", ["parts", "done"])
 def test_a_description_without_part_files(folder, entry):
-    description = json.loads(folder.description.read_text())
+    description = json.loads(folder.description_path.read_text())
     del description[entry]
-    folder.description.write_text(json.dumps(description))
+    folder.description_path.write_text(json.dumps(description))
     with pytest.raises(InputError, match=rf"run\.json is damaged or {AGAIN}"):
         open_run(folder.path)
-    folder.description.write_text(json.dumps({**description, "state": "running"}))
+    folder.description_path.write_text(json.dumps({**description, "state": "running"}))
     with pytest.raises(InputError, match="stopped before its tables were written: start it again"):
         open_run(folder.path)
 
 
 def test_contributions_without_mixing_strengths(folder):
-    path = folder.table("cue_contribution")
+    path = folder.table_path("cue_contribution")
     pd.read_parquet(path).drop(columns="mixing_strength").to_parquet(path)
     with pytest.raises(InputError, match=rf"cue_contribution\.parquet is damaged or {AGAIN}"):
         open_run(folder.path)

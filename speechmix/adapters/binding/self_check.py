@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...errors import ModelError, SpeechmixError
 from ..capture.block import Block
 from ..capture.forward_pass import Capture, use_attention
-from ..delta.carrier import Carrier
+from ..delta_engine.change_propagator import ChangePropagator
 from ..model import Model
 from .traced_states import ROUNDING, entering_states, stack_outputs, states_agree
 
@@ -210,9 +210,11 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
         )
     if block.modules.rest is None:
         return
-    carrier = Carrier(block, edges)
-    carried = carrier((without - block.context)[carrier.entering].flatten(1)[None])[0]
-    if not states_agree(carried, change, effect=moved, size=before.abs().max()):
+    propagator = ChangePropagator(block, edges)
+    propagated_change = propagator(
+        (without - block.context)[propagator.input_positions].flatten(1)[None]
+    )[0]
+    if not states_agree(propagated_change, change, effect=moved, size=before.abs().max()):
         raise ModelError(
             f"{where}: carrying a change through the layer as its table describes it (norms, "
             "feed-forward) does not give what "

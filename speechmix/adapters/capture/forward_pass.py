@@ -1,5 +1,5 @@
 """One forward pass of an unmodified model, block by block. Hooks for measuring are here alone
-(adapters/editing has those that change something).
+(adapters/patching has those that change something).
 
 In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`)
 *while the pass runs*, so that no more than one layer's tensors are kept.

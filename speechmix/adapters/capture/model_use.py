@@ -17,7 +17,7 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..binding.bound_layers import bind, layer_modules
-from ..delta.products import WeightProducts
+from ..delta_engine.matrix_products import WeightProducts
 from ..loading.model_description import ModelDescription
 from ..transformers_types import Inputs, ModelOutput
 from .activation_cache import ActivationCache

@@ -20,7 +20,7 @@ from ...mixing.maps.measure_registry import (
     measure_names,
 )
 from ...mixing.measures.availability import check_defined
-from ...mixing.passes.input_attribution import check_reaches_the_sound
+from ...mixing.passes.input_attribution import check_reaches_audio
 from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import get_perturbation, split_fills_from_name
@@ -220,7 +220,7 @@ def _check_ranks_words(model: Model, name: str) -> None:
 def _is_defined(model: Model, name: str) -> bool:
     with suppress(SpeechmixError):
         if measure_facts(name).scope == "logit":
-            check_reaches_the_sound(model, name)
+            check_reaches_audio(model, name)
             check_splits_logits(model, name)
         else:
             _check_ranks_words(model, name)

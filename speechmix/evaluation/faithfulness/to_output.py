@@ -27,9 +27,9 @@ from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_n
 from ...mixing.measures.sums_of_logits import sum_of_logits
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.input_attribution import (
-    check_reaches_the_sound,
+    check_reaches_audio,
     input_attributions,
-    values_at,
+    sum_at_positions,
 )
 from .perturbations import perturbation_side, split_fills_from_name
 from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
@@ -111,7 +111,7 @@ def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
 def _score_by_attribution(
     decision: Decision, measure: str
 ) -> Iterator[tuple[str, str, np.ndarray]]:
-    check_reaches_the_sound(decision.model, measure)
+    check_reaches_audio(decision.model, measure)
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
     columns, _ = input_attributions(
@@ -126,7 +126,7 @@ def _score_by_attribution(
         if side not in decision.model.capabilities.input_stacks:
             continue
         words = source_words(decision, stack)
-        values = values_at(columns, [(side, word.positions) for word in words])[0]
+        values = sum_at_positions(columns, [(side, word.positions) for word in words])[0]
         unreached_labels = [
             word.label for word, value in zip(words, values, strict=True) if np.isnan(value)
         ]

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...mixing.maps.measure_registry import composed_by_strength, measure_facts
+from ...mixing.maps.measure_registry import is_weighted_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
-from ...mixing.passes.input_attribution import columns_of_composed, values_at
+from ...mixing.passes.input_attribution import split_composed_map, sum_at_positions
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
@@ -205,11 +205,11 @@ def word_scores(
         and _is_layerwise(measure)
     ):
         composed_map = maps.composed(measure)
-        rows, columns = _target_rows(composed_map, decision), columns_of_composed(composed_map)
+        rows, columns = _target_rows(composed_map, decision), split_composed_map(composed_map)
         for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):
             words = source_words(decision, stack)
             if words:
-                values = values_at(columns, [(side, word.positions) for word in words])[rows]
+                values = sum_at_positions(columns, [(side, word.positions) for word in words])[rows]
                 yield WordScores(
                     stack, measure, COMPOSED, None, normalize_rows(values).mean(axis=0)
                 )
@@ -232,7 +232,7 @@ def scores_by_layers(
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_layerwise(measure):
             scores_by_aggregation[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
-    has_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
+    has_strength = mixing_map.mixing_strength is not None and is_weighted_by_strength(measure)
     if (
         STRENGTH_ROLLOUT in aggregations
         and stack != "cross"

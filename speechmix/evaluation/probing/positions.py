@@ -27,14 +27,14 @@ from torch import Tensor
 from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...mixing.passes.masked_target import is_masked_model, masked_target
+from ...mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.views import make_view
+from ...mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...mixing.passes.view import View
+    from ...mixing.passes.item_view import View
 
 Position = str | int
 POSITIONS = ("target", "cue", "between", "deciding")
@@ -109,13 +109,13 @@ def read_item_states(
         If the model does not take the item.
     """
     if mask and isinstance(item, Sentence) and is_masked_model(model):
-        item = masked_target(item)[0]
+        item = replace_target_by_mask(item)[0]
     view = make_view(model, item, MixRequest(rounding=rounding))
     model_stacks = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
     stack_names = [
         name
         for name in model_stacks
-        if name == model.capabilities.input_stack or view.feeds_decoder
+        if name == model.capabilities.input_stack or view.has_decoder_input
     ]
     if not stack_names:
         raise InputError(

@@ -141,11 +141,13 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
 
     lengths = [clip.duration for clip in itertools.islice(clips, 20)]
     seconds = sum(lengths) / len(lengths)
-    of_run = estimate(model, clips=len(clips), seconds=seconds, twins=n_models - 1, **asked)
-    if of_run.seconds_in_all < _LONG:
+    estimate_of_run = estimate(
+        model, clips=len(clips), seconds=seconds, twins=n_models - 1, **asked
+    )
+    if estimate_of_run.total_seconds < _LONG:
         return ""
     return (
-        f"about {format_seconds(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} "
+        f"about {format_seconds(estimate_of_run.total_seconds)}: {len(clips)} clips, {n_models} "
         f"model{'s' * (n_models > 1)} like {model.name}, "
-        f"{format_seconds(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time)"
+        f"{format_seconds(estimate_of_run.seconds_per_clip)} a clip (estimated; what was scored before takes no time)"
     )

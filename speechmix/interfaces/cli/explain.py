@@ -162,7 +162,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _explain_in_run(options: argparse.Namespace, skipped: Skipped) -> int:
     """Store the explanations of clips in a run's folder, whose page shows them."""
-    from ...runs.kinds.explanations import EXPLANATIONS_KIND, ToExplain
+    from ...runs.kinds.explanations import EXPLANATIONS_KIND
     from ...runs.score_clips import compute_kinds
 
     if options.sentence or options.written:
@@ -183,12 +183,7 @@ def _explain_in_run(options: argparse.Namespace, skipped: Skipped) -> int:
         model_loaders(options, [options.model], None),
         clips,
         options.out,
-        {
-            EXPLANATIONS_KIND.name: {
-                "to_explain": ToExplain.of(clips, len(clips)),
-                "request": request,
-            }
-        },
+        {EXPLANATIONS_KIND.name: {"request": request}},
         aligner=aligner_loader(options),
         align_method=options.align,
         executor=executor_of(options, [options.model]),

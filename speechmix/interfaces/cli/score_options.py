@@ -114,7 +114,7 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:
-    from ...mixing.passes.request import ALLOWED, AUDIO_UNITS, MixRequest
+    from ...mixing.passes.request import ALLOWED_VALUES, AUDIO_UNITS, MixRequest
 
     group = score.add_argument_group("scores")
     group.add_argument(
@@ -134,7 +134,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         help="score only this layer, counted from 0; may be repeated",
     )
     for option in ("units", "heads", "pooling", "distance", "rounding"):
-        values = AUDIO_UNITS if option == "units" else ALLOWED[option]
+        values = AUDIO_UNITS if option == "units" else ALLOWED_VALUES[option]
         group.add_argument(f"--{option}", choices=values, default=getattr(MixRequest, option))
     group.add_argument(
         "--product-dtype",
@@ -144,7 +144,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--include",
         action="append",
-        choices=ALLOWED["include"],
+        choices=ALLOWED_VALUES["include"],
         help="make these units of the map; may be repeated",
     )
     group.add_argument(

@@ -67,8 +67,8 @@ class DecisionMap:
 
     def words(self, stack: str) -> list[str]:
         """Labels of the columns of `scores`."""
-        part = self._of(stack).drop_duplicates("word").sort_values("word")
-        return part["label"].tolist()
+        stack_rows = self._stack_rows(stack).drop_duplicates("word").sort_values("word")
+        return stack_rows["label"].tolist()
 
     def rows(self, stack: str) -> list[str]:
         """Labels of the rows of `scores`: layers, or what was done to the input."""
@@ -85,11 +85,11 @@ class DecisionMap:
         return self._matrix(stack, value).to_numpy(float)
 
     def _matrix(self, stack: str, value: str) -> pd.DataFrame:
-        part = self._of(stack)
-        if part["layer"].isna().all():
-            matrix = part.pivot(index="intervention", columns="word", values=value)
-            return matrix.reindex(part["intervention"].unique())
-        return part.assign(layer=part["layer"].astype(int)).pivot(
+        stack_rows = self._stack_rows(stack)
+        if stack_rows["layer"].isna().all():
+            matrix = stack_rows.pivot(index="intervention", columns="word", values=value)
+            return matrix.reindex(stack_rows["intervention"].unique())
+        return stack_rows.assign(layer=stack_rows["layer"].astype(int)).pivot(
             index="layer", columns="word", values=value
         )
 
@@ -99,18 +99,18 @@ class DecisionMap:
 
         return decision_map(self, **options)
 
-    def _of(self, stack: str) -> pd.DataFrame:
-        part = self.table[self.table["stack"] == stack]
-        if part.empty:
+    def _stack_rows(self, stack: str) -> pd.DataFrame:
+        stack_rows = self.table[self.table["stack"] == stack]
+        if stack_rows.empty:
             raise InputError(f"nothing was done to the stack {stack!r}; there is {self.stacks}")
-        return part
+        return stack_rows
 
     def __repr__(self) -> str:
-        done = ", ".join(self.interventions)
+        intervention_names = ", ".join(self.interventions)
         shapes = ", ".join(
             f"{stack} {len(self.rows(stack))} x {len(self.words(stack))}" for stack in self.stacks
         )
         warning = self.provenance.get("warning")
-        return f"DecisionMap({done}: {shapes}; margin {self.margin:.2f})" + (
+        return f"DecisionMap({intervention_names}: {shapes}; margin {self.margin:.2f})" + (
             f"\n{warning}" if warning else ""
         )

@@ -10,39 +10,39 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.json_files import Json
-from .inseq_form import Attribution
+from .inseq_attribution import InseqAttribution
 
 if TYPE_CHECKING:
     pass
 
 
-def of_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> Attribution:
-    (_, name), told = entry["__instance_type__"], entry["attributes"]
-    within = next(
+def attribution_from_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> InseqAttribution:
+    (_, name), fields = entry["__instance_type__"], entry["attributes"]
+    encoder_scores = next(
         (
             scores
-            for key, scores in (told["sequence_scores"] or {}).items()
+            for key, scores in (fields["sequence_scores"] or {}).items()
             if key.startswith("encoder")
         ),
         None,
     )
     source, target = (
-        [token["attributes"]["token"] for token in told[side]] for side in ("source", "target")
+        [token["attributes"]["token"] for token in fields[side]] for side in ("source", "target")
     )
-    return Attribution(
+    return InseqAttribution(
         source,
         target,
-        _decoded(told["source_attributions"]),
-        _decoded(told["target_attributions"]),
-        _decoded(within),
-        told["attr_pos_start"],
-        told["attr_pos_end"],
-        layered=name.startswith("MultiDimensional"),
+        _decode_scores(fields["source_attributions"]),
+        _decode_scores(fields["target_attributions"]),
+        _decode_scores(encoder_scores),
+        fields["attr_pos_start"],
+        fields["attr_pos_end"],
+        has_layers=name.startswith("MultiDimensional"),
         info=dict(info),
     )
 
 
-def encoded(scores: np.ndarray | None) -> str | None:
+def encode_scores(scores: np.ndarray | None) -> str | None:
     """A tensor as Inseq writes it: safetensors with one tensor "attribution", in base 64."""
     from safetensors.numpy import save
 
@@ -53,7 +53,7 @@ def encoded(scores: np.ndarray | None) -> str | None:
     )
 
 
-def _decoded(text: str | None) -> np.ndarray | None:
+def _decode_scores(text: str | None) -> np.ndarray | None:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

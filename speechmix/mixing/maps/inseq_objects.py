@@ -1,7 +1,7 @@
 """Inseq's own objects and files of mixing maps, and mixing maps of them.
 
 In and out: Inseq's `FeatureAttributionOutput` (extra `inseq`), whose `show()` and `aggregate()`
-then work on our maps; or the JSON file that it saves and loads, which needs no Inseq. inseq_form.py
+then work on our maps; or the JSON file that it saves and loads, which needs no Inseq. inseq_attribution.py
 says what is what. A map goes there and comes back unchanged: its labels and provenance travel in
 Inseq's `info`; scores that were aggregated there come back without them.
 """
@@ -22,10 +22,15 @@ from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import read_bounded, unpacked
 from ...files.json_files import Json, JsonObject
 from ...files.whole_files import whole_file
-from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, scores_of
-from .inseq_json import encoded, of_json
-from .inseq_unlabelled import maps_without_labels
-from .map_headers import labels_as_text, labels_from_text
+from .inseq_attribution import (
+    ENCODER_SCORES,
+    InseqAttribution,
+    attribution_from_maps,
+    scores_from_attribution,
+)
+from .inseq_json import attribution_from_json, encode_scores
+from .inseq_native import maps_from_native_inseq
+from .map_headers import labels_from_text, labels_to_text
 from .map_set import Maps
 from .measure_registry import STACKS
 from .mixing_map import MixingMap
@@ -33,9 +38,9 @@ from .mixing_map import MixingMap
 if TYPE_CHECKING:
     from inseq import FeatureAttributionOutput
 
-_MOST_BYTES = 2**31  # of a file, and of what gzip packed in it
+_MAX_BYTES = 2**31  # of a file, and of what gzip packed in it
 
-_OURS = "speechmix"  # key of our labels in Inseq's info
+_LABELS_KEY = "speechmix"  # key of our labels in Inseq's info
 _NO_ID = -1  # maps know tokens by what is written
 _CLASSES = ("inseq.data.attribution", "inseq.utils.typing")
 
@@ -74,23 +79,23 @@ def to_inseq(maps: Sequence[MixingMap]) -> FeatureAttributionOutput:
             "inseq", "inseq", "an object of Inseq (write_inseq makes its JSON file without)"
         ) from error
 
-    made = attribution_of(maps)
+    attribution = attribution_from_maps(maps)
     tensors = [
         None if scores is None else torch.from_numpy(scores)
-        for scores in (made.from_source, made.from_target, made.within_source)
+        for scores in (attribution.from_source, attribution.from_target, attribution.within_source)
     ]
     sequence = MultiDimensionalFeatureAttributionSequenceOutput(
-        source=[TokenWithId(token, _NO_ID) for token in made.source],
-        target=[TokenWithId(token, _NO_ID) for token in made.target],
+        source=[TokenWithId(token, _NO_ID) for token in attribution.source],
+        target=[TokenWithId(token, _NO_ID) for token in attribution.target],
         source_attributions=tensors[0],
         target_attributions=tensors[1],
         step_scores={},
         sequence_scores={} if tensors[2] is None else {ENCODER_SCORES: tensors[2]},
-        attr_pos_start=made.start,
-        attr_pos_end=made.stop,
-        _num_dimensions=made.n_axes,
+        attr_pos_start=attribution.start,
+        attr_pos_end=attribution.stop,
+        _num_dimensions=attribution.n_axes,
     )
-    return FeatureAttributionOutput([sequence], info=_info(made, maps))
+    return FeatureAttributionOutput([sequence], info=_info(attribution, maps))
 
 
 def write_inseq(maps: Sequence[MixingMap], path: str | PathLike[str]) -> Path:
@@ -99,35 +104,35 @@ def write_inseq(maps: Sequence[MixingMap], path: str | PathLike[str]) -> Path:
 
     Inseq reads scores in single precision; `from_inseq` as they were written.
     """
-    made = attribution_of(maps)
+    attribution = attribution_from_maps(maps)
     tokens = {
         side: [
-            _object(1, "TokenWithId", {"token": token, "id": _NO_ID})
-            for token in getattr(made, side)
+            _typed_json(1, "TokenWithId", {"token": token, "id": _NO_ID})
+            for token in getattr(attribution, side)
         ]
         for side in ("source", "target")
     }
     sequence = {
         **tokens,
-        "source_attributions": encoded(made.from_source),
-        "target_attributions": encoded(made.from_target),
+        "source_attributions": encode_scores(attribution.from_source),
+        "target_attributions": encode_scores(attribution.from_target),
         "step_scores": {},
         "sequence_scores": {}
-        if made.within_source is None
-        else {ENCODER_SCORES: encoded(made.within_source)},
-        "attr_pos_start": made.start,
-        "attr_pos_end": made.stop,
-        "_num_dimensions": made.n_axes,
+        if attribution.within_source is None
+        else {ENCODER_SCORES: encode_scores(attribution.within_source)},
+        "attr_pos_start": attribution.start,
+        "attr_pos_end": attribution.stop,
+        "_num_dimensions": attribution.n_axes,
     }
-    sequences = [_object(0, "MultiDimensionalFeatureAttributionSequenceOutput", sequence)]
+    sequences = [_typed_json(0, "MultiDimensionalFeatureAttributionSequenceOutput", sequence)]
     content = {
         "sequence_attributions": sequences,
         "step_attributions": None,
-        "info": _info(made, maps),
+        "info": _info(attribution, maps),
     }
     with whole_file(Path(path)) as unfinished:
         unfinished.write_text(
-            json.dumps(_object(0, "FeatureAttributionOutput", content)), encoding="utf-8"
+            json.dumps(_typed_json(0, "FeatureAttributionOutput", content)), encoding="utf-8"
         )
     return Path(path)
 
@@ -152,29 +157,30 @@ def from_inseq(output: FeatureAttributionOutput) -> Maps | list[Maps]:
         If it is neither, or holds scores of every embedding dimension.
     """
     if isinstance(output, (str, PathLike)):
-        attributions = _read(Path(output))
+        attributions = _read_inseq_json(Path(output))
     elif hasattr(output, "sequence_attributions"):
         attributions = [
-            _of_object(sequence, output.info) for sequence in output.sequence_attributions
+            _attribution_from_object(sequence, output.info)
+            for sequence in output.sequence_attributions
         ]
     else:
         raise InputError(
             "expected an output of Inseq or the path of its JSON file, found "
             f"{type(output).__name__}"
         )
-    found = [_maps_of(attribution) for attribution in attributions]
-    return found[0] if len(found) == 1 else found
+    maps_list = [_maps_from_attribution(attribution) for attribution in attributions]
+    return maps_list[0] if len(maps_list) == 1 else maps_list
 
 
-def _maps_of(attribution: Attribution) -> Maps:
-    made = _stored_maps(attribution) or maps_without_labels(attribution)
-    in_order = [made[stack] for stack in (*STACKS, "composed") if stack in made]
-    return Maps({(mixing_map.measure, mixing_map.stack): mixing_map for mixing_map in in_order})
+def _maps_from_attribution(attribution: InseqAttribution) -> Maps:
+    maps = _stored_maps(attribution) or maps_from_native_inseq(attribution)
+    ordered_maps = [maps[stack] for stack in (*STACKS, "composed") if stack in maps]
+    return Maps({(mixing_map.measure, mixing_map.stack): mixing_map for mixing_map in ordered_maps})
 
 
-def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
+def _stored_maps(attribution: InseqAttribution) -> dict[str, MixingMap] | None:
     """The maps that this was made of; None if it was not, or was changed since."""
-    stored = attribution.info.get(_OURS)
+    stored = attribution.info.get(_LABELS_KEY)
     if not isinstance(stored, Mapping):
         return None
     try:
@@ -183,7 +189,7 @@ def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
         raise InputError(
             f"the labels that came with Inseq's output cannot be read ({error!r:.200})"
         ) from error
-    scores = scores_of(attribution, labels)
+    scores = scores_from_attribution(attribution, labels)
     return (
         None
         if scores is None
@@ -191,12 +197,12 @@ def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
     )
 
 
-def _of_object(sequence: Any, info: Mapping[str, Json]) -> Attribution:
+def _attribution_from_object(sequence: Any, info: Mapping[str, Json]) -> InseqAttribution:
     def array(tensor: Tensor | None) -> np.ndarray | None:
         numbers: np.ndarray | None = None if tensor is None else tensor.detach().cpu().numpy()
         return numbers
 
-    within = next(
+    encoder_scores = next(
         (
             scores
             for name, scores in (sequence.sequence_scores or {}).items()
@@ -204,26 +210,26 @@ def _of_object(sequence: Any, info: Mapping[str, Json]) -> Attribution:
         ),
         None,
     )
-    return Attribution(
+    return InseqAttribution(
         [token.token for token in sequence.source],
         [token.token for token in sequence.target],
         array(sequence.source_attributions),
         array(sequence.target_attributions),
-        array(within),
+        array(encoder_scores),
         sequence.attr_pos_start,
         sequence.attr_pos_end,
-        layered=type(sequence).__name__.startswith("MultiDimensional"),
+        has_layers=type(sequence).__name__.startswith("MultiDimensional"),
         info=dict(info),
     )
 
 
-def _read(path: Path) -> list[Attribution]:
+def _read_inseq_json(path: Path) -> list[InseqAttribution]:
     try:
         content = json.loads(
-            unpacked(read_bounded(path, most=_MOST_BYTES), where=path, most=_MOST_BYTES)
+            unpacked(read_bounded(path, most=_MAX_BYTES), where=path, most=_MAX_BYTES)
         )["attributes"]
         info = content["info"]
-        return [of_json(entry, info) for entry in content["sequence_attributions"]]
+        return [attribution_from_json(entry, info) for entry in content["sequence_attributions"]]
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         if isinstance(error, InputError):
             raise
@@ -232,31 +238,31 @@ def _read(path: Path) -> list[Attribution]:
         ) from error
 
 
-def _object(module: int, name: str, attributes: JsonObject) -> JsonObject:
+def _typed_json(module: int, name: str, attributes: JsonObject) -> JsonObject:
     return {"__instance_type__": [_CLASSES[module], name], "attributes": attributes}
 
 
-def _info(made: Attribution, maps: Sequence[MixingMap]) -> JsonObject:
+def _info(attribution: InseqAttribution, maps: Sequence[MixingMap]) -> JsonObject:
     """What Inseq says of an output, as far as a map knows it, and the maps' own labels."""
-    told = maps[0].provenance
+    provenance = maps[0].provenance
     texts = (
-        told.get("text"),
+        provenance.get("text"),
         next((m.provenance["decoder_text"] for m in maps if "decoder_text" in m.provenance), None),
     )
-    written = " ".join(made.target[made.start : made.stop])
+    generated_text = " ".join(attribution.target[attribution.start : attribution.stop])
     return {
-        "attribution_method": made.info["measure"],
-        "attribute_target": made.from_target is not None,
-        "attr_pos_start": made.start,
-        "attr_pos_end": made.stop,
+        "attribution_method": attribution.info["measure"],
+        "attribute_target": attribution.from_target is not None,
+        "attr_pos_start": attribution.start,
+        "attr_pos_end": attribution.stop,
         "constrained_decoding": True,
         "include_eos_baseline": False,
-        "input_texts": [texts[0] or " ".join(made.source)],
-        "generated_texts": [texts[1] or written],
+        "input_texts": [texts[0] or " ".join(attribution.source)],
+        "generated_texts": [texts[1] or generated_text],
         "model_class": None,
-        "model_name": told.get("model"),
+        "model_name": provenance.get("model"),
         "step_scores": [],
         "tokenizer_class": None,
         "tokenizer_name": None,
-        _OURS: {mixing_map.stack: labels_as_text(mixing_map) for mixing_map in maps},
+        _LABELS_KEY: {mixing_map.stack: labels_to_text(mixing_map) for mixing_map in maps},
     }

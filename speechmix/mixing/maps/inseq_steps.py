@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import InputError
 from ...inputs.words.spans import Span
 
-_NEXT = "<next>"  # what the last position of a text predicts
+_NEXT_TOKEN = "<next>"  # what the last position of a text predicts
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class GenerationSteps:
     ----------
     tokens : list of Span [T]
         By what they are called; their positions do not count.
-    places : list of int
+    token_indices : list of int
         Of each source among the tokens.
     start, stop : int
         The tokens that the rows predict.
     """
 
     tokens: list[Span]
-    places: list[int]
+    token_indices: list[int]
     start: int
     stop: int
 
     @classmethod
-    def of(cls, rows: Sequence[Span], sources: Sequence[Span]) -> GenerationSteps:
+    def from_decoder_map(cls, rows: Sequence[Span], sources: Sequence[Span]) -> GenerationSteps:
         """Steps of a decoder map, by its units.
 
         Raises
@@ -48,55 +48,67 @@ class GenerationSteps:
         InputError
             If its rows do not follow each other.
         """
-        held = {source.start: source for source in sources}
-        of_itself = all(
-            held.get(row.start) == row for row in rows
+        source_by_position = {source.start: source for source in sources}
+        is_named_by_input = all(
+            source_by_position.get(row.start) == row for row in rows
         )  # rows of a text are called by what they hold
-        if of_itself:
-            predicted = {
-                row.start + 1: held.get(row.start + 1, Span(0, 1, _NEXT, "special")) for row in rows
+        if is_named_by_input:
+            predicted_tokens = {
+                row.start + 1: source_by_position.get(
+                    row.start + 1, Span(0, 1, _NEXT_TOKEN, "special")
+                )
+                for row in rows
             }
         else:
-            predicted = {row.start + 1: row for row in rows}
-        tokens = {**predicted, **held}
-        order = {position: place for place, position in enumerate(sorted(tokens))}
-        steps = [order[row.start + 1] for row in rows]
+            predicted_tokens = {row.start + 1: row for row in rows}
+        tokens = {**predicted_tokens, **source_by_position}
+        index_by_position = {
+            position: token_index for token_index, position in enumerate(sorted(tokens))
+        }
+        steps = [index_by_position[row.start + 1] for row in rows]
         if not steps or steps != list(range(steps[0], steps[0] + len(steps))):
             raise InputError(
                 "Inseq has generation steps that follow each other: give a decoder map with all "
                 "rows from the first to the "
                 f"last in between, found rows at {[row.start for row in rows][:12]}"
             )
-        in_order = [tokens[position] for position in sorted(tokens)]
-        return cls(in_order, [order[source.start] for source in sources], steps[0], steps[-1] + 1)
+        ordered_tokens = [tokens[position] for position in sorted(tokens)]
+        return cls(
+            ordered_tokens,
+            [index_by_position[source.start] for source in sources],
+            steps[0],
+            steps[-1] + 1,
+        )
 
     @classmethod
     def without_tokens(cls, rows: Sequence[Span]) -> GenerationSteps:
         """Steps of rows before which no decoder map tells the tokens."""
         return cls(list(rows), [], 0, len(rows))
 
-    def laid_out(self, scores: np.ndarray) -> np.ndarray:
+    def expand_scores(self, scores: np.ndarray) -> np.ndarray:
         """Scores [sources, G, ...] in the order of all tokens up to the last generated one, not a
         number where none is."""
-        beyond = [i for i, place in enumerate(self.places) if place >= self.stop]
-        if np.any(scores[beyond]):
+        late_sources = [
+            i for i, token_index in enumerate(self.token_indices) if token_index >= self.stop
+        ]
+        if np.any(scores[late_sources]):
             raise InputError(
                 "a decoder map for Inseq should be causal: a row has scores behind the token it "
                 "predicts"
             )
-        laid = np.full((self.stop, *scores.shape[1:]), np.nan, scores.dtype)
-        for source, place in enumerate(self.places):
-            if place < self.stop:
-                laid[place] = scores[source]
+        expanded = np.full((self.stop, *scores.shape[1:]), np.nan, scores.dtype)
+        for source, token_index in enumerate(self.token_indices):
+            if token_index < self.stop:
+                expanded[token_index] = scores[source]
         for step in range(self.stop - self.start):
-            later = laid[self.start + step :, step]
-            later[later == 0] = np.nan
-        return laid
+            future_scores = expanded[self.start + step :, step]
+            future_scores[future_scores == 0] = np.nan
+        return expanded
 
-    def taken_back(self, laid: np.ndarray) -> np.ndarray:
-        """The scores [sources, G, ...] of what `laid_out` made."""
-        scores = np.zeros((len(self.places), *laid.shape[1:]), laid.dtype)
-        for source, place in enumerate(self.places):
-            if place < self.stop:
-                scores[source] = np.nan_to_num(laid[place], nan=0.0)
+    def collect_scores(self, expanded: np.ndarray) -> np.ndarray:
+        """The scores [sources, G, ...] of what `expand_scores` made."""
+        scores = np.zeros((len(self.token_indices), *expanded.shape[1:]), expanded.dtype)
+        for source, token_index in enumerate(self.token_indices):
+            if token_index < self.stop:
+                scores[source] = np.nan_to_num(expanded[token_index], nan=0.0)
         return scores

@@ -105,7 +105,7 @@ class LogitContributions:
 
     def labels(self, side: str) -> list[str]:
         """Labels of the columns of ``scores[side]``."""
-        return [span.label for span in self.sources[self._checked(side)]]
+        return [span.label for span in self.sources[self._check_side(side)]]
 
     def total(self, side: str, *, embedding: bool = False) -> np.ndarray:
         """Contributions [S] of each source over all layers.
@@ -117,7 +117,7 @@ class LogitContributions:
             Count the state that the position starts from to the source that holds the position
             (equation 7 of the paper).
         """
-        total: np.ndarray = self.scores[self._checked(side)].sum(axis=0)
+        total: np.ndarray = self.scores[self._check_side(side)].sum(axis=0)
         if embedding and side == self.sides[-1]:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
@@ -127,7 +127,7 @@ class LogitContributions:
     @property
     def error(self) -> float:
         """The logit less the sum of all parts: rounding."""
-        return self.logit - self._sum
+        return self.logit - self._term_sum
 
     @property
     def length(self) -> float:
@@ -138,7 +138,7 @@ class LogitContributions:
         )
 
     @property
-    def _sum(self) -> float:
+    def _term_sum(self) -> float:
         arrays = (*self.scores.values(), *self.layer_parts.values())
         return sum(float(array.sum()) for array in arrays) + sum(self.single_parts.values())
 
@@ -163,35 +163,39 @@ class LogitContributions:
                 f"{self.measure} passes no relevance from layer to layer: conservation is of "
                 "measure='lrp'"
             )
-        heard = self.passed.get("cross")
+        cross_relevance = self.passed.get("cross")
         rows: list[tuple[object, ...]] = []
         for stack in reversed([name for name in self.passed if name != "cross"]):
-            reading = stack == self.sides[-1]
-            behind = (
+            is_output_stack = stack == self.sides[-1]
+            leaving = (
                 self.logit - self.single_parts["final_norm_bias"] - self.single_parts["head_bias"]
             )
-            if not reading and heard is not None:
-                behind = float(heard.sum()) - self.single_parts["encoder_norm_bias"]
+            if not is_output_stack and cross_relevance is not None:
+                leaving = float(cross_relevance.sum()) - self.single_parts["encoder_norm_bias"]
             entering = self.passed[stack]
             for layer in range(len(entering) - 1, -1, -1):
-                absorbed = [
+                kept_relevance = [
                     float(self.layer_parts[f"{stack}_{kind}"][layer])
                     for kind in ("bias", "softmax")
                 ]
-                to_encoder = float(heard[layer]) if reading and heard is not None else 0.0
-                error = behind - entering[layer] - to_encoder - sum(absorbed)
+                to_encoder = (
+                    float(cross_relevance[layer])
+                    if is_output_stack and cross_relevance is not None
+                    else 0.0
+                )
+                error = leaving - entering[layer] - to_encoder - sum(kept_relevance)
                 rows.append(
                     (
                         stack,
                         layer,
-                        behind,
+                        leaving,
                         float(entering[layer]),
                         to_encoder,
-                        *absorbed,
+                        *kept_relevance,
                         float(error),
                     )
                 )
-                behind = float(entering[layer])
+                leaving = float(entering[layer])
         return pd.DataFrame(rows, columns=list(CONSERVATION))
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -212,21 +216,23 @@ class LogitContributions:
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         return table.astype({"layer": "Int64", "source": "Int64"})
 
-    def _checked(self, side: str) -> str:
+    def _check_side(self, side: str) -> str:
         if side not in self.scores:
             raise InputError(f"no sources in {side!r}; these contributions have {self.sides}")
         return side
 
     def __repr__(self) -> str:
         foil = self.objective.get("foil_label")
-        asked = f"{self.objective['label']!r}" + (f" less {foil!r}" if foil is not None else "")
+        objective_text = f"{self.objective['label']!r}" + (
+            f" less {foil!r}" if foil is not None else ""
+        )
         shapes = ", ".join(
             f"{side} {array.shape[0]} x {array.shape[1]}" for side, array in self.scores.items()
         )
-        of_sources = sum(float(array.sum()) for array in self.scores.values())
-        place = "" if self.position is None else f" at position {self.position}"
+        source_sum = sum(float(array.sum()) for array in self.scores.values())
+        position_text = "" if self.position is None else f" at position {self.position}"
         return (
-            f"LogitContributions({self.measure} of {asked}{place}: {shapes}; logit "
+            f"LogitContributions({self.measure} of {objective_text}{position_text}: {shapes}; logit "
             f"{self.logit:.2f}, "
-            f"of sources {of_sources:.2f})"
+            f"of sources {source_sum:.2f})"
         )

@@ -36,7 +36,9 @@ def long_table(mixing_map: ScoreMap) -> pd.DataFrame:
     grid = np.meshgrid(*axes.values(), indexing="ij")
     table = {name: axis.ravel() for name, axis in zip(axes, grid, strict=True)}
     for side, spans in (("target", mixing_map.targets), ("source", mixing_map.sources)):
-        table |= {f"{side}_{name}": column[table[side]] for name, column in _columns(spans).items()}
+        table |= {
+            f"{side}_{name}": column[table[side]] for name, column in _span_columns(spans).items()
+        }
     columns = {"stack": mixing_map.stack, "measure": mixing_map.measure, **table}
     return pd.DataFrame({**columns, "score": mixing_map.scores.ravel()})
 
@@ -74,7 +76,7 @@ def token_table(mixing_map: ScoreMap, *, layer: int | None = None) -> pd.DataFra
     return pd.DataFrame(scores.T, index=sources, columns=targets)
 
 
-def _columns(spans: Sequence[Span]) -> dict[str, np.ndarray]:
+def _span_columns(spans: Sequence[Span]) -> dict[str, np.ndarray]:
     """What is said of each unit of one side; times are NaN where they are not known."""
     return {
         "label": np.array([span.label for span in spans], dtype=object),

@@ -29,11 +29,11 @@ from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name, same_file
 from ...files.unfinished_files import unfinished_name
 from ...files.whole_files import whole_file
-from .map_headers import checked_header, digest_of, map_header
+from .map_headers import map_header, parse_header, score_checksum
 from .mixing_map import MixingMap
 
 _DTYPES = {"float32": "F32", "float64": "F64"}  # as safetensors calls them
-_LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+_MAX_HEADER_BYTES = 100_000_000  # bytes, as safetensors has it
 
 
 def write_map(mixing_map: MixingMap, path: str | Path) -> Path:
@@ -57,12 +57,12 @@ class LayerWriter:
         How many will come.
     """
 
-    def __init__(self, path: str | Path, layers: int):
-        self.path, self._layers, self._shape = Path(path), layers, ()
+    def __init__(self, path: str | Path, layer_count: int):
+        self.path, self._layer_count, self._shape = Path(path), layer_count, ()
         self._digests: list[str] = []
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._scores = unfinished_name(self.path)
-        self._file = self._scores.open("wb")
+        self._scores_path = unfinished_name(self.path)
+        self._file = self._scores_path.open("wb")
 
     def append(self, scores: np.ndarray) -> None:
         """Write the next layer's scores [(H,) W_t, W_s]."""
@@ -72,31 +72,31 @@ class LayerWriter:
             )
         self._shape, self._dtype = scores.shape, np.dtype(scores.dtype.name).newbyteorder("<")
         scores = np.ascontiguousarray(scores, self._dtype)
-        self._digests.append(digest_of(scores))
+        self._digests.append(score_checksum(scores))
         self._file.write(scores.data)
 
     def scores(self) -> np.ndarray:
         """All layers written so far, read from the file when they are used."""
         self._file.flush()
-        return _mapped(self._scores, self._dtype, (self._layers, *self._shape), 0)
+        return _memory_map(self._scores_path, self._dtype, (self._layer_count, *self._shape), 0)
 
     def close(self, mixing_map: MixingMap) -> Path:
         """Finish the file with the map's labels and provenance; its scores are those that were
         written."""
         self._file.close()
-        if len(self._digests) != self._layers:
+        if len(self._digests) != self._layer_count:
             raise InputError(
-                f"{self.path}: expected {self._layers} layers, {len(self._digests)} were written"
+                f"{self.path}: expected {self._layer_count} layers, {len(self._digests)} were written"
             )
-        tensor = {"dtype": _DTYPES[self._dtype.name], "shape": [self._layers, *self._shape]}
+        tensor = {"dtype": _DTYPES[self._dtype.name], "shape": [self._layer_count, *self._shape]}
         entries = map_header(mixing_map, tensor, self._digests)
-        tensor["data_offsets"] = [0, self._scores.stat().st_size]
+        tensor["data_offsets"] = [0, self._scores_path.stat().st_size]
         header = json.dumps({"__metadata__": entries, "scores": tensor}).encode()
         header += b" " * (-len(header) % 8)
         with (
-            whole_file(self.path) as unfinished,
-            unfinished.open("wb") as file,
-            self._scores.open("rb") as scores,
+            whole_file(self.path) as temporary_path,
+            temporary_path.open("wb") as file,
+            self._scores_path.open("rb") as scores,
         ):
             file.write(struct.pack("<Q", len(header)) + header)
             shutil.copyfileobj(scores, file, 2**24)
@@ -107,7 +107,7 @@ class LayerWriter:
         """Remove the scores of a file that was not finished."""
         self._file.close()
         with suppress(OSError):
-            self._scores.unlink(missing_ok=True)
+            self._scores_path.unlink(missing_ok=True)
 
     def __enter__(self) -> LayerWriter:
         return self
@@ -132,30 +132,32 @@ def read_map(path: str | Path, *, lazy: bool = False) -> MixingMap:
     InputError
         If the file is not one, or not as it was written.
     """
-    return _opened(Path(path), lazy=lazy, compare=True)
+    return _read_map_file(Path(path), lazy=lazy, verify=True)
 
 
-def opened_lazily(path: Path) -> MixingMap:
+def reopen_map(path: Path) -> MixingMap:
     """Return a map that was just written, with its scores in the file."""
-    return _opened(path, lazy=True, compare=False)
+    return _read_map_file(path, lazy=True, verify=False)
 
 
-def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
+def _read_map_file(path: Path, *, lazy: bool, verify: bool) -> MixingMap:
     try:
         with path.open("rb") as file:
-            header, tensor, place = _header(file, str(path))
-            labels, digests = checked_header(header, tensor, str(path))
+            header, tensor, data_offset = _read_header(file, str(path))
+            labels, digests = parse_header(header, tensor, str(path))
             dtype = np.dtype(
                 next(name for name, code in _DTYPES.items() if code == tensor["dtype"])
             ).newbyteorder("<")
             shape = tuple(tensor["shape"])
-            scores = _mapped(path, dtype, shape, place) if lazy else np.empty(shape, dtype)
-            one_layer = np.empty(shape[1:], dtype)
-            file.seek(place)
-            for index in range(shape[0]) if compare or not lazy else ():
-                layer = one_layer if lazy else scores[index]
+            scores = (
+                _memory_map(path, dtype, shape, data_offset) if lazy else np.empty(shape, dtype)
+            )
+            layer_buffer = np.empty(shape[1:], dtype)
+            file.seek(data_offset)
+            for index in range(shape[0]) if verify or not lazy else ():
+                layer = layer_buffer if lazy else scores[index]
                 file.readinto(layer.reshape(-1).view(np.uint8).data)
-                if digest_of(layer) != digests[index]:
+                if score_checksum(layer) != digests[index]:
                     raise InputError(
                         f"{path}: the scores of layer {labels['layers'][index]} are not as they "
                         "were written: "
@@ -164,22 +166,22 @@ def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{path}: expected a map written by MixingMap.save, found: {why}"
+            f"{path}: expected a map written by MixingMap.save, found: {reason}"
         ) from error
     return MixingMap(
         scores=scores if dtype.isnative else scores.astype(dtype.newbyteorder("=")), **labels
     )
 
 
-def _header(file: BinaryIO, where: str) -> tuple[Json, JsonObject, int]:
+def _read_header(file: BinaryIO, where: str) -> tuple[Json, JsonObject, int]:
     """Entries of a safetensors file with one tensor "scores", that tensor's type and shape, and
     where its bytes start."""
     size = file.seek(0, 2)
     file.seek(0)
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else None
-    if length is None or not 2 <= length <= min(size - 8, _LONGEST_HEADER):
+    if length is None or not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
         raise InputError(
             f"{where}: expected a map written by MixingMap.save, found {size:,} bytes that are none"
         )
@@ -188,16 +190,20 @@ def _header(file: BinaryIO, where: str) -> tuple[Json, JsonObject, int]:
         tensor = header["scores"]
         start, stop = tensor["data_offsets"]
         shape = tensor["shape"]
-        counts = all(
+        has_valid_counts = all(
             type(count) is int and 0 <= count < 2**31 for count in (*shape, len(header) - 1)
         )
         width = {"F32": 4, "F64": 8}[tensor["dtype"]]
-        fits = counts and len(shape) in (3, 4) and (start, stop) == (0, math.prod(shape) * width)
+        is_consistent = (
+            has_valid_counts
+            and len(shape) in (3, 4)
+            and (start, stop) == (0, math.prod(shape) * width)
+        )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{where}: expected a map written by MixingMap.save, found {error!r:.200}"
         ) from error
-    if not fits or set(header) - {"scores", "__metadata__"} or size != 8 + length + stop:
+    if not is_consistent or set(header) - {"scores", "__metadata__"} or size != 8 + length + stop:
         raise InputError(
             f"{where}: expected scores [L, (H,) targets, sources] that fill the file, found shape "
             f"{str(shape)[:80]} in "
@@ -206,19 +212,19 @@ def _header(file: BinaryIO, where: str) -> tuple[Json, JsonObject, int]:
     return header.get("__metadata__", {}), tensor, 8 + length
 
 
-def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
+def _memory_map(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
     if not math.prod(shape):  # an empty file cannot be mapped
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype, "r", offset=offset, shape=shape)
 
 
-def written_to(folder: Path | None, mixing_map: MixingMap) -> MixingMap:
+def write_and_reopen(folder: Path | None, mixing_map: MixingMap) -> MixingMap:
     """Write a finished map and return it with its scores in the file; without a folder, as it
     is."""
     if folder is None:
         return mixing_map
     path = write_map(mixing_map, map_path(folder, (mixing_map.measure, mixing_map.stack)))
-    return opened_lazily(path)
+    return reopen_map(path)
 
 
 def map_path(folder: Path, key: tuple[str, str]) -> Path:
@@ -226,7 +232,7 @@ def map_path(folder: Path, key: tuple[str, str]) -> Path:
     return folder / f"{safe_name(key[0])}.{safe_name(key[1])}.safetensors"
 
 
-def folders_of(out: str | PathLike[str] | None, clips: Sequence[object]) -> Iterator[Path | None]:
+def map_folders(out: str | PathLike[str] | None, clips: Sequence[object]) -> Iterator[Path | None]:
     """Return where each clip's maps are written, one after the other: a folder of its own named
     like the clip.
 
@@ -248,19 +254,19 @@ def folders_of(out: str | PathLike[str] | None, clips: Sequence[object]) -> Iter
     if names == [None]:
         return iter([out])
     folders = [safe_name(name) if name else f"inputs_{index}" for index, name in enumerate(names)]
-    first: dict[str, int] = {}
+    first_index: dict[str, int] = {}
     for index, folder in enumerate(folders):
-        other = first.setdefault(same_file(folder), index)
-        if other != index:
+        other_index = first_index.setdefault(same_file(folder), index)
+        if other_index != index:
             raise InputError(
                 f"out={str(out)!r}: two clips would be written to {folder!r}: "
-                f"{_described(clips[other])} and "
-                f"{_described(clips[index])}: give them different names (name=)"
+                f"{_describe_clip(clips[other_index])} and "
+                f"{_describe_clip(clips[index])}: give them different names (name=)"
             )
     return iter([out / folder for folder in folders])
 
 
-def _described(clip: object) -> str:
+def _describe_clip(clip: object) -> str:
     if isinstance(clip, str):
         return repr(clip)
     path = getattr(clip, "path", None)

@@ -27,7 +27,7 @@ FORMAT = "speechmix.MixingMap"
 VERSION = "2"
 
 
-def digest_of(scores: np.ndarray) -> str:
+def score_checksum(scores: np.ndarray) -> str:
     """Return the checksum of a layer's bytes (BLAKE2b, 32 hexadecimal digits)."""
     return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
@@ -51,13 +51,13 @@ def map_header(mixing_map: ScoreMap, tensor: JsonObject, digests: Sequence[str])
     header = {
         "format": FORMAT,
         "version": VERSION,
-        **labels_as_text(mixing_map),
+        **labels_to_text(mixing_map),
         "digests": json.dumps(list(digests)),
     }
     return {**header, "checksum": _checksum(header, tensor)}
 
 
-def labels_as_text(mixing_map: ScoreMap) -> dict[str, str]:
+def labels_to_text(mixing_map: ScoreMap) -> dict[str, str]:
     """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength;
     `labels_from_text` reads it.
 
@@ -76,8 +76,8 @@ def labels_as_text(mixing_map: ScoreMap) -> dict[str, str]:
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
         "layers": json.dumps(mixing_map.layers),
-        "targets": json.dumps([_entry(span) for span in mixing_map.targets]),
-        "sources": json.dumps([_entry(span) for span in mixing_map.sources]),
+        "targets": json.dumps([_span_to_entry(span) for span in mixing_map.targets]),
+        "sources": json.dumps([_span_to_entry(span) for span in mixing_map.sources]),
         "provenance": provenance,
         **_strength_entry(mixing_map.mixing_strength),
     }
@@ -92,7 +92,7 @@ def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
     return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
 
 
-def checked_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonObject, list[str]]:
+def parse_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonObject, list[str]]:
     """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest
     of each layer.
 
@@ -102,9 +102,9 @@ def checked_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonOb
         If it is no header of a map, or not as it was written.
     """
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        shown = sorted(map(str, header)) if isinstance(header, dict) else header
+        found_keys = sorted(map(str, header)) if isinstance(header, dict) else header
         raise InputError(
-            f"{where}: a safetensors file, but not a MixingMap; found header {str(shown)[:200]}"
+            f"{where}: a safetensors file, but not a MixingMap; found header {str(found_keys)[:200]}"
         )
     version = header.get("version")
     if version != VERSION:
@@ -115,29 +115,29 @@ def checked_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonOb
         )
     if header.get("checksum") != _checksum(header, tensor):
         raise InputError(
-            f"{where}: its labels or provenance are not as they were written: {_damaged}"
+            f"{where}: its labels or provenance are not as they were written: {_DAMAGE_ADVICE}"
         )
     try:
         labels = labels_from_text(header)
         digests = json.loads(header["digests"])
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(
-            f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}"
+            f"{where}: a map with labels that cannot be read ({error!r:.200}): {_DAMAGE_ADVICE}"
         ) from error
     shape = [len(labels[name]) for name in ("layers", "targets", "sources")]
     if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or len(digests) != shape[0]:
         raise InputError(
-            f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}"
+            f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_DAMAGE_ADVICE}"
         )
     strength = labels["mixing_strength"]
     if strength is not None and list(strength.shape) != shape[:2]:
         raise InputError(
-            f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_damaged}"
+            f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_DAMAGE_ADVICE}"
         )
     return labels, digests
 
 
-_damaged = "the file is damaged; compute the map again"
+_DAMAGE_ADVICE = "the file is damaged; compute the map again"
 
 
 def _checksum(header: JsonObject, tensor: JsonObject) -> str:
@@ -153,22 +153,22 @@ def labels_from_text(header: JsonObject) -> JsonObject:
     layers, provenance = json.loads(header["layers"]), json.loads(header["provenance"])
     if not isinstance(provenance, dict):
         raise TypeError(f"provenance is {type(provenance).__name__}")
-    if not isinstance(layers, list) or not all(_is_count(layer) for layer in layers):
+    if not isinstance(layers, list) or not all(_is_nonnegative_integer(layer) for layer in layers):
         raise TypeError(f"layers are {layers!r}")
     return {
-        "targets": tuple(_span(entry) for entry in json.loads(header["targets"])),
-        "sources": tuple(_span(entry) for entry in json.loads(header["sources"])),
+        "targets": tuple(_span_from_entry(entry) for entry in json.loads(header["targets"])),
+        "sources": tuple(_span_from_entry(entry) for entry in json.loads(header["sources"])),
         "measure": str(header["measure"]),
         "stack": str(header["stack"]),
         "layers": tuple(layers),
         "provenance": provenance,
-        "mixing_strength": _strength(header["mixing_strength"], layers)
+        "mixing_strength": _parse_strength(header["mixing_strength"], layers)
         if "mixing_strength" in header
         else None,
     }
 
 
-def _strength(text: str, layers: list[int]) -> np.ndarray:
+def _parse_strength(text: str, layers: list[int]) -> np.ndarray:
     """Mixing strengths [L, W_t] of `_strength_entry`."""
     dtype, numbers = json.loads(text)
     if dtype not in ("float32", "float64"):
@@ -179,7 +179,7 @@ def _strength(text: str, layers: list[int]) -> np.ndarray:
     return strength
 
 
-def _entry(span: Span) -> JsonObject:
+def _span_to_entry(span: Span) -> JsonObject:
     """A unit as it is written: pieces only where there are some, so that all other files are as
     they always were."""
     return {
@@ -189,20 +189,28 @@ def _entry(span: Span) -> JsonObject:
     }
 
 
-def _span(entry: Json) -> Span:
+def _span_from_entry(entry: Json) -> Span:
     span = Span(**entry)
-    texts = isinstance(span.label, str) and isinstance(span.kind, str)
-    times = all(
+    has_texts = isinstance(span.label, str) and isinstance(span.kind, str)
+    has_times = all(
         time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset)
     )
-    places = (
-        all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces)))
+    has_positions = (
+        all(
+            _is_nonnegative_integer(index)
+            for index in (span.start, span.stop, *chain(*span.pieces))
+        )
         and span.start <= span.stop
     )
-    if not (texts and times and places and (span.word is None or _is_count(span.word))):
+    if not (
+        has_texts
+        and has_times
+        and has_positions
+        and (span.word is None or _is_nonnegative_integer(span.word))
+    ):
         raise TypeError(f"a unit is {entry!r}")
     return span
 
 
-def _is_count(value: object) -> bool:
+def _is_nonnegative_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from .aggregation import compose, maps_to_compose
+from .composition import compose, maps_to_compose
 from .mixing_map import MixingMap
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         prefix: bool = True,
     ) -> MixingMap:
         """Encoder, cross and decoder maps of one measure in one; see
-        `speechmix.mixing.maps.aggregation.compose`.
+        `speechmix.mixing.maps.composition.compose`.
 
         Raises
         ------
@@ -63,16 +63,18 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         """Return the tables of all maps below each other; see `MixingMap.to_dataframe`."""
         import pandas as pd
 
-        return pd.concat([found.to_dataframe() for found in self.values()], ignore_index=True)
+        return pd.concat(
+            [mixing_map.to_dataframe() for mixing_map in self.values()], ignore_index=True
+        )
 
     def plot(self, *, layer: int | None = None) -> list[Axes]:
         """Draw the heat map of each map in a figure of its own; see `MixingMap.plot`."""
-        return [found.plot(layer=layer) for found in self.values()]
+        return [mixing_map.plot(layer=layer) for mixing_map in self.values()]
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
         """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see
-        `speechmix.mixing.maps.tiers.write_score_tiers`."""
-        from .tiers import write_score_tiers
+        `speechmix.mixing.maps.score_tiers.write_score_tiers`."""
+        from .score_tiers import write_score_tiers
 
         return write_score_tiers(path, self, clip, **options)
 

@@ -106,7 +106,7 @@ class MeasureFacts:
         return self.gives_maps and not self.objective
 
     @property
-    def reaches_the_sound(self) -> bool:
+    def reaches_audio(self) -> bool:
         """Whether its scores of an audio language model are of words of the sound, not of positions
         behind the projector."""
         return self.objective and self.scope != "logit"

@@ -18,10 +18,10 @@ from .measure_table import KOBAYASHI_2021, PACKAGE_MEASURES, RESIDUAL_HAS_NO_HEA
 
 STACKS = ("encoder", "decoder", "cross")
 
-FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in PACKAGE_MEASURES}
+MEASURE_FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in PACKAGE_MEASURES}
 
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.
-RATIO_OF = (
+RATIO_MEASURES = (
     "attention_norm",
     "attention_norm_residual",
     "attention_norm_residual_layernorm",
@@ -29,11 +29,11 @@ RATIO_OF = (
 )
 
 
-def _ratio_of(vectors: str) -> MeasureFacts:
+def _ratio_facts(vectors: str) -> MeasureFacts:
     """Facts of a mixing ratio: one number per target instead of a map, defined where the vectors
     are that it is taken of."""
     return replace(
-        FACTS[vectors],
+        MEASURE_FACTS[vectors],
         name=f"mixing_ratio_{vectors}",
         description="how much of a target's state comes from other units, of the vectors of "
         f"{vectors}",
@@ -46,7 +46,9 @@ def _ratio_of(vectors: str) -> MeasureFacts:
     )
 
 
-RATIO_FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
+RATIO_FACTS: dict[str, MeasureFacts] = {
+    facts.name: facts for facts in map(_ratio_facts, RATIO_MEASURES)
+}
 
 
 LEADING_MEASURE = "value_zeroing"  # that `mix` computes by default, and reports lead with
@@ -72,7 +74,7 @@ def find_facts(name: object) -> MeasureFacts | None:
     if not isinstance(name, str):
         return None
     measure, colon, options = name.partition(":")
-    facts = FACTS.get(measure) or RATIO_FACTS.get(measure)
+    facts = MEASURE_FACTS.get(measure) or RATIO_FACTS.get(measure)
     return facts.with_options(options) if facts and colon else facts
 
 
@@ -91,7 +93,9 @@ def measure_facts(name: object) -> MeasureFacts:
     """
     facts = find_facts(name)
     if facts is None:
-        raise InputError(f"unknown measure {name!r}; there are {', '.join((*FACTS, *RATIO_FACTS))}")
+        raise InputError(
+            f"unknown measure {name!r}; there are {', '.join((*MEASURE_FACTS, *RATIO_FACTS))}"
+        )
     return facts
 
 
@@ -103,7 +107,7 @@ def measure_names(*scopes: str) -> tuple[str, ...]:
     >>> measure_names("logit")
     ('alti_logit', 'decompx', 'lrp')
     """
-    return tuple(name for name, facts in FACTS.items() if facts.scope in scopes)
+    return tuple(name for name, facts in MEASURE_FACTS.items() if facts.scope in scopes)
 
 
 def check_gives_maps(name: object) -> None:
@@ -127,32 +131,32 @@ def is_installed(facts: MeasureFacts) -> bool:
     return not facts.requires or find_spec(facts.requires) is not None
 
 
-def revision_of(name: str) -> int:
+def measure_revision(name: str) -> int:
     """Revision of a measure or a mixing ratio; 1 for an unknown name.
 
     Examples
     --------
-    >>> revision_of("attention")
+    >>> measure_revision("attention")
     1
     """
     facts = find_facts(name)
     return 1 if facts is None else facts.revision
 
 
-def residual_left_out(measure: str) -> bool:
+def omits_residual(measure: str) -> bool:
     """True if a map of this measure leaves out the residual stream; of a name nobody knows:
     False."""
     facts = find_facts(measure)
     return facts is not None and facts.residual == "out"
 
 
-def composed_by_strength(measure: str) -> bool:
+def is_weighted_by_strength(measure: str) -> bool:
     """True if maps of this measure are weighted by mixing strengths when layers are composed, where
     they have some.
 
     Examples
     --------
-    >>> composed_by_strength("value_zeroing"), composed_by_strength("alti")
+    >>> is_weighted_by_strength("value_zeroing"), is_weighted_by_strength("alti")
     (True, False)
     """
     facts = find_facts(measure)

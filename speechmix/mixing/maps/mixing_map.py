@@ -18,11 +18,11 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.words.spans import SpanRequest
-from .flow import flow
+from .attention_flow import flow
 from .long_table import long_table, token_table
-from .measure_registry import residual_left_out
+from .measure_registry import omits_residual
 from .numerics import normalize_rows
-from .pooling import pooled
+from .pooling import pool_map
 from .rollout import layer_maps, rollout, strength_weights
 from .score_map import ScoreMap
 
@@ -91,14 +91,16 @@ class MixingMap(ScoreMap):
             If targets and sources are not the same units (cross-attention, or a map of a few
             targets), or the map has no mixing strengths and needs them.
         """
-        flat = self._square("rollout")
-        residual = residual_left_out(self.measure) if residual is None else residual
+        square_map = self._require_square("rollout")
+        residual = omits_residual(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
-        weights = strength_weights(flat) if residual == "strength" else None
-        rolled = rollout(
-            flat.scores, residual=residual is True, normalize=normalize, weights=weights
+        weights = strength_weights(square_map) if residual == "strength" else None
+        rolled_scores = rollout(
+            square_map.scores, residual=residual is True, normalize=normalize, weights=weights
         )
-        return flat._step(f"rollout ({options})", scores=rolled, mixing_strength=None)
+        return square_map._with_step(
+            f"rollout ({options})", scores=rolled_scores, mixing_strength=None
+        )
 
     def flow(self, *, residual: bool | None = None) -> MixingMap:
         """Attention flow over layers: maximum flow from each state down to each input, rows
@@ -114,12 +116,14 @@ class MixingMap(ScoreMap):
         InputError
             As `rollout`, and for more than 64 units, for which it would take too long.
         """
-        flat = self._square("flow")
-        residual = residual_left_out(self.measure) if residual is None else residual
-        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(
-            flat.scores.dtype
+        square_map = self._require_square("flow")
+        residual = omits_residual(self.measure) if residual is None else residual
+        flows = normalize_rows(flow(layer_maps(square_map.scores, residual=residual))).astype(
+            square_map.scores.dtype
         )
-        return flat._step(f"flow (residual={residual})", scores=flows, mixing_strength=None)
+        return square_map._with_step(
+            f"flow (residual={residual})", scores=flows, mixing_strength=None
+        )
 
     def pooled(
         self, spans: Sequence[SpanRequest] | None = None, *, sources: str, side: str = "both"
@@ -154,16 +158,16 @@ class MixingMap(ScoreMap):
         array([[0.67, 0.33],
                [0.67, 0.33]])
         """
-        how = {
+        pooling_texts = {
             "both": f"targets mean, sources {sources}",
             "targets": "targets mean",
             "sources": f"sources {sources}",
         }
-        if side not in how:
+        if side not in pooling_texts:
             raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
-        changes = pooled(self, spans, sources=sources, side=side)
-        what = "words" if spans is None else f"{len(spans)} spans"
-        return self._step(f"pooled to {what} ({how[side]})", **changes)
+        changes = pool_map(self, spans, sources=sources, side=side)
+        unit_text = "words" if spans is None else f"{len(spans)} spans"
+        return self._with_step(f"pooled to {unit_text} ({pooling_texts[side]})", **changes)
 
     def mixing_ratio(self) -> np.ndarray:
         """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi
@@ -181,8 +185,12 @@ class MixingMap(ScoreMap):
         if self.measure.startswith("mixing_ratio"):
             ratio: np.ndarray = self.scores.max(axis=-1)
             return ratio
-        places = {span.ranges: column for column, span in enumerate(self.sources)}
-        columns = [places[span.ranges] for span in self.targets if span.ranges in places]
+        column_by_ranges = {span.ranges: column for column, span in enumerate(self.sources)}
+        columns = [
+            column_by_ranges[span.ranges]
+            for span in self.targets
+            if span.ranges in column_by_ranges
+        ]
         if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
             raise InputError(
                 "mixing_ratio: every target should be among the sources, which is not so in "
@@ -192,14 +200,13 @@ class MixingMap(ScoreMap):
         ratio = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
         return ratio
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """Long table: one row per layer, (head,) target and source."""
-        return long_table(self)
+    def to_dataframe(self, *, wide: bool = False, layer: int | None = None) -> pd.DataFrame:
+        """Return raw scores, one row per layer, (head,) target and source.
 
-    def to_table(self, *, layer: int | None = None) -> pd.DataFrame:
-        """Shares of sources (rows) in targets (columns), averaged over layers; see
-        `maps.long_table.token_table`."""
-        return token_table(self, layer=layer)
+        With `wide`, return shares instead, sources as rows and targets as columns: of one layer, or
+        averaged over layers (`maps.long_table.token_table`).
+        """
+        return token_table(self, layer=layer) if wide else long_table(self)
 
     def tokens(self, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:
         """Coloured tokens of one layer (the last by default), row by row; see

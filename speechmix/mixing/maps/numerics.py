@@ -40,13 +40,13 @@ def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
     With dx = p x/||x|| + o and n = ||x + dx||, 1 - cos = ||o||^2 / ( n (n + ||x|| + p) ).
     """
     norm = x.norm(dim=-1, keepdim=True)
-    along = (dx * x).sum(dim=-1, keepdim=True) / norm
-    orthogonal = (dx - along * (x / norm)).square().sum(dim=-1)
-    length = (norm + along)[..., 0]
-    changed = (length.square() + orthogonal).sqrt()
-    distance: Tensor = orthogonal.where(length > 0, changed * (changed - length)) / (
-        changed * (changed + length)
-    ).where(length > 0, changed.square())
+    parallel = (dx * x).sum(dim=-1, keepdim=True) / norm
+    orthogonal = (dx - parallel * (x / norm)).square().sum(dim=-1)
+    length = (norm + parallel)[..., 0]
+    changed_norm = (length.square() + orthogonal).sqrt()
+    distance: Tensor = orthogonal.where(length > 0, changed_norm * (changed_norm - length)) / (
+        changed_norm * (changed_norm + length)
+    ).where(length > 0, changed_norm.square())
     return distance
 
 
@@ -61,12 +61,12 @@ def manhattan_distance(x: Tensor, y: Tensor) -> Tensor:
     return (x - y).abs().sum(dim=-1)
 
 
-def centred(x: Tensor) -> Tensor:
+def center(x: Tensor) -> Tensor:
     """Return x minus its mean over the last axis."""
     return x - x.mean(dim=-1, keepdim=True)
 
 
-def unit(x: Tensor) -> Tensor:
+def scale_to_unit(x: Tensor) -> Tensor:
     """Return x at length 1 over the last axis."""
     normalized: Tensor = x / x.norm(dim=-1, keepdim=True)
     return normalized
@@ -77,9 +77,11 @@ def unit_change(x: Tensor, dx: Tensor) -> Tensor:
 
     With n = ||x|| and m = ||x + dx||, it is dx/m + x (1/m - 1/n), and 1/m - 1/n = -(2 x + dx).dx / (n m (n + m)).
     """
-    before, after = x.norm(dim=-1, keepdim=True), (x + dx).norm(dim=-1, keepdim=True)
-    grown = ((2 * x + dx) * dx).sum(dim=-1, keepdim=True)
-    change: Tensor = dx / after - x * (grown / (before * after * (before + after)))
+    norm, changed_norm = x.norm(dim=-1, keepdim=True), (x + dx).norm(dim=-1, keepdim=True)
+    squared_growth = ((2 * x + dx) * dx).sum(dim=-1, keepdim=True)
+    change: Tensor = dx / changed_norm - x * (
+        squared_growth / (norm * changed_norm * (norm + changed_norm))
+    )
     return change
 
 
@@ -90,21 +92,21 @@ DISTANCES: dict[str, Distance] = {
     "cosine": cosine_distance,
     "euclidean": euclidean_distance,
     "manhattan": manhattan_distance,
-    "correlation": lambda x, y: cosine_distance(centred(x), centred(y)),
-    "unit_euclidean": lambda x, y: euclidean_distance(unit(x), unit(y)),
-    "unit_manhattan": lambda x, y: manhattan_distance(unit(x), unit(y)),
+    "correlation": lambda x, y: cosine_distance(center(x), center(y)),
+    "unit_euclidean": lambda x, y: euclidean_distance(scale_to_unit(x), scale_to_unit(y)),
+    "unit_manhattan": lambda x, y: manhattan_distance(scale_to_unit(x), scale_to_unit(y)),
 }
 DISTANCES_OF_CHANGE: dict[str, Distance] = {
     "cosine": cosine_distance_of_change,
     "euclidean": lambda x, dx: dx.norm(dim=-1),
     "manhattan": lambda x, dx: dx.abs().sum(dim=-1),
-    "correlation": lambda x, dx: cosine_distance_of_change(centred(x), centred(dx)),
+    "correlation": lambda x, dx: cosine_distance_of_change(center(x), center(dx)),
     "unit_euclidean": lambda x, dx: unit_change(x, dx).norm(dim=-1),
     "unit_manhattan": lambda x, dx: unit_change(x, dx).abs().sum(dim=-1),
 }
 
 
-def distance_named(name: str, *, of_change: bool = False) -> Distance:
+def find_distance(name: str, *, of_change: bool = False) -> Distance:
     """Look a distance up by name: of two states, or of a state and its change."""
     if name not in DISTANCES:
         raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {name!r}")

@@ -44,55 +44,83 @@ def group_units(
         If a span holds no unit, or a unit lies across its edge.
     """
     if spans is None:
-        members = _of_each_word(units, provenance.get("in_pieces", ()))
-        return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
+        index_groups = _group_by_word(units, provenance.get("in_pieces", ()))
+        return [
+            (_join_units([units[i] for i in unit_indices], provenance), unit_indices)
+            for unit_indices in index_groups
+        ]
     groups = []
-    for index, asked in enumerate(spans):
-        span = asked if isinstance(asked, Span) else Span.from_ranges(parse_span_request(asked))
+    for index, requested_span in enumerate(spans):
+        span = (
+            requested_span
+            if isinstance(requested_span, Span)
+            else Span.from_ranges(parse_span_request(requested_span))
+        )
         positions = set(span.positions)
-        inside = [i for i, unit in enumerate(units) if not positions.isdisjoint(unit.positions)]
-        across = [units[i] for i in inside if not positions.issuperset(units[i].positions)]
-        if not inside or across:
-            why = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
+        unit_indices = [
+            i for i, unit in enumerate(units) if not positions.isdisjoint(unit.positions)
+        ]
+        crossing_units = [
+            units[i] for i in unit_indices if not positions.issuperset(units[i].positions)
+        ]
+        if not unit_indices or crossing_units:
+            reason = (
+                f"{crossing_units[0]} lies across its edge"
+                if crossing_units
+                else "no unit of the map lies in it"
+            )
             ranges = " and ".join(f"[{start}, {stop})" for start, stop in span.ranges)
-            raise InputError(f"span {index}, {ranges}: {why}; spans should be made of whole units")
+            raise InputError(
+                f"span {index}, {ranges}: {reason}; spans should be made of whole units"
+            )
         groups.append(
-            (asked if isinstance(asked, Span) else _named(span, [units[i] for i in inside]), inside)
+            (
+                requested_span
+                if isinstance(requested_span, Span)
+                else _label_span(span, [units[i] for i in unit_indices]),
+                unit_indices,
+            )
         )
     return groups
 
 
-def _of_each_word(units: Sequence[Span], in_pieces: Collection[int]) -> list[list[int]]:
+def _group_by_word(units: Sequence[Span], multipart_words: Collection[int]) -> list[list[int]]:
     """Indices of the units of each word, in the order of their first."""
     runs = groupby(
         range(len(units)), key=lambda i: (units[i].word, i if units[i].word is None else -1)
     )
-    members: list[list[int]] = []
-    begun: dict[
+    groups: list[list[int]] = []
+    multipart_groups: dict[
         tuple[int, str], list[int]
     ] = {}  # units of words in pieces, by their kind: a word may be heard and written
-    for (word, _), run in runs:
-        inside = list(run)
-        if word is not None and word in in_pieces:
-            earlier = begun.setdefault((word, units[inside[0]].kind), inside)
-            if earlier is not inside:
-                earlier += inside
+    for (word, _), word_run in runs:
+        unit_indices = list(word_run)
+        if word is not None and word in multipart_words:
+            previous_indices = multipart_groups.setdefault(
+                (word, units[unit_indices[0]].kind), unit_indices
+            )
+            if previous_indices is not unit_indices:
+                previous_indices += unit_indices
                 continue
-        members.append(inside)
-    return members
+        groups.append(unit_indices)
+    return groups
 
 
-def _named(span: Span, units: list[Span]) -> Span:
+def _label_span(span: Span, units: list[Span]) -> Span:
     """A span that is asked for by its positions alone, called by the units in it."""
-    joined = replace(_joined(units, {}), kind="word")
-    return replace(joined, pieces=span.pieces, times=_times_of(units)) if span.pieces else joined
+    joined_span = replace(_join_units(units, {}), kind="word")
+    return (
+        replace(joined_span, pieces=span.pieces, times=_unit_intervals(units))
+        if span.pieces
+        else joined_span
+    )
 
 
-def _times_of(units: list[Span]) -> tuple[tuple[float, float], ...]:
+def _unit_intervals(units: list[Span]) -> tuple[tuple[float, float], ...]:
     return tuple(interval for unit in units for interval in unit.intervals)
 
 
-def _joined(units: list[Span], provenance: Mapping[str, Json]) -> Span:
+def _join_units(units: list[Span], provenance: Mapping[str, Json]) -> Span:
     """One span over several of the same word, labelled with the word where the clip's words are
     known."""
     first, last = units[0], units[-1]
@@ -103,17 +131,17 @@ def _joined(units: list[Span], provenance: Mapping[str, Json]) -> Span:
         label = words[first.word][0]
     else:
         label = "".join(unit.label.removeprefix("##") for unit in units).strip("Ġ▁ ")
-    whole = Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
+    joined_span = Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
     if first.word not in provenance.get("in_pieces", ()):
-        return whole
+        return joined_span
     return replace(
-        whole,
-        pieces=tuple(places for unit in units for places in unit.ranges),
-        times=_times_of(units),
+        joined_span,
+        pieces=tuple(unit_range for unit in units for unit_range in unit.ranges),
+        times=_unit_intervals(units),
     )
 
 
-def pooled(
+def pool_map(
     mixing_map: ScoreMap, spans: Sequence[SpanRequest] | None, *, sources: str, side: str
 ) -> JsonObject:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
@@ -122,24 +150,24 @@ def pooled(
     strength = mixing_map.mixing_strength
     if side != "sources":
         groups = group_units(rows, spans, mixing_map.provenance)
-        scores = pool(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
-        strength = None if strength is None else pool(strength, rows, groups, "mean")
+        scores = pool_scores(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
+        strength = None if strength is None else pool_scores(strength, rows, groups, "mean")
         rows = tuple(span for span, _ in groups)
     if side != "targets":
         groups = group_units(columns, spans, mixing_map.provenance)
-        scores = pool(scores, columns, groups, sources)
+        scores = pool_scores(scores, columns, groups, sources)
         columns = tuple(span for span, _ in groups)
     return {"scores": scores, "targets": rows, "sources": columns, "mixing_strength": strength}
 
 
-def pool(
-    scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str
+def pool_scores(
+    scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], method: str
 ) -> np.ndarray:
     """Pool the last axis [..., U] into groups [..., G]: mean over positions, or sum over units."""
-    if how not in POOLING_METHODS:
-        raise InputError(f"pooling of a finished map is one of {POOLING_METHODS}, found {how!r}")
+    if method not in POOLING_METHODS:
+        raise InputError(f"pooling of a finished map is one of {POOLING_METHODS}, found {method!r}")
     weights = np.zeros((len(units), len(groups)), dtype=scores.dtype)
-    for column, (_, members) in enumerate(groups):
-        lengths = np.array([len(units[i]) for i in members])
-        weights[members, column] = lengths / lengths.sum() if how == "mean" else 1
+    for column, (_, unit_indices) in enumerate(groups):
+        lengths = np.array([len(units[i]) for i in unit_indices])
+        weights[unit_indices, column] = lengths / lengths.sum() if method == "mean" else 1
     return scores @ weights

@@ -37,8 +37,8 @@ def layer_maps(
     if weights is None:
         return normalize_rows(maps + identity) if residual else maps
     weights = np.where(maps.any(axis=-1), weights, 0)[..., None]
-    weighted: np.ndarray = (weights * maps + (1 - weights) * identity).astype(maps.dtype)
-    return weighted
+    weighted_maps: np.ndarray = (weights * maps + (1 - weights) * identity).astype(maps.dtype)
+    return weighted_maps
 
 
 def strength_weights(mixing_map: ScoreMap) -> np.ndarray:
@@ -107,7 +107,7 @@ def rollout(
             "too, or leave normalize=True"
         )
     maps = layer_maps(maps, residual=residual, weights=weights) if normalize else maps
-    rolled = [maps[0]]
+    rolled_maps = [maps[0]]
     for layer in maps[1:]:
-        rolled.append(layer @ rolled[-1])
-    return np.stack(rolled)
+        rolled_maps.append(layer @ rolled_maps[-1])
+    return np.stack(rolled_maps)

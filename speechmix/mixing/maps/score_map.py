@@ -37,9 +37,9 @@ class ScoreMap:
                 f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}"
             )
         if self.mixing_strength is not None and self.mixing_strength.shape != expected[:2]:
-            found = self.mixing_strength.shape
+            strength_shape = self.mixing_strength.shape
             raise InputError(
-                f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {found}"
+                f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {strength_shape}"
             )
 
     @property
@@ -49,13 +49,13 @@ class ScoreMap:
 
     def normalized(self) -> Self:
         """Rows that sum to one; all-zero rows stay zero."""
-        return self._step("normalized", scores=normalize_rows(self.scores))
+        return self._with_step("normalized", scores=normalize_rows(self.scores))
 
     def mean_heads(self) -> Self:
         """Average over heads. Normalise before (the published order) or after: the two differ."""
         if not self.has_heads:
             return self
-        return self._step("mean over heads", scores=self.scores.mean(axis=1))
+        return self._with_step("mean over heads", scores=self.scores.mean(axis=1))
 
     def head(self, index: int) -> Self:
         """One head alone, counted from 0, of a map that keeps its heads.
@@ -83,7 +83,7 @@ class ScoreMap:
             raise InputError(
                 f"no head {index} in {self!r}: heads are 0 to {self.scores.shape[1] - 1}"
             )
-        return self._step(f"head {index} alone", scores=self.scores[:, index])
+        return self._with_step(f"head {index} alone", scores=self.scores[:, index])
 
     def without(self, *kinds: str) -> Self:
         """Drop the units of some kinds ("silence", "padding", "special"), on both sides."""
@@ -98,37 +98,44 @@ class ScoreMap:
         scores = self.scores[..., rows, :][..., columns]
         strength = None if self.mixing_strength is None else self.mixing_strength[:, rows]
         units = {"targets": targets, "sources": sources}
-        return self._step(
+        return self._with_step(
             f"without {', '.join(kinds)}", scores=scores, mixing_strength=strength, **units
         )
 
     def with_identity(self) -> Self:
         """Add the residual stream to a measure that leaves it out: rows normalised, plus the
         identity, normalised again."""
-        flat = self._square("with_identity")
-        return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
+        square_map = self._require_square("with_identity")
+        return square_map._with_step(
+            "with identity", scores=layer_maps(square_map.scores, residual=True)
+        )
 
     def mean_layers(self) -> Self:
         """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by
         their size."""
-        scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
+        scores, layer_list = (
+            self.scores.mean(axis=0, keepdims=True),
+            ", ".join(map(str, self.layers)),
+        )
         strength = (
             None
             if self.mixing_strength is None
             else self.mixing_strength.mean(axis=0, keepdims=True)
         )
-        name = f"mean over layers {listed}"
-        return self._step(name, scores=scores, layers=self.layers[-1:], mixing_strength=strength)
+        name = f"mean over layers {layer_list}"
+        return self._with_step(
+            name, scores=scores, layers=self.layers[-1:], mixing_strength=strength
+        )
 
     def last_layer(self) -> Self:
         """The last layer alone."""
         strength = None if self.mixing_strength is None else self.mixing_strength[-1:]
         name = f"layer {self.layers[-1]} alone"
-        return self._step(
+        return self._with_step(
             name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength
         )
 
-    def _square(self, step: str) -> Self:
+    def _require_square(self, step: str) -> Self:
         """The map averaged over heads, if targets and sources are the same units."""
         if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
             raise InputError(
@@ -142,10 +149,10 @@ class ScoreMap:
         """Scores of one layer (counted from 0, in the model), [(H,) W_t, W_s]."""
         if index not in self.layers:
             raise InputError(f"no layer {index} in this map; it has {list(self.layers)}")
-        result: np.ndarray = self.scores[self.layers.index(index)]
-        return result
+        layer_scores: np.ndarray = self.scores[self.layers.index(index)]
+        return layer_scores
 
-    def _step(self, name: str, **changes: Any) -> Self:
+    def _with_step(self, name: str, **changes: Any) -> Self:
         provenance = {**self.provenance, "steps": [*self.provenance.get("steps", []), name]}
         return replace(self, provenance=provenance, **changes)
 

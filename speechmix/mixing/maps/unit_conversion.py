@@ -19,7 +19,7 @@ from ...inputs.words.spans import Span
 if TYPE_CHECKING:
     from .mixing_map import MixingMap
 
-_INCOMPLETE = "�"  # what a tokenizer decodes a part of a letter's bytes to
+_REPLACEMENT_CHARACTER = "�"  # what a tokenizer decodes a part of a letter's bytes to
 
 
 def pool_to_words(mixing_map: MixingMap) -> MixingMap:
@@ -62,50 +62,55 @@ def pool_to_letters(mixing_map: MixingMap) -> MixingMap:
     (['c', 'œ', 'ur'], [0.25, 0.5, 0.25])
     """
     for side, units in (("targets", mixing_map.targets), ("sources", mixing_map.sources)):
-        letters = _letters(units, mixing_map.provenance)
+        letters = _group_letters(units, mixing_map.provenance)
         if len(letters) < len(units):
             mixing_map = mixing_map.normalized().pooled(letters, sources="sum", side=side)
     return mixing_map
 
 
-def _letters(units: Sequence[Span], provenance: Mapping[str, Json]) -> list[Span]:
+def _group_letters(units: Sequence[Span], provenance: Mapping[str, Json]) -> list[Span]:
     """Units with the byte tokens of each letter joined."""
     letters: list[Span] = []
     for (label, word, kind), run in groupby(
         units, key=lambda span: (span.label, span.word, span.kind)
     ):
-        same = list(run)
+        equal_units = list(run)
         size = (
-            _bytes_a_letter(label, len(same), _text_of(word, provenance)) if kind == "token" else 1
+            _tokens_per_letter(label, len(equal_units), _word_text(word, provenance))
+            if kind == "token"
+            else 1
         )
-        letters += [_joined(same[first : first + size]) for first in range(0, len(same), size)]
+        letters += [
+            _join_tokens(equal_units[start : start + size])
+            for start in range(0, len(equal_units), size)
+        ]
     return letters
 
 
-def _joined(units: Sequence[Span]) -> Span:
+def _join_tokens(units: Sequence[Span]) -> Span:
     return units[0] if len(units) == 1 else replace(units[0], stop=units[-1].stop)
 
 
-def _text_of(word: int | None, provenance: Mapping[str, Json]) -> str:
+def _word_text(word: int | None, provenance: Mapping[str, Json]) -> str:
     """A word as the clip has it; "" if it is not known."""
     words = provenance.get("words") or []
     return str(words[word][0]) if word is not None and word < len(words) else ""
 
 
-def _bytes_a_letter(label: str, count: int, word: str) -> int:
+def _tokens_per_letter(label: str, count: int, word: str) -> int:
     """How many of the `count` neighbouring tokens with this label hold one letter.
 
     Examples
     --------
-    >>> _bytes_a_letter("é", 2, "créée"), _bytes_a_letter("é", 4, "créée"), _bytes_a_letter("é", 2, "été")
+    >>> _tokens_per_letter("é", 2, "créée"), _tokens_per_letter("é", 4, "créée"), _tokens_per_letter("é", 2, "été")
     (1, 2, 2)
     """
-    if label == _INCOMPLETE:
+    if label == _REPLACEMENT_CHARACTER:
         return count
     if len(label) != 1 or label.isascii():
         return 1
-    neighbours = max(
+    repeat_count = max(
         (len(list(run)) for letter, run in groupby(word.lower()) if letter == label.lower()),
         default=0,
     )
-    return count // neighbours if neighbours and count % neighbours == 0 else 1
+    return count // repeat_count if repeat_count and count % repeat_count == 0 else 1

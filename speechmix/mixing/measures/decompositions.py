@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ..maps.measure_registry import RATIO_OF, measure_facts
+from ..maps.measure_registry import RATIO_MEASURES, measure_facts
 from .attention_norm import norms_of_parts
 from .availability import check_defined
 from .norms import BlockParts, attended, decompose
@@ -98,8 +98,8 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     InputError
         As the measure that `vectors` names; and for targets that are not among the sources.
     """
-    if vectors not in RATIO_OF:
-        raise InputError(f"vectors must be one of {RATIO_OF}, found {vectors!r}")
+    if vectors not in RATIO_MEASURES:
+        raise InputError(f"vectors must be one of {RATIO_MEASURES}, found {vectors!r}")
     parts = _parts(
         f"mixing_ratio_{vectors}",
         block,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.delta.carrier import Carrier
+from ...adapters.delta_engine.change_propagator import ChangePropagator
 from .measure import Measure
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def _carried(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     layer."""
     for pairs, weights in _weights(block, units, batch_size, keep_own=False):
         positions = units.target_rows.positions[pairs]
-        carrier = Carrier(block, units.target_rows.rows[pairs], positions=positions)
-        change = carrier(-(weights @ block.values).transpose(0, 1).flatten(1)[None])[0]
-        yield _ratio(change, carrier.states)
+        propagator = ChangePropagator(block, units.target_rows.rows[pairs], positions=positions)
+        change = propagator(-(weights @ block.values).transpose(0, 1).flatten(1)[None])[0]
+        yield _ratio(change, propagator.states)
 
 
 def _replayed(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
@@ -101,15 +101,15 @@ def _carried_windows(block: Block, units: Units, batch_size: int) -> Iterator[Te
     convolution = block.modules.convolution
     assert convolution is not None
     for group in units.groups(1 + convolution.left + convolution.right):
-        carrier = Carrier(block, group.rows, positions=group.positions)
-        alpha, inside = block.attention(carrier.entering), _own_positions(block, group)
-        at_once = max(1, batch_size // len(carrier.entering))
+        propagator = ChangePropagator(block, group.rows, positions=group.positions)
+        alpha, inside = block.attention(propagator.input_positions), _own_positions(block, group)
+        at_once = max(1, batch_size // len(propagator.input_positions))
         for targets in torch.arange(len(group.targets)).split(at_once):
             contexts = [
                 alpha.masked_fill(inside[target], 0) @ block.values for target in targets.tolist()
             ]
-            change = carrier(-torch.stack(contexts).transpose(1, 2).flatten(2))  # [S, R, D]
-            yield _of_own_rows(_ratio(change, carrier.states), group, targets)
+            change = propagator(-torch.stack(contexts).transpose(1, 2).flatten(2))  # [S, R, D]
+            yield _of_own_rows(_ratio(change, propagator.states), group, targets)
 
 
 def _replayed_whole(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:

@@ -16,7 +16,13 @@ from typing import Any
 
 from ...errors import InputError
 from ..maps.measure_facts import MeasureFacts
-from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, measure_facts, measure_names
+from ..maps.measure_registry import (
+    MEASURE_FACTS,
+    RATIO_FACTS,
+    RATIO_MEASURES,
+    measure_facts,
+    measure_names,
+)
 from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
@@ -73,7 +79,7 @@ OUTPUT_MEASURES: dict[str, Measure] = {}
 # `MixingMap.mixing_ratio`.
 MIXING_RATIOS: dict[str, Measure] = {
     name: _of_the_package(name, partial(mixing_ratio, vectors=vectors))
-    for name, vectors in zip(RATIO_FACTS, RATIO_OF, strict=True)
+    for name, vectors in zip(RATIO_FACTS, RATIO_MEASURES, strict=True)
 }
 
 
@@ -176,7 +182,7 @@ def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], Mea
         _check(measure)
         forget_measure(name)
         measures = MEASURES if measure.gives_maps else OUTPUT_MEASURES
-        measures[name] = FACTS[name] = measure
+        measures[name] = MEASURE_FACTS[name] = measure
         return function
 
     return add
@@ -186,7 +192,7 @@ def forget_measure(name: str) -> None:
     """Remove a custom measure."""
     for measures in (MEASURES, OUTPUT_MEASURES):
         if name in measures and not measures[name].of_the_package:
-            del measures[name], FACTS[name]
+            del measures[name], MEASURE_FACTS[name]
 
 
 def _implied(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def _implied(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(measure: Measure) -> None:
     name = measure.name
-    taken = (name in FACTS or name in RATIO_FACTS) and name not in custom_identities([name])
+    taken = (name in MEASURE_FACTS or name in RATIO_FACTS) and name not in custom_identities([name])
     if not (isinstance(name, str) and name.isidentifier()) or taken:
         raise InputError(
             f"a custom measure needs a name of its own, of letters, digits and _; found {name!r}"

@@ -9,7 +9,7 @@ v_k^h, and only the rest of the layer is needed, on the asked rows. In a Conform
 takes changes of other rows to them too: C_ij counts all that reaches the target.
 
 Two engines, each the other's check: "delta" carries the change itself through the layer
-(adapters/delta/carrier.py), "replay" runs the layer's own modules on the changed rows and works for
+(adapters/delta_engine/change_propagator.py), "replay" runs the layer's own modules on the changed rows and works for
 any layer whose attention can be stubbed.
 """
 
@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.delta.carrier import Carrier
-from ...adapters.delta.products import Product
-from ..maps.numerics import distance_named
+from ...adapters.delta_engine.change_propagator import ChangePropagator
+from ...adapters.delta_engine.matrix_products import MatrixProduct
+from ..maps.numerics import find_distance
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -53,7 +53,7 @@ def value_zeroing(
     distance: str = "cosine",
     heads: str = "mean",
     engine: str = "delta",
-    product: Product | None = None,
+    product: MatrixProduct | None = None,
     batch_size: int = 2048,
 ) -> Tensor:
     """Distance of each target's layer output with and without each source's values.
@@ -65,7 +65,7 @@ def value_zeroing(
         "mean" zeroes a source in all heads at once; "each" in one head at a time.
     engine : {"delta", "replay"}
         "replay" is used for layers that are not described (`StackSpec.feed_forwards`).
-    product : Product, optional
+    product : MatrixProduct, optional
         Does the delta form's matrix products; in the precision of the states if not given.
     batch_size : int
         About how many (target position, source) pairs are handled at once; bounds the memory.
@@ -77,18 +77,18 @@ def value_zeroing(
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and block.modules.rest:
-        distance_moved = distance_named(distance, of_change=True)
+        distance_moved = find_distance(distance, of_change=True)
         for rows, source, states, change in _carried(
             block, units, heads == "each", batch_size, product
         ):
             moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     elif block.modules.convolution:
-        distance_of, before = distance_named(distance), block.states(units.rows)
+        distance_of, before = find_distance(distance), block.states(units.rows)
         for number, source, states in _replayed_whole(block, units, heads == "each", batch_size):
             scores[number, :, source : source + len(states)] = distance_of(before, states).T
     else:
-        distance_of, before = distance_named(distance), block.states(units.rows)
+        distance_of, before = find_distance(distance), block.states(units.rows)
         for head, row, first, context in _replayed_pairs(block, units, heads == "each", batch_size):
             after = block.replay(units.rows[row], context)
             scores[head, row, first] = distance_of(before[row], after)
@@ -102,7 +102,7 @@ def value_zeroing_share(
     *,
     distance: str = "cosine",
     engine: str = "delta",
-    product: Product | None = None,
+    product: MatrixProduct | None = None,
     batch_size: int = 2048,
 ) -> Tensor:
     """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks'
@@ -152,12 +152,12 @@ def distance_without_source(
     heads, _, width = block.call(number).value.shape
     nothing = block.values.new_zeros(len(units.rows), heads, width)
     after = block.replay(units.rows, nothing, number=number)
-    moved = distance_named(distance)(block.states(units.rows), after)
+    moved = find_distance(distance)(block.states(units.rows), after)
     return units.pool_targets(moved[:, None])[:, 0]
 
 
 def _carried(
-    block: Block, units: Units, each_head: bool, batch_size: int, product: Product | None
+    block: Block, units: Units, each_head: bool, batch_size: int, product: MatrixProduct | None
 ) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
     """Batches of (rows, first source, states [R, D], their changes [S, R, D]), S sources (each with
     all its heads)."""
@@ -170,9 +170,11 @@ def _carried(
     for first in range(0, n_rows, size):
         rows = slice(first, min(first + size, n_rows))
         positions = units.rows[rows]
-        carrier = Carrier(block, positions, product=product, positions=units.positions[rows])
-        windows = carrier.entering is not positions
-        alpha = block.attention(carrier.entering) if windows else every_alpha[:, rows]
+        propagator = ChangePropagator(
+            block, positions, product=product, positions=units.positions[rows]
+        )
+        windows = propagator.input_positions is not positions
+        alpha = block.attention(propagator.input_positions) if windows else every_alpha[:, rows]
         seen, convolution = len(units.sources), block.modules.convolution
         if block.causal and not (convolution and convolution.right):
             last = units.positions[rows][-1]
@@ -181,18 +183,22 @@ def _carried(
                 if units.ordered
                 else seen
             )
-        at_once = max(1, batch_size // (len(carrier.entering) * (n_heads if each_head else 1)))
+        at_once = max(
+            1, batch_size // (len(propagator.input_positions) * (n_heads if each_head else 1))
+        )
         for source, stop in _batches(
             units.source_lengths[:seen], at_once if each_head else _GROUP * at_once
         ):
             if each_head:
                 places = units.source_places[source:stop]
                 changes = torch.cat([_change_of_each_head(block, alpha, place) for place in places])
-                yield rows, source, carrier.states, carrier(changes)
+                yield rows, source, propagator.states, propagator(changes)
                 continue
             weights, values = _zeroed(alpha, block.values, *units.padded_sources(source, stop))
-            for change in carrier.of_values(weights, values, n_sources=seen, at_once=at_once):
-                yield rows, source, carrier.states, change
+            for change in propagator.propagate_source_removals(
+                weights, values, source_count=seen, batch_size=at_once
+            ):
+                yield rows, source, propagator.states, change
                 source += len(change)
 
 

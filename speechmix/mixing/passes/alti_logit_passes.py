@@ -2,7 +2,7 @@
 while it runs.
 
 In: a `Model` with its head, a prepared view, objectives that are logits. Out: values of
-`LogitContributions` for each. The second pass need not be its own: `PartsByLayer` is told of the
+`LogitContributions` for each. The second pass need not be its own: `AltiLogitReader` is told of the
 blocks of any pass over the same inputs.
 """
 
@@ -29,12 +29,12 @@ from ..measures.availability import mixing_between_layers
 from ..measures.sums_of_logits import read_at_once
 from ..measures.token_objectives import Objective, token_logits
 from ..measures.unit_positions import Units
-from .logit_parts import LogitParts
+from .item_view import View
+from .logit_decomposition import LogitDecomposition
 from .request import MixRequest
-from .view import View
 
 
-def writing_stack(model: Model) -> Stack:
+def prenorm_output_stack(model: Model) -> Stack:
     """The stack whose last states the head reads.
 
     Raises
@@ -66,24 +66,24 @@ def writing_stack(model: Model) -> Stack:
     return stack
 
 
-def by_layers(
+def decompose_by_alti_logit(
     model: Model,
     view: View,
-    question: MixRequest,
+    request: MixRequest,
     inputs: Mapping[str, Tensor],
     objectives: Sequence[Objective],
     *,
     reference: bool,
 ) -> list[LogitTerms]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
-    taken = PartsByLayer(model, view, question, inputs, objectives, {}, reference=reference)
-    followed = [model.stacks[name] for name in model.capabilities.stacks_to_output]
-    with Capture(followed, taken.on_block):
+    reader = AltiLogitReader(model, view, request, inputs, objectives, {}, reference=reference)
+    captured_stacks = [model.stacks[name] for name in model.capabilities.stacks_to_output]
+    with Capture(captured_stacks, reader.on_block):
         model.family.run(model.base, inputs, tuple(model.stacks))
-    return taken.values()
+    return reader.values()
 
 
-class PartsByLayer:
+class AltiLogitReader:
     """Parts of logits taken while a pass runs, which may be that of something else too.
 
     Parameters
@@ -92,7 +92,7 @@ class PartsByLayer:
         In use, in the precision of `inputs`.
     view : View
         Prepared.
-    question : MixRequest
+    request : MixRequest
     inputs : dict of str to Tensor
     objectives : sequence of Objective [P]
     units : dict of stack to Units
@@ -105,48 +105,61 @@ class PartsByLayer:
         self,
         model: Model,
         view: View,
-        question: MixRequest,
+        request: MixRequest,
         inputs: Mapping[str, Tensor],
         objectives: Sequence[Objective],
         units: Mapping[str, Units],
         *,
         reference: bool = False,
     ):
-        stack = writing_stack(model)
-        self._count = len(objectives)
+        stack = prenorm_output_stack(model)
+        self._objective_count = len(objectives)
         self._read = _read(model, stack, inputs, view.prepared.sound, objectives)
-        rows, readers = self._read.rows, self._read.readers
-        self._parts = LogitParts(
-            view, question, stack, rows, readers, reference=reference, seen=units
+        rows, logit_directions = self._read.rows, self._read.logit_directions
+        self._decomposition = LogitDecomposition(
+            view, request, stack, rows, logit_directions, reference=reference, known_units=units
         )
-        self.on_block = self._parts.on_block
+        self.on_block = self._decomposition.on_block
 
     def values(self) -> list[LogitTerms]:
         """Values of `LogitContributions` for each objective, behind the pass."""
-        parts, read = self._parts, self._read
-        kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
+        decomposition, readout = self._decomposition, self._read
+        kinds = {
+            "scores": decomposition.input_contributions,
+            "direct": decomposition.direct_contributions,
+            "layer_parts": decomposition.layer_terms,
+        }
         keys = [(kind, name) for kind, values in kinds.items() for name in values]
-        single = [parts.embedding, read.norm_bias, read.head_bias, read.logits]
-        *arrays, singles = to_host(
-            [*(torch.stack(kinds[kind][name]) for kind, name in keys), torch.stack(single)]
+        single_tensors = [
+            decomposition.embedding_term,
+            readout.norm_bias,
+            readout.head_bias,
+            readout.logits,
+        ]
+        *arrays, single_values = to_host(
+            [*(torch.stack(kinds[kind][name]) for kind, name in keys), torch.stack(single_tensors)]
         )
-        made = []
-        for index in range(self._count):
-            by_kind: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in kinds}
+        terms = []
+        for index in range(self._objective_count):
+            kind_terms: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in kinds}
             for (kind, name), array in zip(keys, arrays, strict=True):
-                by_kind[kind][name] = array[:, index].astype(float)
-            embedding, norm_bias, head_bias, logit = singles[:, index].tolist()
-            of_one = {"embedding": embedding, "final_norm_bias": norm_bias, "head_bias": head_bias}
-            made.append(
+                kind_terms[kind][name] = array[:, index].astype(float)
+            embedding, norm_bias, head_bias, logit = single_values[:, index].tolist()
+            single_terms = {
+                "embedding": embedding,
+                "final_norm_bias": norm_bias,
+                "head_bias": head_bias,
+            }
+            terms.append(
                 LogitTerms(
-                    scores=by_kind["scores"],
-                    direct=by_kind["direct"],
-                    layer_parts=by_kind["layer_parts"],
-                    single_parts=of_one,
+                    scores=kind_terms["scores"],
+                    direct=kind_terms["direct"],
+                    layer_parts=kind_terms["layer_parts"],
+                    single_parts=single_terms,
                     logit=logit,
                 )
             )
-        return made
+        return terms
 
 
 @dataclass(frozen=True)
@@ -156,13 +169,13 @@ class Readout:
     Parameters
     ----------
     rows : Tensor [P]
-    readers : Tensor [P, D]
+    logit_directions : Tensor [P, D]
         What reads each logit off the residual stream, in front of the final norm.
     logits, norm_bias, head_bias : Tensor [P]
     """
 
     rows: Tensor
-    readers: Tensor
+    logit_directions: Tensor
     logits: Tensor
     norm_bias: Tensor
     head_bias: Tensor
@@ -177,25 +190,25 @@ def _read(
 ) -> Readout:
     """Run the model with its head, and see what enters the final norm; a sound that is remembered
     is not encoded again."""
-    entered: list[Tensor] = []
+    norm_inputs: list[Tensor] = []
     norm = stack.final_norm
     if norm is None:
         raise InputError(
             f"{model.name}: the table of its {stack.name} names no final norm, through which "
             "logits are read"
         )
-    left: list[Tensor] = []
-    into_head: list[Tensor] = []
+    norm_outputs: list[Tensor] = []
+    head_inputs: list[Tensor] = []
 
-    def keep(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        entered.append(args[0])
-        left.append(output)
+    def store_norm_states(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        norm_inputs.append(args[0])
+        norm_outputs.append(output)
 
-    hooks = [norm.register_forward_hook(keep)]
+    hooks = [norm.register_forward_hook(store_norm_states)]
     projection = head_projection(model)
     if projection is not None:
         hooks.append(
-            projection.register_forward_pre_hook(lambda module, args: into_head.append(args[0]))
+            projection.register_forward_pre_hook(lambda module, args: head_inputs.append(args[0]))
         )
     try:
         inputs = reuse_encoder_states(model, inputs, sound)
@@ -207,26 +220,32 @@ def _read(
     values = torch.cat(
         [objective.function(output) for objective in objectives]
     )  # refuses positions that are not there
-    if not entered or entered[-1].shape[1] != length:
+    if not norm_inputs or norm_inputs[-1].shape[1] != length:
         raise ModelError(
             f"{model.name}: its logits are not made of the states that pass the final norm of the "
             f"{stack.name}"
         )
-    asked = [objective.details for objective in objectives]
-    rows = torch.tensor([details["position"] for details in asked], device=values.device)
-    factor = _factor_before_head(model, left[-1], into_head)
-    weights = factor * torch.stack([_weighed(head.weight, details) for details in asked])
-    no_bias = torch.zeros_like(values)
-    head_bias = (
-        no_bias
-        if head.bias is None
-        else torch.stack([_weighed(head.bias, details) for details in asked])
+    objective_details = [objective.details for objective in objectives]
+    rows = torch.tensor(
+        [details["position"] for details in objective_details], device=values.device
     )
-    passed = Norm(norm, entered[-1][0, rows])
-    return Readout(rows, passed.read_through(weights), values, weights @ passed.bias, head_bias)
+    head_scale = _head_input_scale(model, norm_outputs[-1], head_inputs)
+    weights = head_scale * torch.stack(
+        [_sum_token_rows(head.weight, details) for details in objective_details]
+    )
+    zero_bias = torch.zeros_like(values)
+    head_bias = (
+        zero_bias
+        if head.bias is None
+        else torch.stack([_sum_token_rows(head.bias, details) for details in objective_details])
+    )
+    final_norm = Norm(norm, norm_inputs[-1][0, rows])
+    return Readout(
+        rows, final_norm.read_through(weights), values, weights @ final_norm.bias, head_bias
+    )
 
 
-def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor]) -> float:
+def _head_input_scale(model: Model, norm_output: Tensor, head_inputs: Sequence[Tensor]) -> float:
     """The number that states are multiplied by between final norm and head; 1 but for a T5 whose
     head is tied.
 
@@ -235,15 +254,15 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
     InputError
         If the head reads something else than a multiple of the normed states.
     """
-    if not into_head:
+    if not head_inputs:
         return 1.0
-    read = into_head[-1]
-    if read.shape == left.shape:
-        factor = float((read * left).sum() / (left * left).sum())
-        if (read - factor * left).abs().max() <= 100 * torch.finfo(
-            left.dtype
-        ).eps * read.abs().max():
-            return factor
+    head_input = head_inputs[-1]
+    if head_input.shape == norm_output.shape:
+        scale = float((head_input * norm_output).sum() / (norm_output * norm_output).sum())
+        if (head_input - scale * norm_output).abs().max() <= 100 * torch.finfo(
+            norm_output.dtype
+        ).eps * head_input.abs().max():
+            return scale
     raise InputError(
         f"alti_logit: {type(model.module).__name__} transforms the states between its final norm "
         "and its linear head (as the "
@@ -253,8 +272,10 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
     )
 
 
-def _weighed(of_tokens: Tensor, details: JsonObject) -> Tensor:
+def _sum_token_rows(token_rows: Tensor, details: JsonObject) -> Tensor:
     """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
     tokens, weights = read_at_once(details)
-    weighted_sum: Tensor = torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
+    weighted_sum: Tensor = torch.tensordot(
+        token_rows.new_tensor(weights), token_rows[tokens], dims=1
+    )
     return weighted_sum

@@ -27,13 +27,13 @@ T = TypeVar("T")
 # Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its
 # caches, which is fastest, on a GPU a share of what is free.
 CPU_BATCH_BYTES = 2**25
-_GPU_BATCH_BYTES = (2**27, 2**31)
-_GPU_CLIPS = 8  # what is read ahead for them stays within what `read_audio` keeps
-_POSITIONS = 1500  # frames of 30 s
+_GPU_BATCH_LIMITS = (2**27, 2**31)
+_MAX_GPU_CLIPS = 8  # what is read ahead for them stays within what `read_audio` keeps
+_POSITION_COUNT = 1500  # frames of 30 s
 ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
 
 
-def clips_together(model: Model) -> int:
+def clips_per_pass(model: Model) -> int:
     """How many clips share a forward pass: several on a GPU, where padding changes nothing for this
     model; else one.
 
@@ -41,11 +41,11 @@ def clips_together(model: Model) -> int:
     """
     if model.device.type != "cuda" or not model.family.can_batch(model.config):
         return 1
-    free, _ = torch.cuda.mem_get_info(model.device)
-    return max(1, min(_GPU_CLIPS, free // 2 // bytes_of_a_clip(model)))
+    free_bytes, _ = torch.cuda.mem_get_info(model.device)
+    return max(1, min(_MAX_GPU_CLIPS, free_bytes // 2 // clip_bytes(model)))
 
 
-def bytes_of_a_clip(model: Model) -> int:
+def clip_bytes(model: Model) -> int:
     """About how many bytes a clip of 30 s (or a text of as many tokens) takes while it passes
     through a layer.
 
@@ -53,7 +53,7 @@ def bytes_of_a_clip(model: Model) -> int:
     attention block gives (8 D), what enters and leaves the feed-forward's activation (3 F); or, if
     that is more, what a convolution over the waveform reads and writes.
     """
-    inner = max(
+    width = max(
         (
             weight_of(part.up).shape[0]
             for stack in model.stacks.values()
@@ -61,20 +61,24 @@ def bytes_of_a_clip(model: Model) -> int:
         ),
         default=4 * max(stack.width for stack in model.stacks.values()),
     )
-    floats = _POSITIONS * (8 * max(stack.width for stack in model.stacks.values()) + 3 * inner)
+    max_floats = _POSITION_COUNT * (
+        8 * max(stack.width for stack in model.stacks.values()) + 3 * width
+    )
     samples, channels = 30 * model.sample_rate, 1
-    for out, stride in zip(
+    for out_channels, stride in zip(
         getattr(model.config, "conv_dim", ()),
         getattr(model.config, "conv_stride", ()),
         strict=False,
     ):
-        read = samples * channels
-        samples, channels = samples // stride, out
-        floats = max(floats, read + 3 * samples * channels)  # with its norm and activation
-    return floats * model.state_dtype.itemsize
+        input_floats = samples * channels
+        samples, channels = samples // stride, out_channels
+        max_floats = max(
+            max_floats, input_floats + 3 * samples * channels
+        )  # with its norm and activation
+    return max_floats * model.state_dtype.itemsize
 
 
-def prepare_ahead(
+def prefetch_inputs(
     model: Model, items: Iterable[Item], *, count: int = 1
 ) -> Generator[Item, None, None]:
     """Yield items in order, while a thread reads the sound of the `count` clips that follow and
@@ -96,7 +100,7 @@ def prepare_ahead(
     Examples
     --------
     >>> with model.unchanged():                                                           # doctest: +SKIP
-    ...     for group in in_groups(prepare_ahead(model, clips, count=8), 8):
+    ...     for group in split_into_groups(prefetch_inputs(model, clips, count=8), 8):
     ...         mix(model, group, clips_at_once=8)
     """
     if (
@@ -108,27 +112,28 @@ def prepare_ahead(
     return prefetch_items(items, lambda clip: extract_features(model, clip), count=count)
 
 
-def in_groups(clips: Iterable[T], size: int) -> Iterator[list[T]]:
-    clips = iter(clips)
-    while batch := list(islice(clips, size)):
+def split_into_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    items = iter(items)
+    while batch := list(islice(items, size)):
         yield batch
 
 
-def rows_of(inputs: Inputs) -> list[Inputs]:
+def split_batch(inputs: Inputs) -> list[Inputs]:
     """Prepared inputs of a batch, one clip each, with whatever padding they have."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
-    if len(set(sizes.values())) != 1 or 0 in sizes.values():
+    batch_sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
+    if len(set(batch_sizes.values())) != 1 or 0 in batch_sizes.values():
         raise InputError(
-            f"prepared inputs should be tensors of one batch size; found {sizes or 'nothing'}"
+            f"prepared inputs should be tensors of one batch size; found {batch_sizes or 'nothing'}"
         )
-    count = next(iter(sizes.values()))
+    row_count = next(iter(batch_sizes.values()))
     return [
-        {name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)
+        {name: tensor[row : row + 1] for name, tensor in tensors.items()}
+        for row in range(row_count)
     ]
 
 
-def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def pad_batch(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """One batch of several clips' inputs, padded on the right; a mask keeps padding out where the
     encoder is padded."""
     if len(inputs) == 1:
@@ -141,33 +146,37 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
     padded = {}
     for name in names:
         rows = [tensors[name][0] for tensors in inputs]
-        fill = (
+        pad_value = (
             getattr(model.text_config, "pad_token_id", None) or 0
             if name.endswith("input_ids")
             else 0
         )
-        padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
-    main = names[0]
-    lengths = torch.tensor([tensors[main].shape[1] for tensors in inputs])
+        padded[name] = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=pad_value
+        )
+    main_input = names[0]
+    lengths = torch.tensor([tensors[main_input].shape[1] for tensors in inputs])
     if "attention_mask" not in padded and len(set(lengths.tolist())) > 1:
-        padded["attention_mask"] = (torch.arange(padded[main].shape[1]) < lengths[:, None]).long()
+        padded["attention_mask"] = (
+            torch.arange(padded[main_input].shape[1]) < lengths[:, None]
+        ).long()
     return padded
 
 
-def bytes_of_pairs(device: torch.device) -> int:
+def pair_batch_bytes(device: torch.device) -> int:
     """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is
     free."""
     if device.type != "cuda":
         return CPU_BATCH_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    return min(max(free // 4, _GPU_BATCH_BYTES[0]), _GPU_BATCH_BYTES[1])
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return min(max(free_bytes // 4, _GPU_BATCH_LIMITS[0]), _GPU_BATCH_LIMITS[1])
 
 
-def pairs_at_once(block: Block, allowed: int) -> int:
+def pair_batch_size(block: Block, max_bytes: int) -> int:
     """(Target position, source) pairs to handle at once, in so many bytes."""
-    return max(64, allowed // (block.floats_per_pair * block.values.dtype.itemsize))
+    return max(64, max_bytes // (block.floats_per_pair * block.values.dtype.itemsize))
 
 
-def rows_at_once(block: Block) -> int:
+def row_batch_size(block: Block) -> int:
     """Target positions whose attention weights are held at once."""
     return max(64, ATTENTION_FLOATS // (block.stack.heads * block.n_sources))

@@ -41,7 +41,7 @@ class Estimate:
         Floating-point operations of one clip, counted.
     clips, seconds, twins
         As asked; seconds is the length of a clip.
-    weights, activations, held : int
+    weight_bytes, activation_bytes, measure_bytes : int
         Bytes, computed: of the weights in float32; of the widest layer of a forward pass; of what
         measures hold beside it (attention of some rows, pairs of rows and sources, matrices made of
         the weights, sounds heard last).
@@ -59,30 +59,30 @@ class Estimate:
     clips: int
     seconds: float
     twins: int
-    weights: int
-    activations: int
-    held: int
+    weight_bytes: int
+    activation_bytes: int
+    measure_bytes: int
     device: str
     rate: float
 
     @property
-    def memory(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes beside Python and torch themselves; models are taken one after the other, so twins
         need no more."""
-        return self.weights + self.activations + self.held
+        return self.weight_bytes + self.activation_bytes + self.measure_bytes
 
     @property
-    def seconds_a_clip(self) -> float:
+    def seconds_per_clip(self) -> float:
         """On this device, from the measured rate."""
         return self.operations.total / (self.rate * 1e9 * SHARE_OF_PRODUCTS)
 
     @property
-    def seconds_in_all(self) -> float:
+    def total_seconds(self) -> float:
         """Of all clips, with the model and each of its twins."""
-        return self.seconds_a_clip * self.clips * (1 + self.twins)
+        return self.seconds_per_clip * self.clips * (1 + self.twins)
 
     @property
-    def seconds_a_clip_on_gpus(self) -> dict[str, float]:
+    def gpu_seconds_per_clip(self) -> dict[str, float]:
         """By card, of the arithmetic alone: computed, not measured."""
         return {
             card: self.operations.total / (peak * 1e9 * GPU_SHARE)
@@ -92,7 +92,7 @@ class Estimate:
     @property
     def row(self) -> dict[str, object]:
         """The numbers that a table of models has in a row."""
-        on_gpus = self.seconds_a_clip_on_gpus
+        gpu_seconds = self.gpu_seconds_per_clip
         return {
             "model": self.model,
             "million parameters": round(self.parameters / 1e6, 1),
@@ -100,29 +100,36 @@ class Estimate:
                 f"{name} {n} x {heads}" for name, (n, heads, _) in self.stacks.items()
             ),
             "width": max(width for _, _, width in self.stacks.values()),
-            "memory (GB)": round(self.memory / 1e9, 2),
+            "memory (GB)": round(self.memory_bytes / 1e9, 2),
             "GFLOP a clip": round(self.operations.total / 1e9, 1),
             "of it the forward pass (%)": round(
                 100 * self.operations.forward / self.operations.total
             ),
-            "s a clip here": _digits(self.seconds_a_clip),
-            **{f"s a clip, {card}": _digits(seconds) for card, seconds in on_gpus.items()},
+            "s a clip here": _round_to_two_digits(self.seconds_per_clip),
+            **{
+                f"s a clip, {card}": _round_to_two_digits(seconds)
+                for card, seconds in gpu_seconds.items()
+            },
         }
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """The same as a table of one row; `pandas.concat` puts those of several models below each
-        other."""
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return the numbers as a table of one row; `pandas.concat` joins the tables of several
+        models."""
         import pandas as pd
 
         return pd.DataFrame([self.row])
 
     def text(self) -> str:
         """Lines for people; each says whether its numbers are counted, measured or computed."""
-        operations, gpus = self.operations, self.seconds_a_clip_on_gpus
-        parts = [("forward pass", operations.forward), ("reading attention", operations.reading)]
+        operations, gpu_seconds = self.operations, self.gpu_seconds_per_clip
+        parts = [
+            ("forward pass", operations.forward),
+            ("reading attention", operations.attention_reading),
+        ]
         shares = ", ".join(
-            f"{name} {_billions(n)}" for name, n in (*parts, *operations.measures.items()) if n
+            f"{name} {_format_billions(n)}"
+            for name, n in (*parts, *operations.measures.items())
+            if n
         )
         layers = ", ".join(
             f"{name} {n} layers x {heads} heads" for name, (n, heads, _) in self.stacks.items()
@@ -130,18 +137,20 @@ class Estimate:
         twins = f" and {self.twins} random twin{'s' * (self.twins > 1)}" if self.twins else ""
         lines = [
             f"{self.model}: {self.parameters / 1e6:,.1f} million parameters; {layers} (counted)",
-            f"  memory      {self.memory / 1e9:.2f} GB: weights {self.weights / 1e9:.2f}, a "
+            f"  memory      {self.memory_bytes / 1e9:.2f} GB: weights {self.weight_bytes / 1e9:.2f}, a "
             "forward pass "
-            f"{self.activations / 1e9:.2f}, measures {self.held / 1e9:.2f} (computed)",
-            f"  operations  {_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: "
+            f"{self.activation_bytes / 1e9:.2f}, measures {self.measure_bytes / 1e9:.2f} (computed)",
+            f"  operations  {_format_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: "
             f"{shares} (counted)",
-            f"  here        {format_seconds(self.seconds_a_clip)} a clip, {format_seconds(self.seconds_in_all)} "
+            f"  here        {format_seconds(self.seconds_per_clip)} a clip, {format_seconds(self.total_seconds)} "
             f"for {self.clips} "
             f"clip{'s' * (self.clips > 1)} with the model{twins} (computed; {self.device}: "
             f"{self.rate:,.0f} GFLOP/s measured, "
             f"{SHARE_OF_PRODUCTS:.0%} of it taken)",
             "  on a GPU    "
-            + ", ".join(f"{card} {format_seconds(seconds)}" for card, seconds in gpus.items())
+            + ", ".join(
+                f"{card} {format_seconds(seconds)}" for card, seconds in gpu_seconds.items()
+            )
             + f" a clip (computed from {GPU_SHARE:.0%} of the peak in float32, not measured)",
         ]
         if operations.uncounted:
@@ -155,10 +164,10 @@ class Estimate:
         return self.text()
 
 
-def _billions(number: int) -> str:
+def _format_billions(number: int) -> str:
     return f"{number / 1e9:,.1f}" if number >= 1e8 else f"{number / 1e9:.1g}"
 
 
-def _digits(number: float) -> float:
+def _round_to_two_digits(number: float) -> float:
     """Two digits: an estimate has no more."""
     return float(f"{number:.2g}")

@@ -27,11 +27,11 @@ from ..measures.decompx import (
 )
 from ..measures.sums_of_logits import read_at_once
 from ..measures.token_objectives import Objective
-from .logit_parts import members_of
-from .view import View
+from .item_view import View
+from .logit_decomposition import source_membership
 
 
-class CarriedParts(NamedTuple):
+class DecompXTerms(NamedTuple):
     """Parts [P, S] of the sources, [P] of what is outside them, and logits [P]."""
 
     by_source: Tensor
@@ -39,16 +39,18 @@ class CarriedParts(NamedTuple):
     logits: Tensor
 
 
-def check_carried(model: Model) -> None:
+def check_decompx_covers(model: Model) -> None:
     """Raise `InputError` if DecompX's rules do not cover a model."""
     stack = model.stacks.get("encoder")
-    what = None
+    reason = None
     if stack is None or len(model.stacks) > 1:
-        what = "has a decoder: its rules are for encoders. Use alti_logit (pre-norm)"
+        reason = "has a decoder: its rules are for encoders. Use alti_logit (pre-norm)"
     elif stack.spec.convolution or stack.spec.closing_norm:
-        what = "has Conformer layers, for whose convolution it has no rule. Use speechmix.knock_out"
+        reason = (
+            "has Conformer layers, for whose convolution it has no rule. Use speechmix.knock_out"
+        )
     elif stack.spec.between:
-        what = (
+        reason = (
             f"has {stack.spec.between}, which mixes positions between layers. Use "
             "speechmix.knock_out"
         )
@@ -57,19 +59,19 @@ def check_carried(model: Model) -> None:
         or not stack.layers[0].feed_forwards
         or stack.layers[0].attention.norm is None
     ):
-        what = (
+        reason = (
             "has a table that does not describe its norms and feed-forwards. Use "
             "speechmix.knock_out"
         )
     elif any(part.gate is not None for part in stack.layers[0].feed_forwards):
-        what = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"
-    if what is not None:
-        raise InputError(f"decompx: {model.name} {what}")
+        reason = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"
+    if reason is not None:
+        raise InputError(f"decompx: {model.name} {reason}")
 
 
-def carry_parts(
+def decompose_by_decompx(
     model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
-) -> CarriedParts:
+) -> DecompXTerms:
     """Run a model with its head, and carry the vectors of its sources along."""
     stack = model.stacks["encoder"]
     carried: dict[str, Tensor] = {}
@@ -77,9 +79,9 @@ def carry_parts(
     def on_block(block: Block) -> None:
         if block.layer == 0:
             view.units(block)
-            members = members_of(view.sources("encoder"), block.n_sources).to(block.inputs)
-            alone = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
-            sources = torch.cat([members, alone], dim=-1)
+            members = source_membership(view.sources("encoder"), block.n_sources).to(block.inputs)
+            outside = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
+            sources = torch.cat([members, outside], dim=-1)
             if not model.hears:  # tokens are carried one by one
                 carried["sources"], sources = sources, torch.eye(block.n_sources).to(block.inputs)
             carried["vectors"] = sources[:, :, None] * block.inputs[:, None]
@@ -90,28 +92,28 @@ def carry_parts(
     logits = torch.cat(
         [objective.function(output) for objective in objectives]
     )  # refuses positions that are not there
-    parts = torch.stack(
-        [_through_head(carried["vectors"], steps, objective) for objective in objectives]
+    contributions = torch.stack(
+        [_carry_through_head(carried["vectors"], steps, objective) for objective in objectives]
     )
-    parts = parts @ carried["sources"] if "sources" in carried else parts
-    return CarriedParts(parts[:, :-1], parts[:, -1], logits)
+    contributions = contributions @ carried["sources"] if "sources" in carried else contributions
+    return DecompXTerms(contributions[:, :-1], contributions[:, -1], logits)
 
 
-def _through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objective) -> Tensor:
+def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objective) -> Tensor:
     """Parts [S] of one logit (less the foil's), from vectors [T, S, D] of the last states."""
-    asked = objective.details
-    position: int = asked["position"] if "position" in asked else asked["row"]
-    carried, reached = vectors[position][None], None
+    details = objective.details
+    position: int = details["position"] if "position" in details else details["row"]
+    carried, previous_output = vectors[position][None], None
     for step in steps:
-        before, after = step.at(position)
-        if reached is not None:
-            carried = vectors_through_activation(carried, reached, before)
+        step_input, step_output = step.at(position)
+        if previous_output is not None:
+            carried = vectors_through_activation(carried, previous_output, step_input)
         is_norm = weight_of(step.module).ndim == 1
         carried = (
-            vectors_through_norm(carried, step.module, before)
+            vectors_through_norm(carried, step.module, step_input)
             if is_norm
             else vectors_through_linear(carried, step.module)
         )
-        reached = after
-    tokens, weights = read_at_once(asked)
+        previous_output = step_output
+    tokens, weights = read_at_once(details)
     return carried[0][:, tokens] @ carried.new_tensor(weights)

@@ -21,13 +21,13 @@ from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.binding.meta_model import outline
 from ...adapters.capture.activation_cache import FEATURES_BYTES, STATES_BYTES
-from ...adapters.delta.products import STORED_BYTES
+from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model
 from ...adapters.transformers_types import PretrainedModule
 from ...errors import InputError
-from .batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, bytes_of_a_clip
+from .batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, clip_bytes
 from .cost_estimate import Estimate
-from .operation_count import counted_operations
+from .operation_count import count_operations
 
 if TYPE_CHECKING:
     pass
@@ -97,24 +97,30 @@ def estimate(
     >>> tiny.parameters, tiny.stacks["encoder"]
     (37760640, (4, 6, 384))
     """
-    _check(clips=(clips, 1), twins=(twins, 0))
+    _check_counts(clips=(clips, 1), twins=(twins, 0))
     if not (isinstance(seconds, (int, float)) and 0 < seconds < float("inf")):
         raise InputError(f"seconds should be the length of a clip, more than 0, found {seconds!r}")
     if targets not in (None, "target"):
         raise InputError(f"targets should be 'target' or None for the whole map, found {targets!r}")
     if device is None:
-        own = getattr(source, "device", None)
+        model_device = getattr(source, "device", None)
         device = (
-            own if isinstance(own, torch.device) else "cuda" if torch.cuda.is_available() else "cpu"
+            model_device
+            if isinstance(model_device, torch.device)
+            else "cuda"
+            if torch.cuda.is_available()
+            else "cpu"
         )
     model = outline(source, revision=revision)
-    asked = [measures] if isinstance(measures, str) else list(measures)
-    operations = counted_operations(
-        model, seconds=seconds, measures=asked, targets=targets, stacks=stacks
+    measure_names = [measures] if isinstance(measures, str) else list(measures)
+    operations = count_operations(
+        model, seconds=seconds, measures=measure_names, targets=targets, stacks=stacks
     )
-    widest = max(model.stacks.values(), key=lambda stack: stack.width)
-    rate = rate_of(device, width=widest.width, inner=_inner(widest))
-    place = torch.device(device)
+    widest_stack = max(model.stacks.values(), key=lambda stack: stack.width)
+    rate = measure_matmul_rate(
+        device, width=widest_stack.width, inner=_feed_forward_width(widest_stack)
+    )
+    torch_device = torch.device(device)
     threads = torch.get_num_threads()
     return Estimate(
         model=model.name,
@@ -126,19 +132,21 @@ def estimate(
         clips=clips,
         seconds=float(seconds),
         twins=twins,
-        weights=sum(
+        weight_bytes=sum(
             weight.nbytes for weight in (*model.module.parameters(), *model.module.buffers())
         ),
-        activations=bytes_of_a_clip(model),
-        held=_held(model),
-        device=f"{place}, {threads} thread{'s' * (threads > 1)}"
-        if place.type == "cpu"
-        else str(place),
+        activation_bytes=clip_bytes(model),
+        measure_bytes=_measure_bytes(model),
+        device=f"{torch_device}, {threads} thread{'s' * (threads > 1)}"
+        if torch_device.type == "cpu"
+        else str(torch_device),
         rate=rate,
     )
 
 
-def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 256) -> float:
+def measure_matmul_rate(
+    device: torch.device | str, *, width: int, inner: int, rows: int = 256
+) -> float:
     """Billions of operations a second that a device reaches in the product [rows, width] x [width,
     inner] in float32.
 
@@ -146,27 +154,31 @@ def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 2
     little.
     """
     states, weight = torch.ones(rows, width, device=device), torch.ones(width, inner, device=device)
-    on_gpu, quickest, began = torch.device(device).type == "cuda", float("inf"), time.perf_counter()
-    times = 20 if on_gpu else 1
-    while quickest == float("inf") or time.perf_counter() - began < _MEASURED_SECONDS:
+    on_gpu, min_seconds, start_time = (
+        torch.device(device).type == "cuda",
+        float("inf"),
+        time.perf_counter(),
+    )
+    repeats = 20 if on_gpu else 1
+    while min_seconds == float("inf") or time.perf_counter() - start_time < _MEASURED_SECONDS:
         start = time.perf_counter()
-        for _ in range(times):
+        for _ in range(repeats):
             states @ weight
         if on_gpu:
             torch.cuda.synchronize(device)
-        quickest = min(quickest, (time.perf_counter() - start) / times)
-    return 2e-9 * rows * width * inner / quickest
+        min_seconds = min(min_seconds, (time.perf_counter() - start) / repeats)
+    return 2e-9 * rows * width * inner / min_seconds
 
 
-def _check(**counts: tuple[object, int]) -> None:
-    for name, (number, least) in counts.items():
-        if not isinstance(number, int) or number < least:
+def _check_counts(**counts: tuple[object, int]) -> None:
+    for name, (number, minimum) in counts.items():
+        if not isinstance(number, int) or number < minimum:
             raise InputError(
-                f"{name} should be a whole number of at least {least}, found {number!r}"
+                f"{name} should be a whole number of at least {minimum}, found {number!r}"
             )
 
 
-def _inner(stack: Stack) -> int:
+def _feed_forward_width(stack: Stack) -> int:
     """Width of a stack's feed-forwards."""
     return max(
         (weight_of(part.up).shape[0] for part in stack.layers[0].feed_forwards),
@@ -174,12 +186,14 @@ def _inner(stack: Stack) -> int:
     )
 
 
-def _held(model: Model) -> int:
+def _measure_bytes(model: Model) -> int:
     """Bytes that measures hold at most beside a forward pass, on a CPU."""
-    made = sum(
-        4 * len(stack) * _inner(stack) * stack.width
+    product_bytes = sum(
+        4 * len(stack) * _feed_forward_width(stack) * stack.width
         for stack in model.stacks.values()
         if stack.spec.feed_forwards
     )
-    sounds = FEATURES_BYTES + STATES_BYTES if model.hears else 0
-    return CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(made, STORED_BYTES) + sounds
+    cache_bytes = FEATURES_BYTES + STATES_BYTES if model.hears else 0
+    return (
+        CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(product_bytes, MAX_STORED_BYTES) + cache_bytes
+    )

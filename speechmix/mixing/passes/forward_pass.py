@@ -22,11 +22,11 @@ from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.features import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.delta.products import Product
+from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.model import Model
 from ...files.json_files import Json
 from ...files.timing import phase
-from ..maps.map_files import written_to
+from ..maps.map_files import write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
 from ..measures.availability import check_defined
@@ -36,18 +36,18 @@ from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import objective_of
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
-from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
-from .map_labels import MapLabels, labelled, map_provenance, of_numbers
+from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
+from .item_view import Item, View
+from .map_labels import MapLabels, check_finite_map, make_maps, map_provenance
 from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
-from .requested_layers import layers_of, stacks_of
-from .score_collection import ScoresByLayer, maps_from
-from .view import Item, View
-from .views import make_view
+from .requested_layers import resolve_layers, resolve_stacks
+from .score_collection import ScoresByLayer, copy_scores_to_host
+from .view_kinds import make_view
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
-Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
+ObserverFactory = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
 def compute_maps(
@@ -57,15 +57,15 @@ def compute_maps(
     request: MixRequest,
     precision: Precision,
     batch_size: int | str,
-    beside: Beside | None = None,
+    make_observer: ObserverFactory | None = None,
 ) -> list[Maps]:
     """Maps of items that share a forward pass; each takes the next of the folders.
 
-    What is `beside` them, of a single item, is told of the same blocks.
+    What is `make_observer` them, of a single item, is told of the same blocks.
     """
-    folders_here = list(itertools.islice(folders, len(items)))
+    item_folders = list(itertools.islice(folders, len(items)))
     views = [make_view(model, item, request) for item in items]
-    layers = layers_of(model, stacks_of(model, views, request), request)
+    layers = resolve_layers(model, resolve_stacks(model, views, request), request)
     measures = [measure_named(name) for name in request.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
@@ -74,62 +74,69 @@ def compute_maps(
             tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers)
         )
     provenances = [map_provenance(model, view, request, precision) for view in views]
-    units_of: list[dict[str, Units]] = [{} for _ in views]
-    of_blocks = [measure for measure in measures if measure.scope == "layer"]
-    strength = [STRENGTH] if any(not measure.objective for measure in measures) else []
+    item_units: list[dict[str, Units]] = [{} for _ in views]
+    layer_measures = [measure for measure in measures if measure.scope == "layer"]
+    strength_measures = [STRENGTH] if any(not measure.objective for measure in measures) else []
     resources = {
-        "product": Product(precision.products, model.weight_products),
+        "product": MatrixProduct(precision.products, model.weight_products),
         "batch_size": batch_size,
-        "bytes_of_pairs": bytes_of_pairs(model.device),
+        "bytes_of_pairs": pair_batch_bytes(model.device),
     }
-    with ExitStack() as unfinished:  # whatever happens, no half a file is left
-        collected = [
-            unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here
+    with ExitStack() as cleanup:  # whatever happens, no half a file is left
+        score_collections = [
+            cleanup.enter_context(ScoresByLayer(layers, folder)) for folder in item_folders
         ]
 
-        also = None
-        if beside is not None:
+        observer = None
+        if make_observer is not None:
             with inference_context(model, precision):
-                also = beside(views[0], units_of[0], precision)
+                observer = make_observer(views[0], item_units[0], precision)
 
         def on_block(block: Block) -> None:
             with phase("maps"):
-                stack, units_here = block.stack.name, units_of[block.clip]
-                if stack not in units_here:
-                    units_here[stack] = views[block.clip].units(block)
-                scored = scores_of_block(
-                    block, units_here[stack], [*of_blocks, *strength], request, resources
+                stack, clip_units = block.stack.name, item_units[block.clip]
+                if stack not in clip_units:
+                    clip_units[stack] = views[block.clip].units(block)
+                measure_scores = score_block(
+                    block,
+                    clip_units[stack],
+                    [*layer_measures, *strength_measures],
+                    request,
+                    resources,
                 )
-                scores = {measure.name: tensor for measure, tensor in scored}
-                strengths = scores.pop(STRENGTH.name)[:, 0] if strength else None
-                collected[block.clip].append(stack, scores, strengths)
-            if also is not None:
-                also(block)
+                scores = {measure.name: tensor for measure, tensor in measure_scores}
+                strengths = scores.pop(STRENGTH.name)[:, 0] if strength_measures else None
+                score_collections[block.clip].append(stack, scores, strengths)
+            if observer is not None:
+                observer(block)
 
         run_forward(model, views, tuple(layers), on_block, request, precision)
         with phase("maps"):
-            finished = maps_from(collected)
-            maps_of = [
-                labelled(view, scores, provenance, layers, of_blocks, request)
-                for view, scores, provenance in zip(views, finished, provenances, strict=True)
+            host_scores = copy_scores_to_host(score_collections)
+            item_maps = [
+                make_maps(view, scores, provenance, layers, layer_measures, request)
+                for view, scores, provenance in zip(views, host_scores, provenances, strict=True)
             ]
-    if len(of_blocks) < len(measures):
+    if len(layer_measures) < len(measures):
         for index, view in enumerate(views):
-            asked = (
-                units_of[index],
+            gradient_arguments = (
+                item_units[index],
                 provenances[index],
                 layers,
                 request,
                 precision,
                 [request.objective],
             )
-            [maps] = maps_by_gradients(model, view, *asked, strengths=finished[index].strengths)
-            maps_of[index] |= {
-                key: written_to(folders_here[index], made) for key, made in maps.items()
+            [maps] = compute_gradient_maps(
+                model, view, *gradient_arguments, strengths=host_scores[index].strengths
+            )
+            item_maps[index] |= {
+                key: write_and_reopen(item_folders[index], mixing_map)
+                for key, mixing_map in maps.items()
             }
     return [
         Maps({(name, stack): maps[name, stack] for name in request.measures for stack in layers})
-        for maps in maps_of
+        for maps in item_maps
     ]
 
 
@@ -142,7 +149,7 @@ def run_forward(
     precision: Precision,
 ) -> None:
     """The forward pass of the items together; their blocks are handled while it runs."""
-    inputs = padded_together(model, [view.prepared.inputs for view in views])
+    inputs = pad_batch(model, [view.prepared.inputs for view in views])
     with (
         inference_context(
             model, precision
@@ -160,7 +167,7 @@ def run_forward(
         )
 
 
-def scores_of_block(
+def score_block(
     block: Block,
     units: Units,
     measures: Sequence[Measure],
@@ -169,19 +176,19 @@ def scores_of_block(
 ) -> Iterator[tuple[Measure, Tensor]]:
     """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
     if resources["batch_size"] == "auto":
-        resources = {**resources, "batch_size": pairs_at_once(block, resources["bytes_of_pairs"])}
-    scores_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
-    for group in units.groups(rows_at_once(block)):
+        resources = {**resources, "batch_size": pair_batch_size(block, resources["bytes_of_pairs"])}
+    group_scores: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
+    for group in units.groups(row_batch_size(block)):
         for measure in measures:
             with phase(measure.name):
-                scores = measure(block, group, **_read_by(measure, request, resources))
-            scores_of[measure.name].append(scores)
+                scores = measure(block, group, **_measure_options(measure, request, resources))
+            group_scores[measure.name].append(scores)
     for measure in measures:
-        parts = scores_of[measure.name]
+        parts = group_scores[measure.name]
         yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
 
 
-def _read_by(
+def _measure_options(
     measure: Measure, request: MixRequest, resources: Mapping[str, object]
 ) -> dict[str, object]:
     """The options that a measure's function takes."""
@@ -191,7 +198,7 @@ def _read_by(
     }
 
 
-def maps_by_gradients(
+def compute_gradient_maps(
     model: Model,
     view: View,
     units: Mapping[str, Units],
@@ -210,45 +217,58 @@ def maps_by_gradients(
     measures = [
         measure for measure in map(measure_named, request.measures) if measure.scope == "model"
     ]
-    made: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
+    labelled_scores: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
     with inference_context(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
-            resolved = [
+            resolved_objectives = [
                 objective_of(option, model, view.item, view.prepared) for option in objectives
             ]
             with phase("forward"):
-                passes = GradientPass.of_each(model, inputs, layers, resolved)
+                passes = GradientPass.of_each(model, inputs, layers, resolved_objectives)
         else:
             with phase("forward"):
                 passes = [GradientPass(model, inputs, layers)]
         while passes:
-            run = passes.pop(0)  # and let go behind it, with what it alone has computed
-            made.append({})
-            for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
+            gradient_pass = passes.pop(0)  # and let go behind it, with what it alone has computed
+            labelled_scores.append({})
+            for measure, (stack, stack_layers) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
-                    scores, notes = measure(
-                        run, stack, units[stack], **_read_by(measure, request, {})
+                    scores, extra_provenance = measure(
+                        gradient_pass, stack, units[stack], **_measure_options(measure, request, {})
                     )
                 targets, sources = view.labels(stack)
-                strength = None if strengths is None or measure.objective else strengths.get(stack)
+                stack_strength = (
+                    None if strengths is None or measure.objective else strengths.get(stack)
+                )
                 if measure.objective:
-                    targets, notes = (
-                        (run.objective.span,),
-                        {"objective": run.objective.details, **notes},
+                    targets, extra_provenance = (
+                        (gradient_pass.objective.span,),
+                        {"objective": gradient_pass.objective.details, **extra_provenance},
                     )
                 labels = (
                     targets,
                     sources,
                     measure.name,
                     stack,
-                    layers_here,
-                    {**provenance, **notes},
-                    strength,
+                    stack_layers,
+                    {**provenance, **extra_provenance},
+                    stack_strength,
                 )
-                made[-1][measure.name, stack] = scores, labels
-    arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
+                labelled_scores[-1][measure.name, stack] = scores, labels
+    arrays = iter(
+        to_host(
+            [
+                scores
+                for objective_scores in labelled_scores
+                for scores, _ in objective_scores.values()
+            ]
+        )
+    )
     return [
-        {key: of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()}
-        for of_one in made
+        {
+            key: check_finite_map(MixingMap(next(arrays), *labels))
+            for key, (_, labels) in objective_scores.items()
+        }
+        for objective_scores in labelled_scores
     ]

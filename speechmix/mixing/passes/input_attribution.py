@@ -21,20 +21,20 @@ from ..maps.logit_contributions import LogitContributions
 from ..maps.map_set import Maps
 from ..maps.measure_registry import measure_facts
 from ..maps.mixing_map import MixingMap
+from .item_view import Item
 from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits
-from .multiple_objectives import maps_of_each
+from .multiple_objectives import mix_objectives
 from .request import ObjectiveOption
-from .view import Item
 
 # By side ("encoder", "decoder"): its units [K], and their values [N, K] for each number.
-Columns = Mapping[str, tuple[Sequence[Span], np.ndarray]]
+SideColumns = Mapping[str, tuple[Sequence[Span], np.ndarray]]
 
 
 class InputAttributions(NamedTuple):
     """Values of units by side, and of numbers that are taken apart the numbers themselves [N]."""
 
-    columns: Columns
+    columns: SideColumns
     totals: np.ndarray | None
 
 
@@ -67,7 +67,7 @@ def input_attributions(
     """
     facts = measure_facts(measure)
     if facts.scope == "logit":
-        return _parts(model, item, measure, numbers, **options)
+        return _logit_attributions(model, item, measure, numbers, **options)
     if not facts.objective:
         raise InputError(
             f"{measure} explains no number of the output: its maps are put together layer by layer"
@@ -77,10 +77,10 @@ def input_attributions(
             f"{measure} removes sources from the input: speechmix.explain(model, item, "
             f"measures={measure!r})"
         )
-    return _gradients(model, item, measure, numbers, **options)
+    return _gradient_attributions(model, item, measure, numbers, **options)
 
 
-def check_reaches_the_sound(model: Model, measure: str) -> None:
+def check_reaches_audio(model: Model, measure: str) -> None:
     """Raise for an audio language model's maps and parts, which end where sound enters its decoder.
 
     What they say of the decoder's positions is where the sound was, not what is still known there:
@@ -90,7 +90,7 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
     ------
     InputError
     """
-    if not measure_facts(measure).reaches_the_sound:
+    if not measure_facts(measure).reaches_audio:
         model.refuse_audio_tokens(
             f"{measure} of {model.name} ends where its sound enters the decoder, behind the "
             "projector, and would name "
@@ -100,31 +100,35 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
         )
 
 
-def values_at(columns: Columns, places: Sequence[tuple[str, Sequence[int]]]) -> np.ndarray:
+def sum_at_positions(
+    columns: SideColumns, locations: Sequence[tuple[str, Sequence[int]]]
+) -> np.ndarray:
     """Values [N, S] at some places, added up where a place has several units.
 
     Parameters
     ----------
     columns : dict of side to (spans [K], ndarray [N, K])
-    places : sequence of (side, positions) [S]
+    locations : sequence of (side, positions) [S]
 
     Returns
     -------
     ndarray [N, S]
         NaN for a place that no unit reaches into, or of a side that is not there.
     """
-    count = len(next(iter(columns.values()))[1])
-    values = np.full((count, len(places)), np.nan)
-    columns_of = {side: _columns_at(spans) for side, (spans, _) in columns.items()}
-    for index, (side, positions) in enumerate(places):
-        of_side = columns_of.get(side, {})
-        held = sorted({column for position in positions for column in of_side.get(position, ())})
-        if held:
-            values[:, index] = columns[side][1][:, held].sum(axis=1)
+    output_count = len(next(iter(columns.values()))[1])
+    values = np.full((output_count, len(locations)), np.nan)
+    columns_by_side = {side: _columns_by_position(spans) for side, (spans, _) in columns.items()}
+    for index, (side, positions) in enumerate(locations):
+        side_columns = columns_by_side.get(side, {})
+        columns_at_positions = sorted(
+            {column for position in positions for column in side_columns.get(position, ())}
+        )
+        if columns_at_positions:
+            values[:, index] = columns[side][1][:, columns_at_positions].sum(axis=1)
     return values
 
 
-def _columns_at(spans: Sequence[Span]) -> dict[int, list[int]]:
+def _columns_by_position(spans: Sequence[Span]) -> dict[int, list[int]]:
     """The columns that hold each position."""
     columns = dict[int, list[int]]()
     for column, span in enumerate(spans):
@@ -133,17 +137,20 @@ def _columns_at(spans: Sequence[Span]) -> dict[int, list[int]]:
     return columns
 
 
-def columns_of_composed(whole: MixingMap) -> Columns:
+def split_composed_map(composed_map: MixingMap) -> SideColumns:
     """The last row block of a composed map by side: what the encoder is given, and what the decoder
     is fed."""
-    scores, split = whole.mean_heads().scores[-1], len(whole.sources) - len(whole.targets)
+    scores, encoder_count = (
+        composed_map.mean_heads().scores[-1],
+        len(composed_map.sources) - len(composed_map.targets),
+    )
     return {
-        "encoder": (whole.sources[:split], scores[:, :split]),
-        "decoder": (whole.sources[split:], scores[:, split:]),
+        "encoder": (composed_map.sources[:encoder_count], scores[:, :encoder_count]),
+        "decoder": (composed_map.sources[encoder_count:], scores[:, encoder_count:]),
     }
 
 
-def maps_and_parts(
+def maps_and_attributions(
     model: Model,
     item: Item,
     measures: Sequence[str],
@@ -163,59 +170,71 @@ def maps_and_parts(
     logit_measure : str
         Of the contributions; one that has a `block_reader`.
     """
-    asked, members = _asked_once(numbers)
-    maps, parts = maps_and_logits(model, item, measures, logit_measure, asked, **options)
-    return maps, _summed(parts, members)
+    objectives, objective_counts = _unique_objectives(numbers)
+    maps, parts = maps_and_logits(model, item, measures, logit_measure, objectives, **options)
+    return maps, _sum_objectives(parts, objective_counts)
 
 
-def _asked_once(
+def _unique_objectives(
     numbers: Sequence[Sequence[ObjectiveOption]],
 ) -> tuple[list[ObjectiveOption], np.ndarray]:
     """All objectives, each once [P]; and how often each is part of a number, [N, P]."""
-    asked: list[ObjectiveOption] = []
+    unique_objectives: list[ObjectiveOption] = []
     for objective in (objective for number in numbers for objective in number):
-        if objective not in asked:
-            asked.append(objective)
-    return asked, np.array([[number.count(one) for one in asked] for number in map(list, numbers)])
+        if objective not in unique_objectives:
+            unique_objectives.append(objective)
+    return unique_objectives, np.array(
+        [[number.count(one) for one in unique_objectives] for number in map(list, numbers)]
+    )
 
 
-def _parts(
+def _logit_attributions(
     model: Model,
     item: Item,
     measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
 ) -> InputAttributions:
-    asked, members = _asked_once(numbers)
-    parts = logit_contributions(model, item, objective=asked, measure=measure, **options)
-    return _summed(parts if isinstance(parts, list) else [parts], members)
+    objectives, objective_counts = _unique_objectives(numbers)
+    parts = logit_contributions(model, item, objective=objectives, measure=measure, **options)
+    return _sum_objectives(parts if isinstance(parts, list) else [parts], objective_counts)
 
 
-def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> InputAttributions:
+def _sum_objectives(
+    parts: Sequence[LogitContributions], objective_counts: np.ndarray
+) -> InputAttributions:
     """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a
     number, [N, P]."""
     columns = {
-        side: (parts[0].sources[side], members @ np.stack([part.total(side) for part in parts]))
+        side: (
+            parts[0].sources[side],
+            objective_counts @ np.stack([part.total(side) for part in parts]),
+        )
         for side in parts[0].sides
     }
-    return InputAttributions(columns, members @ np.array([part.logit for part in parts]))
+    return InputAttributions(columns, objective_counts @ np.array([part.logit for part in parts]))
 
 
-def _gradients(
+def _gradient_attributions(
     model: Model,
     item: Item,
     measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
 ) -> InputAttributions:
-    asked, members = _asked_once(numbers)
+    objectives, objective_counts = _unique_objectives(numbers)
     stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
-    maps = maps_of_each(model, item, asked, measure, stacks=stacks, layers=0, **options)
-    columns: Columns = {
+    maps = mix_objectives(model, item, objectives, measure, stacks=stacks, layers=0, **options)
+    columns: SideColumns = {
         stack: (
             maps[0][measure, stack].sources,
-            members
-            @ np.stack([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in maps]),
+            objective_counts
+            @ np.stack(
+                [
+                    objective_maps[measure, stack].mean_heads().scores[0, 0]
+                    for objective_maps in maps
+                ]
+            ),
         )
         for stack in stacks
     }

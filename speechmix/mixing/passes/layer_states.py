@@ -17,11 +17,11 @@ from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from .request import MixRequest
-from .views import make_view
+from .view_kinds import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from .view import Item
+    from .item_view import Item
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,27 +86,33 @@ def states(
     0.4025
     """
     view = make_view(model, item, MixRequest(units="frame" if model.hears else "token"))
-    known = stacks_with_states(model)
-    unknown = [name for name in stacks or () if name not in known]
-    if unknown:
-        raise InputError(f"{model.name} has states in {', '.join(known)}, found {unknown[0]!r}")
-    fed = [name for name in known if name == model.capabilities.input_stack or view.feeds_decoder]
-    names = [name for name in fed if stacks is None or name in stacks]
-    if not names:
+    stateful_stacks = stacks_with_states(model)
+    unknown_stacks = [name for name in stacks or () if name not in stateful_stacks]
+    if unknown_stacks:
+        raise InputError(
+            f"{model.name} has states in {', '.join(stateful_stacks)}, found {unknown_stacks[0]!r}"
+        )
+    available_stacks = [
+        name
+        for name in stateful_stacks
+        if name == model.capabilities.input_stack or view.has_decoder_input
+    ]
+    stack_names = [name for name in available_stacks if stacks is None or name in stacks]
+    if not stack_names:
         raise InputError(f"the decoder of {model.name} is fed no text by {item!r:.80}")
-    view.prepare(tuple(names))
+    view.prepare(tuple(stack_names))
 
-    def read(stack: str, entry: Tensor) -> np.ndarray:  # [1, T, D]
+    def to_array(stack: str, entry: Tensor) -> np.ndarray:  # [1, T, D]
         array: np.ndarray = entry[0].float().cpu().numpy()
         return array
 
-    entries = hidden_states(model, view.prepared.inputs, read, stacks=names)
-    found = {}
-    for name in names:
+    entries = hidden_states(model, view.prepared.inputs, to_array, stacks=stack_names)
+    states_by_stack = {}
+    for name in stack_names:
         positions = tuple(view.sources(name)) or tuple(
             Span(row, row + 1, str(row), "frame") for row in range(len(entries[name][0]))
         )
-        rows = [span.start for span in positions]
-        values = np.stack([entry[rows] for entry in entries[name]])
-        found[name] = LayerStates(values, positions, name)
-    return found
+        position_indices = [span.start for span in positions]
+        values = np.stack([entry[position_indices] for entry in entries[name]])
+        states_by_stack[name] = LayerStates(values, positions, name)
+    return states_by_stack

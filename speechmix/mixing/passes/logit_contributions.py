@@ -3,9 +3,9 @@ foil; parts that add up.
 
 In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope
 "logit". For ALTI-Logit two passes of the unmodified model: the first tells the states that are read
-and the logits, the second takes the attention blocks apart while it runs (`by_layers`), one layer
-at a time. DecompX carries vectors through one pass (`carry_parts`), LRP sends relevance back
-through one (`relevance_parts`). Out: `LogitContributions`.
+and the logits, the second takes the attention blocks apart while it runs (`decompose_by_alti_logit`), one layer
+at a time. DecompX carries vectors through one pass (`decompose_by_decompx`), LRP sends relevance back
+through one (`decompose_by_lrp`). Out: `LogitContributions`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ..measures.objectives import objective_of, one_position_advice
 from ..measures.registry import measure_named
 from ..measures.token_objectives import Objective
 from . import logit_measures  # noqa: F401  (registers the package's own)
+from .item_view import Item, View
 from .logit_pass import LogitPass
 from .map_labels import map_provenance
 from .masked_target import mask_target
 from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
-from .view import Item, View
-from .views import make_view
+from .view_kinds import make_view
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 
@@ -123,29 +123,40 @@ def logit_contributions(
     >>> parts.scores["decoder"].shape, abs(parts.error) < 1e-5
     ((2, 3), True)
     """
-    computed = _of_a_logit(measure).with_values(options)
+    configured_measure = _find_logit_measure(measure).with_values(options)
     request = MixRequest(
         measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype
     )
     check_splits_logits(model, measure)
-    requested: list[Any] = objective if isinstance(objective, list) else [objective]
-    item, requested = mask_target(model, item, requested)
+    requested_objectives: list[Any] = objective if isinstance(objective, list) else [objective]
+    item, requested_objectives = mask_target(model, item, requested_objectives)
     view = make_view(model, item, request)
     view.prepare(tuple(model.stacks))
-    objectives = [logit_objective(option, model, view, measure) for option in requested]
+    objectives = [logit_objective(option, model, view, measure) for option in requested_objectives]
     precision = Precision.of(model, request)
-    provenance = contributions_provenance(model, view, request, precision, computed)
-    with inference_context(model, precision), phase(measure), SinglePrecision() as single:
+    provenance = contributions_provenance(model, view, request, precision, configured_measure)
+    with (
+        inference_context(model, precision),
+        phase(measure),
+        SinglePrecisionDetector() as precision_detector,
+    ):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        values = computed(LogitPass(model, view, request, inputs), objectives)
-    rounded = torch.float32 if single.found else precision.states
-    found = labelled_contributions(
-        model, view, measure, values, objectives, provenance, precision, rounded=rounded
+        terms = configured_measure(LogitPass(model, view, request, inputs), objectives)
+    rounding_dtype = torch.float32 if precision_detector.found else precision.states
+    contributions = label_contributions(
+        model,
+        view,
+        measure,
+        terms,
+        objectives,
+        provenance,
+        precision,
+        rounding_dtype=rounding_dtype,
     )
-    return found if isinstance(objective, list) else found[0]
+    return contributions if isinstance(objective, list) else contributions[0]
 
 
-def _of_a_logit(name: str) -> Measure:
+def _find_logit_measure(name: str) -> Measure:
     """The measure of scope "logit" by its name; the error lists what there is."""
     facts = find_facts(name)
     if facts is None or facts.scope != "logit":
@@ -153,7 +164,7 @@ def _of_a_logit(name: str) -> Measure:
     return measure_named(name)
 
 
-def labelled_contributions(
+def label_contributions(
     model: Model,
     view: View,
     measure: str,
@@ -162,13 +173,13 @@ def labelled_contributions(
     provenance: Mapping[str, Json],
     precision: Precision,
     *,
-    rounded: torch.dtype | None = None,
+    rounding_dtype: torch.dtype | None = None,
 ) -> list[LogitContributions]:
     """What was computed for each objective, as contributions.
 
     Parameters
     ----------
-    rounded : torch.dtype, optional
+    rounding_dtype : torch.dtype, optional
         Precision that the model's own code rounds to on the way; by default that of the states.
 
     Raises
@@ -177,15 +188,17 @@ def labelled_contributions(
         If they do not add up.
     """
     sources = {side: tuple(view.sources(side)) for side in values[0]["scores"]}
-    found = [
+    contributions_list = [
         LogitContributions(
-            measure, **of_one, sources=sources, objective=objective.details, provenance=provenance
+            measure, **terms, sources=sources, objective=objective.details, provenance=provenance
         )
-        for of_one, objective in zip(values, objectives, strict=True)
+        for terms, objective in zip(values, objectives, strict=True)
     ]
-    for contributions in found:
-        _check_sum(model, contributions, precision.states if rounded is None else rounded)
-    return found
+    for contributions in contributions_list:
+        _check_total(
+            model, contributions, precision.states if rounding_dtype is None else rounding_dtype
+        )
+    return contributions_list
 
 
 def contributions_provenance(
@@ -201,7 +214,7 @@ def contributions_provenance(
 
 def check_splits_logits(model: Model, measure: str) -> None:
     """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
-    check = _of_a_logit(measure).check
+    check = _find_logit_measure(measure).check
     if check is not None:
         check(model)
 
@@ -225,24 +238,24 @@ def logit_objective(
     return objective
 
 
-def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dtype) -> None:
+def _check_total(model: Model, contributions: LogitContributions, dtype: torch.dtype) -> None:
     """Raise `ModelError` if the parts are not those of this model."""
     measure = measure_named(contributions.measure)
-    allowed = measure.roundings * torch.finfo(dtype).eps * (1 + contributions.length)
-    if not abs(contributions.error) <= allowed:
-        why = measure.mismatch
+    max_error = measure.roundings * torch.finfo(dtype).eps * (1 + contributions.length)
+    if not abs(contributions.error) <= max_error:
+        reason = measure.mismatch
         if dtype != torch.float64:
-            why += (
+            reason += (
                 f", or its states overflow in {dtype} or are rounded too much: dtype='float64' "
                 "tells which"
             )
         raise ModelError(
             f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by "
-            f"{contributions.error:.2g}: {why}"
+            f"{contributions.error:.2g}: {reason}"
         )
 
 
-class SinglePrecision(TorchFunctionMode):
+class SinglePrecisionDetector(TorchFunctionMode):
     """Notices whether a model's own code rounds states of double precision to single precision
     (rotary positions, softmax).
 

@@ -13,14 +13,14 @@ from ..maps.logit_contributions import LogitTerms
 from ..measures.registry import implement
 from ..measures.relevance_pass import check_lrp_covers
 from ..measures.token_objectives import Objective
-from .alti_logit_passes import PartsByLayer, by_layers, writing_stack
-from .decompx_logit import carry_parts, check_carried
+from .alti_logit_passes import AltiLogitReader, decompose_by_alti_logit, prenorm_output_stack
+from .decompx_logit import check_decompx_covers, decompose_by_decompx
 from .logit_pass import LogitPass
-from .lrp_logit import relevance_parts
+from .lrp_logit import decompose_by_lrp
 
 
 def alti_logit(
-    run: LogitPass, objectives: Sequence[Objective], *, reference: bool = False
+    logit_pass: LogitPass, objectives: Sequence[Objective], *, reference: bool = False
 ) -> list[LogitTerms]:
     """Return ALTI-Logit's contributions, by a pass that tells what is read and one that takes
     attention blocks apart.
@@ -28,13 +28,20 @@ def alti_logit(
     `reference` adds 1e-6 to every coordinate of ALTI's differences, as the published code does: its
     rows then reach a few millionths into the future.
     """
-    return by_layers(run.model, run.view, run.request, run.inputs, objectives, reference=reference)
+    return decompose_by_alti_logit(
+        logit_pass.model,
+        logit_pass.view,
+        logit_pass.request,
+        logit_pass.inputs,
+        objectives,
+        reference=reference,
+    )
 
 
-def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
+def decompx(logit_pass: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
     """Return DecompX's contributions, in one row for all layers."""
     by_source, outside, logits = to_host(
-        list(carry_parts(run.model, run.view, run.inputs, objectives))
+        list(decompose_by_decompx(logit_pass.model, logit_pass.view, logit_pass.inputs, objectives))
     )
     return [
         {
@@ -48,13 +55,13 @@ def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]
     ]
 
 
-def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
+def lrp(logit_pass: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
     """Return LRP's contributions, by relevance that one pass propagates back."""
-    return relevance_parts(run.model, run.view, run.inputs, objectives)
+    return decompose_by_lrp(logit_pass.model, logit_pass.view, logit_pass.inputs, objectives)
 
 
-implement("alti_logit", alti_logit, check=writing_stack, block_reader=PartsByLayer)
-implement("decompx", decompx, check=check_carried, details=("position", "row"))
+implement("alti_logit", alti_logit, check=prenorm_output_stack, block_reader=AltiLogitReader)
+implement("decompx", decompx, check=check_decompx_covers, details=("position", "row"))
 # LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is
 # missing.
 implement(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...adapters.model import Model
 from ...inputs.words.spans import Span
+from .item_view import View
 from .request import MixRequest
-from .view import View
 
 if TYPE_CHECKING:
     from torch import Tensor

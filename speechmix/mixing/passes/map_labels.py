@@ -14,10 +14,10 @@ from ...inputs.words.spans import Span
 from ..maps.mixing_map import MixingMap
 from ..measures.availability import mixing_between_layers
 from ..measures.measure import Measure
+from .item_view import View
 from .precision import Precision
 from .request import MixRequest
-from .score_collection import FinishedMaps
-from .view import View
+from .score_collection import HostScores
 
 # Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
 MapLabels = tuple[
@@ -25,9 +25,9 @@ MapLabels = tuple[
 ]
 
 
-def labelled(
+def make_maps(
     view: View,
-    finished: FinishedMaps,
+    host_scores: HostScores,
     provenance: JsonObject,
     layers: Mapping[str, tuple[int, ...]],
     measures: Sequence[Measure],
@@ -40,38 +40,45 @@ def labelled(
         provenance["deciding_position"] = tokens.deciding - 1
     maps = {}
     for measure in measures:
-        noted = (
+        measure_provenance = (
             {**provenance, "distance": request.distance}
             if "distance" in measure.options
             else provenance
         )
-        for stack, layers_here in layers.items():
-            strength = finished.strengths[stack]
-            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted), strength)
-            maps[measure.name, stack] = finished((measure.name, stack), _labelling(labels))
+        for stack, stack_layers in layers.items():
+            strength = host_scores.strengths[stack]
+            labels = (
+                *view.labels(stack),
+                measure.name,
+                stack,
+                stack_layers,
+                dict(measure_provenance),
+                strength,
+            )
+            maps[measure.name, stack] = host_scores((measure.name, stack), _map_maker(labels))
     return maps
 
 
-def _labelling(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
-    return lambda scores: of_numbers(MixingMap(scores, *labels))
+def _map_maker(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: check_finite_map(MixingMap(scores, *labels))
 
 
-def of_numbers(made: MixingMap) -> MixingMap:
+def check_finite_map(mixing_map: MixingMap) -> MixingMap:
     """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
-    if wrong := [
+    if nonfinite_layers := [
         layer
-        for layer, scores in zip(made.layers, made.scores, strict=True)
+        for layer, scores in zip(mixing_map.layers, mixing_map.scores, strict=True)
         if not np.isfinite(scores).all()
     ]:
         raise InputError(
-            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in "
+            f"{mixing_map.provenance['clip'] or 'prepared inputs'}: {mixing_map.measure} is not a number in "
             "layer "
-            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its "
+            f"{', '.join(map(str, nonfinite_layers))} of the {mixing_map.stack} of {mixing_map.provenance['model']}. Its "
             "states there are zero, as of "
             "a sound that is silent throughout, or not finite, as of damaged weights: leave the "
             "clip out, or check the model"
         )
-    return made
+    return mixing_map
 
 
 def map_provenance(

@@ -16,22 +16,22 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.timing import phase
 from ..maps.logit_contributions import LogitContributions
-from ..maps.map_files import folders_of
+from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
 from ..measures.registry import measure_named
 from ..measures.token_objectives import Objective
 from ..measures.unit_positions import Units
 from .forward_pass import compute_maps
+from .item_view import Item, View
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,
-    labelled_contributions,
+    label_contributions,
     logit_objective,
 )
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption
-from .view import Item, View
 
 
 def maps_and_logits(
@@ -63,35 +63,37 @@ def maps_and_logits(
     InputError, ModelError
         As both.
     """
-    contributing = measure_named(logit_measure)
-    if contributing.block_reader is None:
+    configured_measure = measure_named(logit_measure)
+    if configured_measure.block_reader is None:
         raise InputError(f"{logit_measure} needs a pass of its own: speechmix.logit_contributions")
-    read_blocks = partial(contributing.block_reader, **contributing.values)
+    make_reader = partial(configured_measure.block_reader, **configured_measure.values)
     check_splits_logits(model, logit_measure)
     request = MixRequest.of({**options, "measures": list(measures), "stacks": list(model.stacks)})
     precision = Precision.of(model, request)
-    begun: list[tuple[View, list[Objective], BlockReader]] = []
+    started_readers: list[tuple[View, list[Objective], BlockReader]] = []
 
-    def beside(
+    def make_observer(
         view: View, units: Mapping[str, Units], precision: Precision
     ) -> Callable[[Block], None]:
-        resolved = [logit_objective(option, model, view, logit_measure) for option in objectives]
+        resolved_objectives = [
+            logit_objective(option, model, view, logit_measure) for option in objectives
+        ]
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         with phase(logit_measure):
-            reader = read_blocks(model, view, request, inputs, resolved, units)
-            begun.append((view, resolved, reader))
+            reader = make_reader(model, view, request, inputs, resolved_objectives, units)
+            started_readers.append((view, resolved_objectives, reader))
 
         def on_block(block: Block) -> None:
             with phase(logit_measure):
-                begun[0][2].on_block(block)
+                started_readers[0][2].on_block(block)
 
         return on_block
 
     [maps] = compute_maps(
-        model, [item], folders_of(None, [item]), request, precision, "auto", beside
+        model, [item], map_folders(None, [item]), request, precision, "auto", make_observer
     )
-    view, resolved, taken = begun[0]
-    provenance = contributions_provenance(model, view, request, precision, contributing)
-    return maps, labelled_contributions(
-        model, view, logit_measure, taken.values(), resolved, provenance, precision
+    view, resolved_objectives, reader = started_readers[0]
+    provenance = contributions_provenance(model, view, request, precision, configured_measure)
+    return maps, label_contributions(
+        model, view, logit_measure, reader.values(), resolved_objectives, provenance, precision
     )

@@ -14,8 +14,8 @@ from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ..measures.token_objectives import Objective
+from .item_view import Item
 from .request import ObjectiveOption
-from .view import Item
 
 
 def is_masked_model(model: Model) -> bool:
@@ -24,7 +24,7 @@ def is_masked_model(model: Model) -> bool:
     return has_mask and model.output_kind == "masked"
 
 
-def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+def replace_target_by_mask(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
     """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked
     for there."""
     if not isinstance(sentence.target, int):
@@ -34,10 +34,10 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
         return sentence, "log_probability"
     refuse_multipart_word(target, "a mask in its place", where=sentence.name or sentence.text)
     text = getattr(sentence, target.part)
-    masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
+    masked_text = {target.part: text[: target.start] + MASK + text[target.stop :]}
     cue = make_word_request(sentence.words, sentence.cue_words) if sentence.cue_words else None
     spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
-    return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings
+    return sentence.replace(**masked_text, cue=cue, target=sentence.target, foil=None), spellings
 
 
 def mask_target(
@@ -63,15 +63,18 @@ def mask_target(
     reads_target = [_reads_target(objective) for objective in objectives]
     if not (isinstance(item, Sentence) and any(reads_target) and is_masked_model(model)):
         return item, list(objectives)
-    masked, spellings = masked_target(item)
+    masked, spellings = replace_target_by_mask(item)
     if masked is item or spellings is None:  # no target, or the mask itself
         return item, list(objectives)
-    at_mask: dict[str, ObjectiveOption] = (
+    mask_objectives: dict[str, ObjectiveOption] = (
         {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
     )
     if item.foil is not None:
-        at_mask["contrast"] = spellings
-    return masked, [at_mask.get(one, one) if isinstance(one, str) else one for one in objectives]
+        mask_objectives["contrast"] = spellings
+    return masked, [
+        mask_objectives.get(objective, objective) if isinstance(objective, str) else objective
+        for objective in objectives
+    ]
 
 
 def _reads_target(objective: object) -> bool:

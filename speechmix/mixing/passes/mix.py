@@ -22,13 +22,13 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
-from ..maps.map_files import folders_of
+from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
-from .batches import clips_together, in_groups, prepare_ahead, rows_of
+from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
 from .forward_pass import compute_maps
+from .item_view import Item
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
-from .view import Item
 
 
 def mix(
@@ -200,7 +200,7 @@ def mix(
             raise InputError(
                 f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}"
             )
-    scored = partial(
+    compute_group = partial(
         compute_maps,
         model,
         request=request,
@@ -208,39 +208,46 @@ def mix(
         batch_size=batch_size,
     )
     if isinstance(clip, Mapping):
-        rows = rows_of(clip)
-        folders = folders_of(out, rows)
-        maps_of_rows = [scored([row], folders)[0] for row in rows]
-        return maps_of_rows[0] if len(rows) == 1 else maps_of_rows
+        rows = split_batch(clip)
+        folders = map_folders(out, rows)
+        row_maps = [compute_group([row], folders)[0] for row in rows]
+        return row_maps[0] if len(rows) == 1 else row_maps
     if isinstance(clip, (Clip, Sentence, str)):
-        return scored([clip], folders_of(out, [clip]))[0]
+        return compute_group([clip], map_folders(out, [clip]))[0]
     if not isinstance(clip, Iterable):
         raise InputError(
             f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}"
         )
-    at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
-    return _of_several(model, clip, scored, at_once=at_once, out=out, progress=progress)
+    group_size = clips_per_pass(model) if clips_at_once == "auto" else int(clips_at_once)
+    return _mix_items(model, clip, compute_group, group_size=group_size, out=out, progress=progress)
 
 
-def _of_several(
+def _mix_items(
     model: Model,
     items: Iterable[Clip | Sentence | str],
-    scored: Callable[..., list[Maps]],
+    compute_group: Callable[..., list[Maps]],
     *,
-    at_once: int,
+    group_size: int,
     out: str | PathLike[str] | None,
     progress: bool,
 ) -> list[Maps]:
-    """Maps of many items, read ahead; `scored` answers those that share a pass."""
+    """Maps of many items, read ahead; `compute_group` answers those that share a pass."""
     if progress or out is not None:
         items = list(items)
-    folders = folders_of(out, items if isinstance(items, Sequence) else ())
+    folders = map_folders(out, items if isinstance(items, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
 
         items = tqdm(items, unit="clip", desc=f"mix {model.name}")
-    with model.unchanged(), closing(prepare_ahead(model, items, count=at_once)) as ahead:
-        return [maps for batch in in_groups(ahead, at_once) for maps in scored(batch, folders)]
+    with (
+        model.unchanged(),
+        closing(prefetch_inputs(model, items, count=group_size)) as prefetched_items,
+    ):
+        return [
+            maps
+            for batch in split_into_groups(prefetched_items, group_size)
+            for maps in compute_group(batch, folders)
+        ]
 
 
 def mix_one(model: Model, item: Item, **options: Any) -> Maps:

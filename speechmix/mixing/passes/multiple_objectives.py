@@ -17,21 +17,21 @@ from ..maps.map_set import Maps
 from ..measures.availability import check_defined
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
-from .batches import in_groups
-from .forward_pass import maps_by_gradients, run_forward
+from .batches import split_into_groups
+from .forward_pass import compute_gradient_maps, run_forward
+from .item_view import Item
 from .map_labels import map_provenance
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption
-from .requested_layers import layers_of, stacks_of
-from .view import Item
-from .views import make_view
+from .requested_layers import resolve_layers, resolve_stacks
+from .view_kinds import make_view
 
 # What a measure makes of all objectives at once is in memory: of integrated gradients the states'
 # gradients of each.
-_AT_ONCE = 32
+_OBJECTIVES_PER_PASS = 32
 
 
-def maps_of_each(
+def mix_objectives(
     model: Model, item: Item, objectives: Sequence[ObjectiveOption], measure: str, **options: Any
 ) -> list[Maps]:
     """Maps of one measure for each objective.
@@ -60,7 +60,7 @@ def maps_of_each(
     """
     request = MixRequest.of({**options, "measures": measure})
     precision, view = Precision.of(model, request), make_view(model, item, request)
-    layers = layers_of(model, stacks_of(model, [view], request), request)
+    layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
     for stack in layers:
         check_defined(measure_named(measure), model.stacks[stack])
     view.prepare(tuple(model.stacks))
@@ -71,8 +71,19 @@ def maps_of_each(
             units[block.stack.name] = view.units(block)
 
     run_forward(model, [view], tuple(layers), on_block, request, precision)
-    asked = units, map_provenance(model, view, request, precision), layers, request, precision
+    gradient_arguments = (
+        units,
+        map_provenance(model, view, request, precision),
+        layers,
+        request,
+        precision,
+    )
     maps = []
-    for some in in_groups(objectives, _AT_ONCE):
-        maps += [Maps(of_one) for of_one in maps_by_gradients(model, view, *asked, some)]
+    for objective_group in split_into_groups(objectives, _OBJECTIVES_PER_PASS):
+        maps += [
+            Maps(objective_maps)
+            for objective_maps in compute_gradient_maps(
+                model, view, *gradient_arguments, objective_group
+            )
+        ]
     return maps

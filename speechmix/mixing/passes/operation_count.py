@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from ...adapters.binding.meta_model import first_layers
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.delta.products import Product
+from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
 from ...adapters.transformers_types import HookArguments, HookKeywords
@@ -33,17 +33,17 @@ from ..measures.availability import check_defined
 from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import measure_named
-from .batches import bytes_of_pairs
-from .forward_pass import scores_of_block
+from .batches import pair_batch_bytes
+from .forward_pass import score_block
+from .item_view import View
 from .precision import Precision, inference_context
 from .request import MixRequest
-from .requested_layers import stacks_of
-from .view import View
-from .views import make_view
+from .requested_layers import resolve_stacks
+from .view_kinds import make_view
 
 WORDS_PER_SECOND = 2.5
 TOKENS_PER_WORD = 1.5
-_PREFIX = 4  # tokens that a decoder starts from
+_PREFIX_TOKENS = 4  # tokens that a decoder starts from
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Operations:
     measures : mapping of str to int
         What each measure takes beside it, in all layers of all stacks; and the mixing strength,
         which every map has.
-    reading : int
+    attention_reading : int
         What it takes to read attention where the model does not show it (WavLM).
     uncounted : tuple of str
         Measures that differentiate the whole model.
@@ -65,12 +65,12 @@ class Operations:
 
     forward: int
     measures: Mapping[str, int] = field(default_factory=dict)
-    reading: int = 0
+    attention_reading: int = 0
     uncounted: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
-        return self.forward + self.reading + sum(self.measures.values())
+        return self.forward + self.attention_reading + sum(self.measures.values())
 
 
 class OperationCounter(TorchDispatchMode):
@@ -82,10 +82,10 @@ class OperationCounter(TorchDispatchMode):
 
     Examples
     --------
-    >>> with OperationCounter() as counting:
+    >>> with OperationCounter() as counter:
     ...     product = torch.ones(2, 3, device="meta") @ torch.ones(3, 5, device="meta")
     ...     told = bool((product == 0).all())
-    >>> counting.operations, told
+    >>> counter.operations, told
     (60, True)
     """
 
@@ -110,7 +110,9 @@ class OperationCounter(TorchDispatchMode):
         return result
 
 
-def shaped_inputs(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+def make_blank_inputs(
+    model: Model, seconds: float
+) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
     """Inputs of the shape that a clip (a sentence) of so many seconds has, and the spans of its
     words.
 
@@ -127,16 +129,18 @@ def shaped_inputs(model: Model, seconds: float) -> tuple[dict[str, Tensor], list
         "decoder reads sound, prompt and "
         "answer. Time a few clips instead"
     )
-    words = max(2, round(WORDS_PER_SECOND * seconds))
-    n_tokens = max(6, _PREFIX + round(TOKENS_PER_WORD * words))
-    inputs, rows = {}, model.family.feature_rows
+    word_count = max(2, round(WORDS_PER_SECOND * seconds))
+    token_count = max(6, _PREFIX_TOKENS + round(TOKENS_PER_WORD * word_count))
+    inputs, feature_rows = {}, model.family.feature_rows
     for name, example in model.family.tiny_inputs(model.config).items():
-        if name == "input_features" and rows is not None:
+        if name == "input_features" and feature_rows is not None:
             inputs[name] = example.new_zeros(
-                1, (round(seconds * model.sample_rate) - rows[1]) // rows[0], example.shape[2]
+                1,
+                (round(seconds * model.sample_rate) - feature_rows[1]) // feature_rows[0],
+                example.shape[2],
             )
             continue
-        length = example.shape[-1] if name == "input_features" else n_tokens
+        length = example.shape[-1] if name == "input_features" else token_count
         length = round(seconds * model.sample_rate) if name == "input_values" else length
         inputs[name] = example.new_zeros(*example.shape[:-1], length)
     if model.hears:
@@ -145,32 +149,34 @@ def shaped_inputs(model: Model, seconds: float) -> tuple[dict[str, Tensor], list
             raise InputError(
                 f"{model.name} hears {grid.duration:g} s at a time, found seconds={seconds:g}"
             )
-        places = min(grid.n_frames, grid.frames_between(0.0, seconds)[1])
+        position_count = min(grid.n_frames, grid.frames_between(0.0, seconds)[1])
     else:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        places, most = n_tokens, most_positions(model)
-        if most is not None and n_tokens > most:
+        position_count, max_tokens = token_count, most_positions(model)
+        if max_tokens is not None and token_count > max_tokens:
             raise InputError(
-                f"{model.name} reads {most} tokens at a time; a text of {seconds:g} s has about "
-                f"{n_tokens}: give fewer seconds"
+                f"{model.name} reads {max_tokens} tokens at a time; a text of {seconds:g} s has about "
+                f"{token_count}: give fewer seconds"
             )
-    words = min(words, places)
-    ends = [round(places * index / words) for index in range(words + 1)]
-    return inputs, list(itertools.pairwise(ends))
+    word_count = min(word_count, position_count)
+    word_ends = [round(position_count * index / word_count) for index in range(word_count + 1)]
+    return inputs, list(itertools.pairwise(word_ends))
 
 
-def middle_rows(model: Model, n_words: int, inputs: Mapping[str, Tensor]) -> dict[str, list[int]]:
+def middle_word_rows(
+    model: Model, word_count: int, inputs: Mapping[str, Tensor]
+) -> dict[str, list[int]]:
     """Rows of a word in the middle of a clip: its own, and in a decoder behind an encoder those of
     two tokens."""
     word, token = (
-        n_words // 2,
+        word_count // 2,
         inputs["decoder_input_ids"].shape[1] // 2 if "decoder_input_ids" in inputs else 0,
     )
-    before = model.capabilities.input_stack
-    return {name: [word] if name == before else [token - 1, token] for name in model.stacks}
+    input_stack = model.capabilities.input_stack
+    return {name: [word] if name == input_stack else [token - 1, token] for name in model.stacks}
 
 
-def counted_operations(
+def count_operations(
     model: Model,
     *,
     seconds: float,
@@ -198,103 +204,115 @@ def counted_operations(
         For an unknown measure, one that is not defined for a stack, or a clip that is too long for
         it.
     """
-    inputs, spans = shaped_inputs(model, seconds)
-    rows = None if targets is None else middle_rows(model, len(spans), inputs)
+    inputs, spans = make_blank_inputs(model, seconds)
+    target_rows = None if targets is None else middle_word_rows(model, len(spans), inputs)
     request = MixRequest.of(
-        {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": rows}
+        {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": target_rows}
     )
-    asked = [measure_named(name) for name in request.measures]
+    requested_measures = [measure_named(name) for name in request.measures]
     view = make_view(model, inputs, request)
-    named = stacks_of(model, [view], request)
-    for measure, name in itertools.product(asked, named):
+    stack_names = resolve_stacks(model, [view], request)
+    for measure, name in itertools.product(requested_measures, stack_names):
         check_defined(measure, model.stacks[name])
-    view.prepare(named)
-    on_meta = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
-    of_blocks = [measure for measure in asked if measure.scope == "layer"]
-    of_blocks += [STRENGTH] if any(not measure.objective for measure in asked) else []
+    view.prepare(stack_names)
+    meta_inputs = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
+    layer_measures = [measure for measure in requested_measures if measure.scope == "layer"]
+    layer_measures += (
+        [STRENGTH] if any(not measure.objective for measure in requested_measures) else []
+    )
     with (
-        first_layers(model) as shallow,
-        inference_context(shallow, Precision.of(shallow, request)),
+        first_layers(model) as shallow_model,
+        inference_context(shallow_model, Precision.of(shallow_model, request)),
     ):
-        times = {name: len(model.stacks[name]) // len(shallow.stacks[name]) for name in named}
-        plain = _of_forward_pass(shallow, on_meta, times)
-        by_measure, read = _of_measures(shallow, view, on_meta, of_blocks, request, times)
+        layer_counts = {
+            name: len(model.stacks[name]) // len(shallow_model.stacks[name]) for name in stack_names
+        }
+        forward_operations = _count_forward_pass(shallow_model, meta_inputs, layer_counts)
+        measure_operations, reading_operations = _count_measures(
+            shallow_model, view, meta_inputs, layer_measures, request, layer_counts
+        )
     return Operations(
-        forward=sum(plain.values()),
+        forward=sum(forward_operations.values()),
         measures={
-            measure.name: sum(times[name] * by_measure[measure.name, name] for name in named)
-            for measure in of_blocks
+            measure.name: sum(
+                layer_counts[name] * measure_operations[measure.name, name] for name in stack_names
+            )
+            for measure in layer_measures
         },
-        reading=sum(read.values()) - sum(plain.values()),
-        uncounted=tuple(measure.name for measure in asked if measure.scope == "model"),
+        attention_reading=sum(reading_operations.values()) - sum(forward_operations.values()),
+        uncounted=tuple(measure.name for measure in requested_measures if measure.scope == "model"),
     )
 
 
-def _of_forward_pass(
-    model: Model, inputs: Mapping[str, Tensor], times: Mapping[str, int]
+def _count_forward_pass(
+    model: Model, inputs: Mapping[str, Tensor], layer_counts: Mapping[str, int]
 ) -> Counter[str]:
     """Operations of a pass by stack and outside of all, if each layer were there so many times."""
-    with OperationCounter() as counting, _within_layers(model, counting, times) as counts:
-        model.family.run(model.base, inputs, tuple(times))
-    counts["outside"] += counting.operations
+    with OperationCounter() as counter, _count_layers(model, counter, layer_counts) as counts:
+        model.family.run(model.base, inputs, tuple(layer_counts))
+    counts["outside"] += counter.operations
     return counts
 
 
 @contextmanager
-def _within_layers(
-    model: Model, counting: OperationCounter, times: Mapping[str, int]
+def _count_layers(
+    model: Model, counter: OperationCounter, layer_counts: Mapping[str, int]
 ) -> Iterator[Counter[str]]:
     """Count what layers take that are there more than once: all but the one that runs, which is
     counted outside."""
-    counts: Counter[str] = Counter()
-    begun: list[int] = []
+    operation_counts: Counter[str] = Counter()
+    start_counts: list[int] = []
     layers = {
-        layer.module: name for name in times for layer in model.stacks[name].layers
+        layer.module: name for name in layer_counts for layer in model.stacks[name].layers
     }  # cross shares the decoder's
     with ExitStack() as hooks:
         for module, name in layers.items():
 
             def end(module: nn.Module, args: object, output: object, name: str = name) -> None:
-                counts[name] += (times[name] - 1) * (counting.operations - begun.pop())
+                operation_counts[name] += (layer_counts[name] - 1) * (
+                    counter.operations - start_counts.pop()
+                )
 
             begin = module.register_forward_pre_hook(
-                lambda module, args: begun.append(counting.operations)
+                lambda module, args: start_counts.append(counter.operations)
             )
             hooks.callback(begin.remove)
             hooks.callback(module.register_forward_hook(end).remove)
-        yield counts
+        yield operation_counts
 
 
-def _of_measures(
+def _count_measures(
     model: Model,
     view: View,
     inputs: Mapping[str, Tensor],
     measures: Sequence[Measure],
     request: MixRequest,
-    times: Mapping[str, int],
+    layer_counts: Mapping[str, int],
 ) -> tuple[Counter[tuple[str, str]], Counter[str]]:
     """Operations of each measure in the one layer of each stack, and those of the pass in which it
     was read."""
-    by_measure: Counter[tuple[str, str]] = Counter()
+    measure_operations: Counter[tuple[str, str]] = Counter()
     resources = {
-        "product": Product(model.state_dtype),
+        "product": MatrixProduct(model.state_dtype),
         "batch_size": "auto",
-        "bytes_of_pairs": bytes_of_pairs(torch.device("cpu")),
+        "bytes_of_pairs": pair_batch_bytes(torch.device("cpu")),
     }
 
     def on_block(block: Block) -> None:
         units = view.units(block)
         for measure in measures:
-            before = counting.operations
-            for _ in scores_of_block(block, units, [measure], request, resources):
-                by_measure[measure.name, block.stack.name] += counting.operations - before
+            start_count = counter.operations
+            for _ in score_block(block, units, [measure], request, resources):
+                measure_operations[measure.name, block.stack.name] += (
+                    counter.operations - start_count
+                )
 
-    stacks = [model.stacks[name] for name in times]
+    stacks = [model.stacks[name] for name in layer_counts]
     with (
-        OperationCounter() as counting,
-        _within_layers(model, counting, times) as counts,
+        OperationCounter() as counter,
+        _count_layers(model, counter, layer_counts) as counts,
         Capture(stacks, on_block, layers={0}),
     ):
-        model.family.run(model.base, inputs, tuple(times))
-    counts["outside"] += counting.operations - by_measure.total()
-    return by_measure, counts
+        model.family.run(model.base, inputs, tuple(layer_counts))
+    counts["outside"] += counter.operations - measure_operations.total()
+    return measure_operations, counts

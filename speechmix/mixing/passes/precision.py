@@ -11,7 +11,7 @@ import torch
 
 from ...adapters.capture.forward_pass import use_attention
 from ...adapters.capture.precision_context import dtype_named
-from ...adapters.delta.products import TF32, usable_products
+from ...adapters.delta_engine.matrix_products import TF32, supported_product_dtype
 from ...adapters.model import Model
 from ...errors import InputError
 from .request import MixRequest
@@ -43,7 +43,7 @@ class Precision(NamedTuple):
             )
         if products is None or products == TF32:
             return cls(states, products or states)
-        return cls(states, usable_products(dtype_named(products), model.device))
+        return cls(states, supported_product_dtype(dtype_named(products), model.device))
 
 
 @contextmanager

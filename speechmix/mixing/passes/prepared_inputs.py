@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...files.cache_keys import digest
 
 
-def prepared_from(inputs: Inputs, model: Model) -> Prepared:
+def check_prepared_inputs(inputs: Inputs, model: Model) -> Prepared:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
@@ -43,37 +43,39 @@ def prepared_from(inputs: Inputs, model: Model) -> Prepared:
 
 
 def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
-    batch = {name: len(tensor) for name, tensor in tensors.items()}
-    if not tensors or set(batch.values()) != {1}:
+    batch_sizes = {name: len(tensor) for name, tensor in tensors.items()}
+    if not tensors or set(batch_sizes.values()) != {1}:
         raise InputError(
-            f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}"
+            f"prepared inputs should hold one clip, a batch of 1; found {batch_sizes or 'nothing'}"
         )
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"prepared input {name!r} holds NaN or infinity")
     expected = model.family.tiny_inputs(model.config)
-    main = next(iter(expected))
+    main_input = next(iter(expected))
     if (
-        main not in tensors
-        or tensors[main].is_floating_point() != expected[main].is_floating_point()
+        main_input not in tensors
+        or tensors[main_input].is_floating_point() != expected[main_input].is_floating_point()
     ):
-        kind = "floating-point" if expected[main].is_floating_point() else "whole"
+        number_kind = "floating-point" if expected[main_input].is_floating_point() else "whole"
         types = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
-        raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {types}")
+        raise InputError(
+            f"{model.name} takes {main_input!r} as {number_kind} numbers; found {types}"
+        )
 
 
-def fingerprint_of_inputs(inputs: Inputs) -> str:
+def inputs_fingerprint(inputs: Inputs) -> str:
     """Hash of prepared inputs: names, types, shapes and every number."""
     tensors = {
         name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()
     }
-    numbers = {
+    value_hashes = {
         name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data)
         for name, tensor in tensors.items()
     }
     return digest(
         {
-            name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()]
+            name: [str(tensor.dtype), list(tensor.shape), value_hashes[name].hexdigest()]
             for name, tensor in tensors.items()
         }
     )[:16]

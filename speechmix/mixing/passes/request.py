@@ -27,7 +27,7 @@ OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ct
 
 # Allowed values of the options that have some. `include` takes several of them, `objective` other
 # things too.
-ALLOWED: dict[str, tuple[str, ...]] = {
+ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "units": tuple(dict.fromkeys(AUDIO_UNITS + TEXT_UNITS)),
     "pooling": POOLING_METHODS,
     "distance": tuple(DISTANCES),
@@ -79,18 +79,18 @@ class MixRequest:
     window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_request(self)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> MixRequest:
         """Request of options as `mix` takes them: one measure, stack, layer or target may stand
         alone."""
-        one_form = dict(options)
+        normalized_options = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
-            one_form[name] = as_unique_tuple(options[name])
+            normalized_options[name] = as_unique_tuple(options[name])
         if isinstance(options.get("targets"), int):
-            one_form["targets"] = as_unique_tuple(options["targets"])
-        return cls(**one_form)
+            normalized_options["targets"] = as_unique_tuple(options["targets"])
+        return cls(**normalized_options)
 
     @classmethod
     def of_run(cls, options: Mapping[str, Any]) -> MixRequest:
@@ -102,17 +102,17 @@ class MixRequest:
             As for any request; and for a function, which cannot be compared with that of an
             earlier start.
         """
-        names = [option.name for option in fields(cls)]
-        unknown = set(options) - set(names)
-        if unknown:
+        option_names = [option.name for option in fields(cls)]
+        unknown_options = set(options) - set(option_names)
+        if unknown_options:
             raise InputError(
-                f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: "
-                f"{', '.join(names)}"
+                f"unknown option {', '.join(sorted(unknown_options))}; a run takes those of mix: "
+                f"{', '.join(option_names)}"
             )
-        functions = [name for name, value in options.items() if callable(value)]
-        if functions:
+        function_options = [name for name, value in options.items() if callable(value)]
+        if function_options:
             raise InputError(
-                f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or "
+                f"{function_options[0]} cannot be a function in a run, which may be resumed: name it, or "
                 "use speechmix.mix"
             )
         return cls.of(options)
@@ -126,7 +126,7 @@ class MixRequest:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for
         torch's types."""
         description: JsonObject = json.loads(
-            json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str)
+            json.dumps({name: _as_json(value) for name, value in self.options.items()}, default=str)
         )
         return description
 
@@ -138,13 +138,13 @@ def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
     return (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))
 
 
-def _plain(value: object) -> Json:
+def _as_json(value: object) -> Json:
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [_plain(part) for part in value]
+        return [_as_json(part) for part in value]
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
-def _check(request: MixRequest) -> None:
+def _check_request(request: MixRequest) -> None:
     """Raise `InputError` for the first option that cannot be."""
     if not request.measures:
         raise InputError(
@@ -160,17 +160,17 @@ def _check(request: MixRequest) -> None:
         raise InputError(f"steps should be a whole number of at least 1, found {request.steps!r}")
     if request.distance not in DISTANCES:
         raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {request.distance!r}")
-    unknown = set(request.include) - set(CONTEXT_KINDS)
-    if unknown:
-        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
+    unknown_spans = set(request.include) - set(CONTEXT_KINDS)
+    if unknown_spans:
+        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown_spans)}")
     if isinstance(request.targets, Mapping) and set(request.targets) - set(STACKS):
         raise InputError(
             f"targets is by stack, {', '.join(STACKS)}; found {sorted(request.targets)}"
         )
     for name in ("heads", "units", "engine", "rounding", "baseline", "pooling"):
-        if getattr(request, name) not in ALLOWED[name]:
+        if getattr(request, name) not in ALLOWED_VALUES[name]:
             raise InputError(
-                f"{name} must be one of {ALLOWED[name]}, found {getattr(request, name)!r}"
+                f"{name} must be one of {ALLOWED_VALUES[name]}, found {getattr(request, name)!r}"
             )
     if request.product_dtype is not None and request.engine != "delta":
         raise InputError(

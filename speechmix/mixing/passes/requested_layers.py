@@ -6,48 +6,48 @@ from collections.abc import Sequence
 
 from ...adapters.model import Model
 from ...errors import InputError
+from .item_view import View
 from .request import MixRequest
-from .view import View
 
 
-def stacks_of(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
+def resolve_stacks(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
     """Requested stacks in the model's order; by default those that the items reach, which must be
     the same."""
     if request.stacks is not None:
-        unknown = set(request.stacks) - set(model.stacks)
-        if unknown or not request.stacks:
+        unknown_stacks = set(request.stacks) - set(model.stacks)
+        if unknown_stacks or not request.stacks:
             raise InputError(
                 f"{model.name} has the stacks {list(model.stacks)}; asked for "
                 f"{sorted(set(request.stacks))}"
             )
         return tuple(name for name in model.stacks if name in request.stacks)
-    reached = {
+    reachable_stacks = {
         tuple(
             name
             for name in model.stacks
-            if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
+            if name == "encoder" or "encoder" not in model.stacks or view.has_decoder_input
         )
         for view in views
     }
-    if len(reached) > 1:
+    if len(reachable_stacks) > 1:
         raise InputError(
             "clips with and without text cannot share a forward pass: say stacks=, or "
             "clips_at_once=1"
         )
-    return reached.pop()
+    return reachable_stacks.pop()
 
 
-def layers_of(
+def resolve_layers(
     model: Model, stacks: Sequence[str], request: MixRequest
 ) -> dict[str, tuple[int, ...]]:
     """Layers asked for, by stack."""
     layers = request.layers
     if layers is None:
         return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
-    fewest = min(len(model.stacks[stack]) for stack in stacks)
-    if not layers or not all(layer in range(fewest) for layer in layers):
+    min_layers = min(len(model.stacks[stack]) for stack in stacks)
+    if not layers or not all(layer in range(min_layers) for layer in layers):
         raise InputError(
             f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to "
-            f"{fewest - 1}"
+            f"{min_layers - 1}"
         )
     return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}

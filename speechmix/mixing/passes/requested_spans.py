@@ -31,10 +31,12 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     """Units on the audio side of a clip: frames, or words with what is included around them."""
     words = word_spans(clip.words, grid, rounding=request.rounding) if clip.words else []
     if request.units == "frame":
-        word_of = {frame: span.word for span in words for frame in span.positions}
-        first, last = request.window or (-math.inf, math.inf)
+        word_by_frame = {frame: span.word for span in words for frame in span.positions}
+        start_seconds, end_seconds = request.window or (-math.inf, math.inf)
         frames = [
-            f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last
+            frame
+            for frame in frame_spans(grid)
+            if start_seconds <= (frame.onset or 0.0) and (frame.offset or 0.0) <= end_seconds
         ]
         if not frames:
             raise InputError(
@@ -42,8 +44,16 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
                 f"{clip.duration:.2f} s"
             )
         return [
-            Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset)
-            for f in frames
+            Span(
+                frame.start,
+                frame.stop,
+                frame.label,
+                "frame",
+                word_by_frame.get(frame.start),
+                frame.onset,
+                frame.offset,
+            )
+            for frame in frames
         ]
     if not words:
         raise InputError(
@@ -56,7 +66,7 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     return words
 
 
-def checked_spans(asked: Sequence[SpanRequest]) -> list[Span]:
+def parse_spans(requested_spans: Sequence[SpanRequest]) -> list[Span]:
     """Return what `spans=` asks for as spans, or say which one cannot be.
 
     Raises
@@ -66,7 +76,7 @@ def checked_spans(asked: Sequence[SpanRequest]) -> list[Span]:
         and for one in pieces that shares a position with another.
     """
     spans = []
-    for index, span in enumerate(asked):
+    for index, span in enumerate(requested_spans):
         if not isinstance(span, Span):
             try:
                 ranges = parse_span_request(span)
@@ -88,16 +98,16 @@ def checked_spans(asked: Sequence[SpanRequest]) -> list[Span]:
     if not spans:
         raise InputError("spans is empty: give at least one, or None for every frame")
     if any(span.pieces for span in spans):
-        _refuse_shared(spans)
+        _check_overlap(spans)
     return spans
 
 
-def _refuse_shared(spans: Sequence[Span]) -> None:
+def _check_overlap(spans: Sequence[Span]) -> None:
     """Refuse a unit in pieces that shares a position with another: whose would it be?"""
-    owners: dict[int, int] = {}
+    owner_by_position: dict[int, int] = {}
     for index, span in enumerate(spans):
         for position in span.positions:
-            other = owners.setdefault(position, index)
+            other = owner_by_position.setdefault(position, index)
             if other != index and (span.pieces or spans[other].pieces):
                 raise InputError(
                     f"spans {other} and {index} share position {position}: where one is in pieces, "

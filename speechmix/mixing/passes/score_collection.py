@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import to_host
-from ..maps.map_files import LayerWriter, map_path, opened_lazily
+from ..maps.map_files import LayerWriter, map_path, reopen_map
 from ..maps.mixing_map import MixingMap
 
 Key = tuple[str, str]  # measure and stack
@@ -60,10 +60,10 @@ class ScoresByLayer:
                 )
             self._writers[key].append(array)
 
-    def written(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+    def finish_file(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
         """Finish the file of a map."""
         writer = self._writers[key]
-        return opened_lazily(writer.close(labelled(writer.scores())))
+        return reopen_map(writer.close(make_map(writer.scores())))
 
     def __enter__(self) -> ScoresByLayer:
         return self
@@ -75,7 +75,7 @@ class ScoresByLayer:
             writer.discard()
 
 
-class FinishedMaps:
+class HostScores:
     """What was collected of one clip, on the host: makes the map of a measure and stack.
 
     Attributes
@@ -85,42 +85,46 @@ class FinishedMaps:
 
     def __init__(
         self,
-        of_clip: ScoresByLayer,
+        collection: ScoresByLayer,
         scores: Mapping[Key, np.ndarray],
         strengths: Mapping[str, np.ndarray],
     ):
-        self._of_clip, self._scores, self.strengths = of_clip, scores, strengths
+        self._collection, self._scores, self.strengths = collection, scores, strengths
 
-    def __call__(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+    def __call__(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
         return (
-            labelled(self._scores[key])
+            make_map(self._scores[key])
             if key in self._scores
-            else self._of_clip.written(key, labelled)
+            else self._collection.finish_file(key, make_map)
         )
 
 
-def maps_from(collected: Sequence[ScoresByLayer]) -> list[FinishedMaps]:
+def copy_scores_to_host(collections: Sequence[ScoresByLayer]) -> list[HostScores]:
     """Bring the scores of all clips of a pass to the host, together."""
-    stacked = [
+    stacked_scores = [
         {
-            **{key: torch.stack(layers) for key, layers in of_clip.scores.items()},
-            **_strengths(of_clip),
+            **{key: torch.stack(layers) for key, layers in collection.scores.items()},
+            **_stack_strengths(collection),
         }
-        for of_clip in collected
+        for collection in collections
     ]
-    arrays = iter(to_host([tensor for of_clip in stacked for tensor in of_clip.values()]))
-    finished = []
-    for of_clip, tensors in zip(collected, stacked, strict=True):
-        on_host = dict(zip(tensors, arrays, strict=False))
-        scores = {key: on_host[key] for key in of_clip.scores}
-        finished.append(
-            FinishedMaps(
-                of_clip, scores, {stack: on_host["", stack] for stack in of_clip.strengths}
+    arrays = iter(
+        to_host([tensor for collection in stacked_scores for tensor in collection.values()])
+    )
+    host_scores = []
+    for collection, tensors in zip(collections, stacked_scores, strict=True):
+        host_arrays = dict(zip(tensors, arrays, strict=False))
+        scores = {key: host_arrays[key] for key in collection.scores}
+        host_scores.append(
+            HostScores(
+                collection,
+                scores,
+                {stack: host_arrays["", stack] for stack in collection.strengths},
             )
         )
-    return finished
+    return host_scores
 
 
-def _strengths(of_clip: ScoresByLayer) -> dict[Key, Tensor]:
+def _stack_strengths(collection: ScoresByLayer) -> dict[Key, Tensor]:
     """Mixing strengths [L, W_t] under keys that no measure has."""
-    return {("", stack): torch.stack(layers) for stack, layers in of_clip.strengths.items()}
+    return {("", stack): torch.stack(layers) for stack, layers in collection.strengths.items()}

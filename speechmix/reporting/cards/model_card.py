@@ -15,7 +15,7 @@ from os import PathLike
 from ...errors import InputError
 from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
-from ...runs.results.run_folder import RUNNING
+from ...runs.results.run_state import RUNNING
 from ...runs.results.scored_models import scored_models
 from ..pages.study_results import Study
 from .card_contents import CardEstimate, MixingProfile

@@ -164,7 +164,7 @@ def _skipped_items(content: PageContent) -> list[Item]:
     skipped, unreadable_maps = content.run.skipped, content.unreadable_maps
     items: list[Item] = []
     if len(skipped) > _MAX_SKIPPED:
-        file = content.run.folder.skipped.name
+        file = content.run.folder.skipped_path.name
         items.append(f"The first {_MAX_SKIPPED} of {len(skipped):,}; all are in {file}.")
     if skipped:
         items.append(pd.DataFrame(skipped[:_MAX_SKIPPED]))

@@ -18,7 +18,7 @@ from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
-from ...runs.results.run_folder import RUNNING
+from ...runs.results.run_state import RUNNING
 from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
@@ -157,7 +157,7 @@ def write_page(
     """
     study = study if isinstance(study, Study) else Study.open(study)
     folder = study.run.folder
-    path = Path(out) if out else folder.page
+    path = Path(out) if out else folder.page_path
     if path.is_dir():
         raise InputError(
             f"{path} is a folder: expected the name of a file for the page, such as "
@@ -181,7 +181,9 @@ def write_page(
             if (selection := study.run.description.get("selection"))
             else {}
         )
-        write_json(folder.page_description, {"title": title, "notes": notes, **selection_entry})
+        write_json(
+            folder.page_description_path, {"title": title, "notes": notes, **selection_entry}
+        )
         write_text(
             path, render_page(title, parts, first=_first_screen(study, notes, cards, need_figures))
         )
@@ -205,10 +207,10 @@ def _write_tables(study: Study) -> None:
         f"untrained "
         "twins; p: rank among the twins, corrected over all stacks, layers and measures of a model."
     )
-    write_csv(study.layers, folder.beside_page("layers", "csv"))
-    write_csv(study.headline, folder.beside_page("headline", "csv"))
-    write_text(folder.beside_page("headline", "md"), markdown_table(table) + "\n")
-    write_text(folder.beside_page("headline", "tex"), latex_table(table, caption=caption))
+    write_csv(study.layers, folder.page_file_path("layers", "csv"))
+    write_csv(study.headline, folder.page_file_path("headline", "csv"))
+    write_text(folder.page_file_path("headline", "md"), markdown_table(table) + "\n")
+    write_text(folder.page_file_path("headline", "tex"), latex_table(table, caption=caption))
 
 
 def _first_screen(

@@ -75,7 +75,7 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
         instructions += _MORE_CLIPS_NOTE.format(
             shown=f"{MAX_LISTED_CLIPS:,}",
             count=f"{len(table):,}",
-            clips=study.run.folder.clips.name,
+            clips=study.run.folder.clips_path.name,
         )
         table = table[is_listed]
     return [instructions.strip(), SortableTable(table, links)]

@@ -256,10 +256,10 @@ def write_page_figure(
     study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None
 ) -> Picture:
     """Write a figure as PNG and PDF beside the page; return it as a picture, with a narrow form."""
-    with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
+    with whole_file(study.run.folder.page_file_path(name, "png")) as unfinished:
         unfinished.write_bytes(png_bytes(figure))
     figure.set_layout_engine("none")  # laid out by now
-    write_figure(figure, study.run.folder.beside_page(name, "pdf"))
+    write_figure(figure, study.run.folder.page_file_path(name, "pdf"))
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 

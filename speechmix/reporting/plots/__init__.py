@@ -14,7 +14,7 @@ the size it has in a paper.
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
-| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.routes.Routes`) |
+| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_routes.Routes`) |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |

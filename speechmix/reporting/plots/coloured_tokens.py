@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...files.whole_files import whole_file
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
-from ...mixing.maps.aggregation import encoder_source_count
+from ...mixing.maps.composition import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells
 from .figure_style import fed_text, map_subtitle, model_title

@@ -1,7 +1,7 @@
 """Draw routes from the sources on the left through the layers to the target on the right, as wide
 as they are strong.
 
-In: `Routes` of `speechmix.mixing.maps.routes`. Out: a Figure, nothing written. Only layers in which
+In: `Routes` of `speechmix.mixing.maps.mixing_routes`. Out: a Figure, nothing written. Only layers in which
 some route goes to another unit are drawn; the encoder's units stand above the decoder's.
 """
 
@@ -20,7 +20,7 @@ from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
 
 if TYPE_CHECKING:
-    from ...mixing.maps.routes import Routes
+    from ...mixing.maps.mixing_routes import Routes
 
 _MAX_RIBBON_WIDTH = 0.75  # of the distance between two units, for a route that is all of the row
 
@@ -38,13 +38,13 @@ def routes_figure(routes: Routes) -> Figure:
     """
     levels = _drawn_levels(routes)
     nodes = sorted(
-        {node for route in routes.ways for node in route},
+        {node for route in routes.paths for node in route},
         key=lambda node: (node[0] == "decoder", node[1]),
     )
     heights = {node: -index - 0.6 * (node[0] == "decoder") for index, node in enumerate(nodes)}
     figure = new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
-    for share, route in zip(routes.shares, routes.ways, strict=True):
+    for share, route in zip(routes.shares, routes.paths, strict=True):
         color = (
             POSITIVE_COLOR
             if route[-1][0] == "encoder" or len(routes.units) == 1
@@ -63,7 +63,7 @@ def routes_figure(routes: Routes) -> Figure:
         ax.text(
             -0.12, heights[node], text, ha="right", va="center", size=TICK_SIZE, parse_math=False
         )
-    row = routes.ways[0][0]
+    row = routes.paths[0][0]
     ax.text(
         len(levels) - 0.88,
         heights[row],
@@ -78,7 +78,7 @@ def routes_figure(routes: Routes) -> Figure:
     for spine in ax.spines.values():
         spine.set_visible(False)
     title = (
-        f"{measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
+        f"{measure_label(routes.measure)}: {len(routes.paths)} routes, {sum(routes.shares):.0%} "
         f"of {routes.target!r}"
     )
     figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
@@ -92,14 +92,14 @@ def _drawn_levels(routes: Routes) -> list[int]:
     changing_levels = [
         level
         for level in range(step_count)
-        if any(route[level] != route[level + 1] for route in routes.ways)
+        if any(route[level] != route[level + 1] for route in routes.paths)
     ]
     return [step_count, *sorted(changing_levels, reverse=True)]
 
 
 def _level_name(routes: Routes, level: int) -> str:
     step = routes.steps[level]
-    crosses_stacks = any(route[level][0] != route[level + 1][0] for route in routes.ways)
+    crosses_stacks = any(route[level][0] != route[level + 1][0] for route in routes.paths)
     return step.name if not crosses_stacks else f"{step.crossing}, {step.name}"
 
 

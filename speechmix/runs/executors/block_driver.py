@@ -15,8 +15,8 @@ import secrets
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,10 @@ from ...files.json_files import JsonObject
 from ...files.names import refuse_duplicate_label
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
-from ..aligned_clips import Progress, shown
+from ..clip_aligner import ClipAligner
+from ..kinds.word_times import WORD_TIMES_KIND
+from ..model_run import RunRequest
+from ..progress import ALIGN, Progress, show_progress
 from ..results.part_files import Owner, Part, part_paths
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
@@ -72,8 +75,21 @@ class BlockExecutor(ABC):
         """
 
     def execute(self, job: RunJob) -> Run:
-        """Do a job: word times, tables and figures here, all results of models by workers."""
-        return job.run(score=self._compute)
+        """Do a job: tables and figures here, word times and all results of models by workers."""
+        return job.run(score=self._compute, align=self._align)
+
+    def _align(self, started: StartedJob, aligner: ClipAligner) -> Mapping[str, str | None]:
+        """Compute the word times that are missing; an aligner that is loaded works here, later."""
+        job, folder = started.job, started.folder
+        if isinstance(job.aligner, Model) or not (clips := aligner.unaligned_clips(job.report)):
+            return {}
+        request = RunRequest(((WORD_TIMES_KIND, aligner.options),), job=WORD_TIMES_KIND.name)
+        alignment = _OfModel(folder, clips, started.run, job.report, request.own_kinds)
+        with self.connected(), _notes(folder) as (here, notes):
+            parts = tuple(here.part_files())
+            asked = Pass(here.path, job.aligner, request, (), parts, notes)
+            self._score_model(alignment, asked, job.progress, ALIGN)
+        return alignment.reasons()
 
     def _compute(self, started: StartedJob) -> None:
         """Compute all kinds with one model after the other, and note in the marker where its
@@ -92,13 +108,7 @@ class BlockExecutor(ABC):
         job, folder, request = started.job, started.folder, started.request
         labels: dict[str, str] = {}
         owners: list[Owner] = []
-        here = RunFolder(folder.path.resolve())  # workers may have other working directories
-        notes = here.path / "results" / f".attempts-{secrets.token_hex(4)}"
-        for former in folder.path.glob(
-            "results/.attempts-*"
-        ):  # deaths that went with a driver are no clip's fault
-            shutil.rmtree(former, ignore_errors=True)
-        with self.connected():
+        with self.connected(), _notes(folder) as (here, notes):
             for load in job.models:
                 if isinstance(load, Model):
                     raise InputError(
@@ -122,9 +132,10 @@ class BlockExecutor(ABC):
                     refuse_duplicate_label(labels, str(of_model.owner.label))
                     owners.append(of_model.owner)
                     started.marker.add(folder, of_model.owner, of_model.settled())
-        shutil.rmtree(notes, ignore_errors=True)
 
-    def _score_model(self, of_model: _OfModel, asked: Pass, progress: Progress) -> None:
+    def _score_model(
+        self, of_model: _OfModel, asked: Pass, progress: Progress, stage: str = "score"
+    ) -> None:
         """Give the clips out, and again those of which nothing was heard."""
         failure: Exception | None = None
         for _ in range(_ROUNDS):
@@ -132,7 +143,8 @@ class BlockExecutor(ABC):
             if not missing:
                 return
             try:
-                for row in shown(self.rows(asked, missing), progress, "score", total=len(missing)):
+                rows = self.rows(asked, missing)
+                for row in show_progress(rows, progress, stage, total=len(missing)):
                     of_model.take(row)
             except ExecutorError as error:
                 failure = error
@@ -143,6 +155,18 @@ class BlockExecutor(ABC):
                 clip,
                 f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}",
             )
+
+
+@contextmanager
+def _notes(folder: RunFolder) -> Iterator[tuple[RunFolder, Path]]:
+    """A folder for notes of workers, and the run's folder, which workers that have another working
+    directory find, too."""
+    here = RunFolder(folder.path.resolve())
+    notes = here.path / "results" / f".attempts-{secrets.token_hex(4)}"
+    for former in here.path.glob("results/.attempts-*"):
+        shutil.rmtree(former, ignore_errors=True)  # deaths with a driver are no clip's fault
+    yield here, notes
+    shutil.rmtree(notes, ignore_errors=True)
 
 
 def blocks_of(clips: Sequence[Clip], size: int) -> list[pa.Table]:
@@ -212,7 +236,7 @@ class _OfModel:
         keys = [
             key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)
         ]
-        parts = part_paths(self.folder.results(self.owner.label if self.owner else None))
+        parts = part_paths(self.folder.results_dir(self.owner.label if self.owner else None))
         paths = [path for path in parts if path.name.partition(".")[0] in done]
         if self.owner is not None and len(paths) > 1:
             with self._results(self.owner, paths) as results:
@@ -226,6 +250,11 @@ class _OfModel:
     def _keys(self, name: str) -> list[Key]:
         return [Key(name, kind, question) for kind, question in self._rows[name]["keys"]]
 
+    def reasons(self) -> dict[str, str | None]:
+        """Return None, or why it failed, of each clip, once what workers wrote is seen here."""
+        self._wait([key for name in self._rows for key in self._keys(name)])
+        return {name: row["reason"] for name, row in self._rows.items()}
+
     def settled(self) -> list[Part]:
         """Count what was done, and return the part files of the model, as a single process makes
         them."""
@@ -236,16 +265,18 @@ class _OfModel:
                 self.run.done += 1
             else:
                 self.run.skip(row["clip"], row["reason"], str(owner.label))
-        return self._settled([key for row in rows for key in self._keys(row["clip"])])
+        keys = [key for row in rows for key in self._keys(row["clip"])]
+        with self._wait(keys) as results:
+            return results.settled(keys)
 
-    def _settled(self, keys: Sequence[Key]) -> list[Part]:
-        """As few parts as may be of what workers wrote, once it is seen here: network file systems
-        show it a little later."""
+    def _wait(self, keys: Sequence[Key]) -> Results:
+        """Return what workers wrote once it is seen here: network file systems show it a little
+        later."""
         for last in (False,) * _LOOKS + (True,):
-            with self._results(self.owner or Owner()) as results:
-                unseen = [key for key in keys if key not in results]
-                if not unseen:
-                    return results.settled(keys)
+            results = self._results(self.owner or Owner())
+            unseen = [key for key in keys if key not in results]
+            if not unseen:
+                return results
             if not last:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
         others = len({key.clip for key in unseen}) - 1

@@ -24,6 +24,8 @@ from ...errors import SpeechmixError, StorageError
 from ...files.json_files import JsonObject
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
+from ..clip_aligner import AlignmentRun
+from ..kinds.word_times import WORD_TIMES_KIND
 from ..model_run import ClipOutcome, ModelRun, RunRequest
 from ..results.part_files import Owner
 from ..results.result_store import Results
@@ -60,14 +62,14 @@ class ClipBlock(Shard):
 
 @dataclass(frozen=True)
 class Pass:
-    """What a worker has to know of a pass of one model through the clips.
+    """What a worker has to know of a pass of one model, or of the aligner, through the clips.
 
     Attributes
     ----------
     folder : Path
         The run's, at the same place on all machines.
-    load : callable
-        Loads the model.
+    load : callable, optional
+        Loads the model; none where words are aligned without a model.
     request : RunRequest
     former : sequence of Owner
         The models of the run that had their pass before.
@@ -78,11 +80,16 @@ class Pass:
     """
 
     folder: Path
-    load: Callable[[], Model]
+    load: Callable[[], Model] | None
     request: RunRequest
     former: Sequence[Owner]
     parts: Sequence[Path]
     attempts: Path
+
+    @property
+    def is_alignment(self) -> bool:
+        """Whether word times are computed, and not results of a model."""
+        return [kind.name for kind, _ in self.request.kinds] == [WORD_TIMES_KIND.name]
 
 
 @dataclass
@@ -110,21 +117,29 @@ class BlockWorker:
     _lines: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        folder, model = RunFolder(self.asked.folder), self.asked.load()
-        model.forget_fingerprint()
-        twin = sum(
-            (owner.name, owner.init) == (model.name, "random") for owner in self.asked.former
-        )
-        self.owner = Owner.of(model)
-        self.run = ModelRun(folder, model, self.owner, self.asked.request, twin=twin)
+        folder, model = RunFolder(self.asked.folder), self.asked.load and self.asked.load()
+        self.owner, self.run = self._start(folder, model)
         self._attempts = Attempts(
             self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
         )
-        own = [path for path in self.asked.parts if path.parent == folder.results(model.label)]
+        own = [
+            path for path in self.asked.parts if path.parent == folder.results_dir(self.owner.label)
+        ]
         self._results = self._open.enter_context(
             Results(folder, self.owner, Shard(), self._lines.append, paths=own)
         )
-        self._open.enter_context(model.unchanged())
+        if model is not None:
+            self._open.enter_context(model.unchanged())
+
+    def _start(
+        self, folder: RunFolder, model: Model | None
+    ) -> tuple[Owner, ModelRun | AlignmentRun]:
+        if self.asked.is_alignment or model is None:
+            return Owner(), AlignmentRun(model, self.asked.request)
+        model.forget_fingerprint()
+        owner, former = Owner.of(model), self.asked.former
+        twin = sum((one.name, one.init) == (model.name, "random") for one in former)
+        return owner, ModelRun(folder, model, owner, self.asked.request, twin=twin)
 
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Work on a block; its results are on the disk when the first row comes.

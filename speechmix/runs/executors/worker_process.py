@@ -20,7 +20,7 @@ from threading import Thread
 
 from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
 from ...files.shards import Shard
-from ..aligned_clips import ALIGN
+from ..progress import ALIGN
 from ..run_job import RunJob
 
 LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"

@@ -16,7 +16,7 @@ from ...files.cache_keys import digest, joined_digests
 from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.map_headers import labels_as_text
+from ...mixing.maps.map_headers import labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.measure import OF_SOME_MEASURES
@@ -256,7 +256,7 @@ def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: Map
         if maps.in_shards:
             provenance["kept_as"] = maps.options.dtype or scores.dtype.name
             in_shards["digests"] = score_digests(scores, provenance["kept_as"])
-        labels = labels_as_text(replace(mixing_map, provenance=provenance))
+        labels = labels_to_text(replace(mixing_map, provenance=provenance))
         described.append({**labels, "dtype": str(scores.dtype), "shape": scores.shape, **in_shards})
     return json.dumps(described, ensure_ascii=False)
 

@@ -18,7 +18,7 @@ from ...explanations.page_data import view_of
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ..out_of_memory import OutOfMemory
 from ..results.part_files import Owner, Part
 from .result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
@@ -71,20 +71,28 @@ class ToExplain:
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model, clip = item.model, item.clip
-    to_explain: ToExplain = item.options["to_explain"]
-    if model.init != "trained" or not model.can_spell or not clip.words or clip not in to_explain:
+    if model.init != "trained" or not model.can_spell or not clip.words:
         return None
-    measures = version_entry(1, FACTS)
-    always = clip.name in to_explain.always
+    to_explain = item.options.get("to_explain")
+    if to_explain is not None and clip not in to_explain:
+        return None
+    measures = version_entry(1, MEASURE_FACTS)
+    always = _is_always(item)
     request = item.options.get("request", {})
     return {**item.ingredients, "against": _AGAINST, "always": always, **measures, **request}
 
 
 def _compute(item: ResultItem) -> Result:
     model, clip = item.model, item.clip
-    if clip.name in item.options["to_explain"].always or _misses_target(clip, _transcript(item)):
+    if _is_always(item) or _misses_target(clip, _transcript(item)):
         return Result(_explained(model, clip, item.options.get("request", {})))
     return Result({})
+
+
+def _is_always(item: ResultItem) -> bool:
+    """Whether the clip is explained whatever its transcript; every clip is where none are chosen."""
+    to_explain: ToExplain | None = item.options.get("to_explain")
+    return to_explain is None or item.clip.name in to_explain.always
 
 
 def _transcript(item: ResultItem) -> str:

@@ -140,7 +140,7 @@ def write_probes(
         for model, by_clip in models.items()
     }
     question = _question_of_probes(folder, task, states)
-    noted = folder.probes_question
+    noted = folder.probes_key_path
     tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
     if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
         return

@@ -17,9 +17,11 @@ from .probe_states import STATES_KIND
 from .result_kind import ResultKind
 from .speech_ablation import SPEECH_ABLATION_KIND
 from .transcripts import TRANSCRIPTS_KIND
+from .word_times import WORD_TIMES_KIND
 
 # In the order in which a run computes them.
 _OF_THE_PACKAGE = (
+    WORD_TIMES_KIND,
     GENERATED_TEXTS_KIND,
     CONTRIBUTIONS_KIND,
     ABLATION_KIND,
@@ -31,7 +33,7 @@ _OF_THE_PACKAGE = (
     FAITHFULNESS_KIND,
 )
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _OF_THE_PACKAGE}
-_RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"words", "facts", "maps", "cue_contribution"}
+_RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"facts", "maps", "cue_contribution"}
 
 
 def register_kind(kind: ResultKind) -> ResultKind:

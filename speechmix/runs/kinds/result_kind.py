@@ -20,7 +20,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.measure_registry import revision_of
+from ...mixing.maps.measure_registry import measure_revision
 from ..out_of_memory import memory_errors_named
 from ..results.result_store import Key, Results
 
@@ -56,7 +56,8 @@ class ResultItem:
 
     Attributes
     ----------
-    model : Model
+    loaded_model : Model, optional
+        Of word times the model that aligns, if there is one.
     clip : Clip
     options : mapping
         Of the kind, as the run requests it.
@@ -74,7 +75,7 @@ class ResultItem:
         Values that a kind computes once for all clips of a model.
     """
 
-    model: Model
+    loaded_model: Model | None
     clip: Clip
     options: Mapping[str, Json] = field(default_factory=dict)
     twin_index: int = 0
@@ -83,6 +84,13 @@ class ResultItem:
     stored: Mapping[str, Json] = field(default_factory=dict)
     pair: Clip | None = None
     shared: JsonObject = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model; of every kind but word times there is one."""
+        if self.loaded_model is None:
+            raise TypeError(f"no model computes the results of {self.clip.name!r}")
+        return self.loaded_model
 
     @property
     def ingredients(self) -> dict[str, object]:
@@ -146,6 +154,8 @@ class ResultKind:
         Clips -> further columns of the table by clip, put behind those that name clip and model.
     uses_pairs : bool
         Whether an item needs the other clip of its pair, which may be in another shard.
+    needs_words : bool
+        Whether a job of this kind alone leaves out clips that have neither words nor text.
 
     Examples
     --------
@@ -165,6 +175,7 @@ class ResultKind:
     finish: Callable[[FinishedResults], None] | None = None
     clip_columns: Callable[[Sequence[Clip]], Mapping[str, Mapping[str, object]]] | None = None
     uses_pairs: bool = False
+    needs_words: bool = True
 
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the keys of an item's results in the store; none where the kind has none of it."""
@@ -206,7 +217,7 @@ def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, objec
     >>> version_entry(1, ["attention"]), version_entry(2)
     ({}, {'revision': 2})
     """
-    revisions = {name: revision for name in measures if (revision := revision_of(name)) > 1}
+    revisions = {name: revision for name in measures if (revision := measure_revision(name)) > 1}
     entries: dict[str, object] = {"revision": version} if version > 1 else {}
     return entries | ({"measure_revisions": revisions} if revisions else {})
 

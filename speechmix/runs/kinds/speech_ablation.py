@@ -49,7 +49,7 @@ def _finish(finished: FinishedResults) -> None:
     from ...reporting.plots.figure_style import write_figure
 
     folder = finished.folder
-    path = folder.table(SPEECH_ABLATION)
+    path = folder.table_path(SPEECH_ABLATION)
     means = summarize_speech_ablation(read_parquet(path)) if path.is_file() else None
     if means is None or means.empty:  # every clip is a control
         (folder.path / MEANS).unlink(missing_ok=True)
@@ -57,7 +57,7 @@ def _finish(finished: FinishedResults) -> None:
     write_csv(means, folder.path / MEANS)
     figure = speech_ablation_figure(means)
     for ending in ("png", "pdf"):
-        write_figure(figure, folder.beside_page(SPEECH_ABLATION, ending))
+        write_figure(figure, folder.page_file_path(SPEECH_ABLATION, ending))
 
 
 SPEECH_ABLATION_KIND = ResultKind(

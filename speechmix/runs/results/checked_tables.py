@@ -48,20 +48,24 @@ def checked_clips(folder: RunFolder) -> pd.DataFrame:
     InputError
         If it is damaged.
     """
-    clips = read_csv(folder.clips)
+    clips = read_csv(folder.clips_path)
     _check_columns(
-        folder.clips, clips, ("clip", "text", "seconds", "cue", "target", "foil", "sound"), (), ()
+        folder.clips_path,
+        clips,
+        ("clip", "text", "seconds", "cue", "target", "foil", "sound"),
+        (),
+        (),
     )
     try:
         clips = clips.astype({"seconds": float})
     except ValueError as error:
-        raise damaged(folder.clips, f"a column seconds of numbers, found {error}") from error
+        raise damaged(folder.clips_path, f"a column seconds of numbers, found {error}") from error
     if (
         not (clips["seconds"] > 0).all()
         or clips["clip"].duplicated().any()
         or (clips["clip"] == "").any()
     ):
-        raise damaged(folder.clips, "a length above 0 and a name of its own for each clip")
+        raise damaged(folder.clips_path, "a length above 0 and a name of its own for each clip")
     return clips
 
 
@@ -75,7 +79,7 @@ def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
     """
     tables = {name: pd.DataFrame() for name in _TABLES}
     for name, columns in _TABLES.items():
-        path = folder.table(name)
+        path = folder.table_path(name)
         if path.is_file():
             tables[name] = read_parquet(
                 path, categories=_CATEGORIES if name == CONTRIBUTIONS else ()
@@ -92,12 +96,12 @@ def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
     InputError
         If the table is damaged.
     """
-    if not folder.skipped.is_file():
+    if not folder.skipped_path.is_file():
         return []
-    table = read_csv(folder.skipped)
+    table = read_csv(folder.skipped_path)
     if len(table) and set(table) != set(_REASON):
         raise damaged(
-            folder.skipped,
+            folder.skipped_path,
             f"the columns clip, model and reason, found {', '.join(map(str, table))}",
         )
     return [{name: row[name] for name in _REASON} for row in table.to_dict("records")]
@@ -111,18 +115,19 @@ def checked_times(folder: RunFolder) -> pd.DataFrame:
     InputError
         If the table is damaged.
     """
-    if not folder.times.is_file():
+    if not folder.times_path.is_file():
         return pd.DataFrame(columns=[*COLUMNS])
-    table = read_csv(folder.times)
+    table = read_csv(folder.times_path)
     if any(name not in table for name in COLUMNS):
         raise damaged(
-            folder.times, f"the columns {', '.join(COLUMNS)}, found {', '.join(map(str, table))}"
+            folder.times_path,
+            f"the columns {', '.join(COLUMNS)}, found {', '.join(map(str, table))}",
         )
     try:
         return table.astype({"seconds": float, "clips": int})
     except ValueError as error:
         raise damaged(
-            folder.times, f"columns seconds and clips of numbers, found {error}"
+            folder.times_path, f"columns seconds and clips of numbers, found {error}"
         ) from error
 
 
@@ -190,7 +195,7 @@ def described_run(folder: RunFolder) -> JsonObject:
         "parts": dict,
         "selection": dict,
     }
-    for path in (folder.description, folder.page_description):
+    for path in (folder.description_path, folder.page_description_path):
         if not path.is_file():
             continue
         content = read_json_object(path)

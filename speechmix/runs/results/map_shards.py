@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.unfinished_files import unfinished_name
-from ...mixing.maps.map_headers import digest_of
+from ...mixing.maps.map_headers import score_checksum
 
 _MOST_IN_A_SHARD = 2**30  # bytes of scores; a larger map has a shard of its own
 _HEADER = 2**18  # bytes for the header and its length; safetensors allows blanks behind it
@@ -137,7 +137,7 @@ def as_stored(layer: np.ndarray, dtype: str) -> np.ndarray:
 
 def score_digests(scores: np.ndarray, dtype: str) -> list[str]:
     """Digest of each layer as `ShardWriter` writes it; raises what `as_stored` raises."""
-    return [digest_of(as_stored(layer, dtype)) for layer in scores]
+    return [score_checksum(as_stored(layer, dtype)) for layer in scores]
 
 
 def shard_with(name: str, shards: Sequence[Path], where: str) -> Path:
@@ -178,7 +178,7 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
         else np.zeros(shape, dtype)
     )
     if len(digests) != shape[0] or any(
-        digest_of(layer) != told for layer, told in zip(scores, digests, strict=True)
+        score_checksum(layer) != told for layer, told in zip(scores, digests, strict=True)
     ):
         raise InputError(
             f"{path}: the scores {name!r} are not as they were written: the file is damaged, make "

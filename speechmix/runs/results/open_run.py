@@ -31,7 +31,8 @@ from .checked_tables import (
     described_run,
 )
 from .part_files import Part, opened_part
-from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder
+from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
+from .run_state import RUNNING, RunState
 from .score_rows import scores_in
 from .stored_clips import Maps, maps_of_clip
 from .stored_maps import maps_in_part
@@ -142,7 +143,7 @@ class StoredRun:
                 f"{self.out} is a run of frames, which has no table of cells: its maps are "
                 "open_run(...).maps(clip)"
             )
-        return scores_in(self.folder.scores, files)
+        return scores_in(self.folder.scores_dir, files)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -155,13 +156,13 @@ class StoredRun:
         """
         parts = []
         for name, mark in sorted(self.description["parts"].items()):
-            path = path_within(self.out, name, where=self.folder.description)
+            path = path_within(self.out, name, where=self.folder.description_path)
             FileMark.read(mark).check(path)
             parts.append(opened_part(path))
         named = {part.path for part in parts}
         parts += [
             opened_part(path)
-            for path in self.folder.job_parts()
+            for path in RunState(self.folder).job_parts()
             if path not in named and path.is_file()
         ]
         return tuple(parts)
@@ -211,9 +212,9 @@ def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
     stopped = InputError(
         f"{folder.path} holds a run that was stopped before its tables were written: start it again"
     )
-    if folder.description.is_file() and not folder.clips.is_file():
+    if folder.description_path.is_file() and not folder.clips_path.is_file():
         raise stopped
-    if not folder.description.is_file() or not folder.clips.is_file():
+    if not folder.description_path.is_file() or not folder.clips_path.is_file():
         raise InputError(
             f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` "
             "leaves them"
@@ -225,7 +226,7 @@ def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
         if description.get("state") == RUNNING:
             raise stopped
         raise damaged(
-            folder.description,
+            folder.description_path,
             "the part files and the number of results that the tables are made of",
         )
     if description.get("state") == RUNNING:

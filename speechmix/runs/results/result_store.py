@@ -52,6 +52,7 @@ from .part_files import (
 )
 from .run_folder import RunFolder
 from .run_parts import checked_part, remove_part
+from .run_state import RunState
 from .score_copies import CopiedScores, RowGroups
 from .score_files import ScoreFiles
 from .stored_maps import maps_of_row
@@ -109,15 +110,15 @@ class Results:
     ):
         self.folder, self._owner, self._shard, self._report = folder, owner, shard, report
         self._own_kinds = None if own_kinds is None else frozenset(own_kinds)
-        self._place = folder.results(owner.label)
-        self._standing = folder.standing_parts()
+        self._place = folder.results_dir(owner.label)
+        self._standing = RunState(folder).table_parts()
         self._parts: list[Part] = []
         self._places: dict[Key, _Place] = {}
         self._rows: list[int] = []  # of each part
         self._read: dict[tuple[int, int], pa.Table] = {}
         self._new: list[JsonObject] = []
         self._new_bytes = 0
-        self._scores, self._maps = ScoreFiles(folder.scores), self._map_files()
+        self._scores, self._maps = ScoreFiles(folder.scores_dir), self._map_files()
         for path in part_paths(self._place) if paths is None else paths:
             self._add_part_file(path)
         self._began = self._written = time.monotonic()
@@ -133,7 +134,7 @@ class Results:
                 self._add_part_file(path)
 
     def _map_files(self) -> MapFiles:
-        return MapFiles(self.folder.maps, self._place.name)
+        return MapFiles(self.folder.maps_dir, self._place.name)
 
     def _add_part_file(self, path: Path) -> None:
         """Know the rows of a part that is there; one that is damaged, or whose scores or maps are,
@@ -309,7 +310,7 @@ class Results:
         settled = [self._parts[number] for number in sorted(whole)] + (
             [self._one_part(others)] if others else []
         )
-        needed = {part.path for part in settled} | self.folder.needed_parts()
+        needed = {part.path for part in settled} | RunState(self.folder).needed_parts()
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
             if is_own and other.path not in needed and self._may_remove(other):
@@ -337,7 +338,7 @@ class Results:
         if part is None:
             with (
                 phase("writing"),
-                ScoreFiles(self.folder.scores) as scores,
+                ScoreFiles(self.folder.scores_dir) as scores,
                 self._map_files() as maps,
             ):
                 self._copy_scores(keys, scores)
@@ -358,7 +359,7 @@ class Results:
             for name in part.scores:
                 place = Path(name).parent
                 files[place, Path(name).name.partition(".")[0], number].append(
-                    self.folder.scores / name
+                    self.folder.scores_dir / name
                 )
         places = {(place, start) for place, start, _ in files}
         for key in keys:

@@ -14,6 +14,7 @@ from ...files.file_fingerprints import FileMark
 from ...files.parquet_files import compare_pages
 from .part_files import Part, opened_part
 from .run_folder import RunFolder
+from .run_state import RunState
 
 _MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums when it is found
 
@@ -41,7 +42,7 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
         compare_pages(path)
     if written is not None:
         written.check(path, most=_MOST_COMPARED)
-    for place, marks in ((folder.scores, part.scores), (folder.maps, part.maps)):
+    for place, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
         for name, mark in marks.items():
             mark.check(place / name, most=_MOST_COMPARED)
     return part
@@ -57,24 +58,24 @@ def remove_part(folder: RunFolder, part: Part) -> None:
 
 def sweep(folder: RunFolder) -> None:
     """Remove parts that the tables are not made of, and scores and maps of no part."""
-    needed, owned = folder.needed_parts(), set()
+    needed, owned = RunState(folder).needed_parts(), set()
     for path in folder.part_files():
         if path in needed:
             owned |= _files_of(folder, opened_part(path))
         else:  # its scores and maps are nobody's then, and go below
             path.unlink()
-    maps = [path for path in folder.maps.rglob("*") if path.is_file()]
-    for path in (*folder.scores.rglob("*.parquet"), *maps):
+    maps = [path for path in folder.maps_dir.rglob("*") if path.is_file()]
+    for path in (*folder.scores_dir.rglob("*.parquet"), *maps):
         if path not in owned:
             path.unlink()
-    for tree in (folder.scores, folder.maps, folder.path / "results"):
+    for tree in (folder.scores_dir, folder.maps_dir, folder.path / "results"):
         _remove_empty(tree)
 
 
 def _files_of(folder: RunFolder, part: Part) -> set[Path]:
     """Files of scores and maps that belong to a part."""
-    return {folder.scores / name for name in part.scores} | {
-        folder.maps / name for name in part.maps
+    return {folder.scores_dir / name for name in part.scores} | {
+        folder.maps_dir / name for name in part.maps
     }
 
 

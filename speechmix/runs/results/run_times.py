@@ -44,7 +44,11 @@ class RunTimes:
     """
 
     def __init__(self, folder: RunFolder, shard: Shard, *, exact: bool = False):
-        self._path, self._asked, self._exact = folder.times_of(shard.label), _asked(folder), exact
+        self._path, self._asked, self._exact = (
+            folder.shard_times_path(shard.label),
+            _asked(folder),
+            exact,
+        )
         self._models = [
             of_model
             for of_model in _stored(folder, shard.label)
@@ -102,7 +106,7 @@ class Counted:
 def _asked(folder: RunFolder) -> str:
     """Hash of the options of the run that the folder holds."""
     try:
-        return digest(read_json_object(folder.description).get("options"))
+        return digest(read_json_object(folder.description_path).get("options"))
     except InputError:
         return ""
 
@@ -110,7 +114,7 @@ def _asked(folder: RunFolder) -> str:
 def _stored(folder: RunFolder, label: str) -> list[JsonObject]:
     """Times of a shard, of each model; none if they are not there or damaged."""
     try:
-        models = read_checked_json(folder.times_of(label))["models"]
+        models = read_checked_json(folder.shard_times_path(label))["models"]
         for of_model in models:
             Owner(**of_model["owner"])
             float(of_model["clips"] + sum(of_model["seconds"].values()))
@@ -139,7 +143,9 @@ def run_times(folder: RunFolder) -> pd.DataFrame:
     worked ahead, for nobody waited.
     """
     asked = _asked(folder)
-    labels = sorted(path.stem.removeprefix("times-") for path in folder.shards.glob("times-*.json"))
+    labels = sorted(
+        path.stem.removeprefix("times-") for path in folder.shards_dir.glob("times-*.json")
+    )
     models = _added(
         [row for label in labels for row in _stored(folder, label) if row["asked"] == asked]
     )
@@ -164,7 +170,7 @@ def run_times(folder: RunFolder) -> pd.DataFrame:
 def write_times(folder: RunFolder) -> None:
     """Write the table of times of a run."""
     with suppress(SpeechmixError):
-        write_csv(run_times(folder), folder.times)
+        write_csv(run_times(folder), folder.times_path)
 
 
 def by_phase(table: pd.DataFrame) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def read_stored_clip(
 def sound_of(run: StoredRun, name: str, *, audio: str | PathLike[str] | None = None) -> Path | None:
     """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in
     first."""
-    return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio)
+    return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio_dir)
 
 
 def clip_row(run: StoredRun, name: str) -> JsonObject:

@@ -69,7 +69,7 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
         ) from error
     if "digests" in labels:
         name = tensor_name(clip, told["measure"], told["stack"])
-        stored = frame_map_scores(folder.maps, part, name, labels["digests"])
+        stored = frame_map_scores(folder.maps_dir, part, name, labels["digests"])
         if stored.shape != shape:
             raise _damaged(where, f"scores {name!r} of the shape {shape}, found {stored.shape}")
         return checked_map(MixingMap(scores=stored, **told), where)
@@ -85,7 +85,7 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
     scores = np.full(shape, np.nan)
     count = 0
     for name in names:
-        for rows in _rows_of_clip(folder.scores / name, part.scores[name], clip):
+        for rows in _rows_of_clip(folder.scores_dir / name, part.scores[name], clip):
             layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
             index = [np.searchsorted(told["layers"], layer), target, source]
             if len(shape) == 4:

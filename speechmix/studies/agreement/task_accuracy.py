@@ -26,7 +26,7 @@ from ...interventions.decision import Decision
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from ...mixing.passes.view import Item
+    from ...mixing.passes.item_view import Item
 
 CHANCE = 0.5
 

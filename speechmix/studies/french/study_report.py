@@ -68,7 +68,7 @@ def write_page_description(
     from .dataset import read_dataset_metadata
     from .stage_counts import read_selection_metadata
 
-    path = RunFolder(Path(run)).page_description
+    path = RunFolder(Path(run)).page_description_path
     pairs_options = read_dataset_metadata(examples).get("stages", {}).get("pairs", {})
     clips = Path(pairs_options.get("source", examples)).name
     if path.exists():
@@ -111,7 +111,7 @@ def print_report(
     notes = [SYNTHETIC_NOTE, *notes] if source is None else notes
     selection = read_selection_metadata(run.out / "corpus" / EXAMPLES) if is_mined else {}
     write_json(
-        RunFolder(run.out).page_description,
+        RunFolder(run.out).page_description_path,
         {"title": TITLE, "notes": notes, "selection": selection},
     )
     study = Study.open(run)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from .measure_registry import composed_by_strength, find_facts, residual_left_out
+from .measure_registry import find_facts, is_weighted_by_strength, omits_residual
 from .numerics import normalize_rows
 from .rollout import layer_maps, strength_weights
 from .score_map import same_units
@@ -83,25 +83,41 @@ def compose(
     array([[0.5 , 0.  , 0.5 , 0.  ],
            [0.  , 0.5 , 0.25, 0.25]])
     """
-    _check_fit(encoder, cross, decoder)
-    rolled = any(
+    _check_compatible(encoder, cross, decoder)
+    is_rolled_out = any(
         step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", [])
     )
-    weighted = for_all(weighted, (cross, decoder) if rolled else (encoder, cross, decoder))
-    encoder = encoder if rolled else rolled_out(encoder, weighted=weighted)
-    below = fill_empty_rows(normalize_rows(encoder.mean_heads().scores[-1]))
-    gates, through, own, name_of_share = decoder_steps(cross, decoder, share, weighted=weighted)
-    n_tokens = own.shape[-1]
-    heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
-    for layer, gate in enumerate(gates):
-        heard = gate * (through[layer] @ below) + (1 - gate) * (own[layer] @ heard)
-        written = (1 - gate) * (own[layer] @ written)
-        layers.append(np.concatenate([heard, written], axis=1) if prefix else normalize_rows(heard))
-    measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
-    by_strength = (
-        ", layers weighted by mixing strength" if _weights(decoder, weighted) is not None else ""
+    weighted = resolve_weighted(
+        weighted, (cross, decoder) if is_rolled_out else (encoder, cross, decoder)
     )
-    name = f"composed ({measures}; share {name_of_share}{by_strength}, prefix={prefix})"
+    encoder = encoder if is_rolled_out else roll_out(encoder, weighted=weighted)
+    encoder_rollout = fill_empty_rows(normalize_rows(encoder.mean_heads().scores[-1]))
+    gates, cross_attention, self_attention, share_name = decoder_steps(
+        cross, decoder, share, weighted=weighted
+    )
+    n_tokens = self_attention.shape[-1]
+    encoder_shares, prefix_shares, layers = (
+        np.zeros((n_tokens, encoder_rollout.shape[-1])),
+        np.eye(n_tokens),
+        [],
+    )
+    for layer, gate in enumerate(gates):
+        encoder_shares = gate * (cross_attention[layer] @ encoder_rollout) + (1 - gate) * (
+            self_attention[layer] @ encoder_shares
+        )
+        prefix_shares = (1 - gate) * (self_attention[layer] @ prefix_shares)
+        layers.append(
+            np.concatenate([encoder_shares, prefix_shares], axis=1)
+            if prefix
+            else normalize_rows(encoder_shares)
+        )
+    measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
+    strength_note = (
+        ", layers weighted by mixing strength"
+        if _strength_weights(decoder, weighted) is not None
+        else ""
+    )
+    name = f"composed ({measures}; share {share_name}{strength_note}, prefix={prefix})"
     steps = [*cross.provenance.get("steps", []), name]
     return replace(
         cross,
@@ -114,7 +130,7 @@ def compose(
     )
 
 
-def rolled_out(mixing_map: MixingMap, *, weighted: bool | None = None) -> MixingMap:
+def roll_out(mixing_map: MixingMap, *, weighted: bool | None = None) -> MixingMap:
     """Roll one stack out over layers as `compose` does.
 
     Parameters
@@ -123,20 +139,20 @@ def rolled_out(mixing_map: MixingMap, *, weighted: bool | None = None) -> Mixing
         As for `compose`; False gives `MixingMap.rollout` as it is published.
     """
     return mixing_map.rollout(
-        residual=None if _weights(mixing_map, weighted) is None else "strength"
+        residual=None if _strength_weights(mixing_map, weighted) is None else "strength"
     )
 
 
 def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
-    """Matrices [L, W, W] that `rolled_out` multiplies; rows sum to one, and rows of zeros are those
+    """Matrices [L, W, W] that `roll_out` multiplies; rows sum to one, and rows of zeros are those
     of the identity."""
-    scores, weights = mixing_map.mean_heads().scores, _weights(mixing_map, weighted)
+    scores, weights = mixing_map.mean_heads().scores, _strength_weights(mixing_map, weighted)
     return fill_empty_rows(
-        layer_maps(scores, residual=residual_left_out(mixing_map.measure), weights=weights)
+        layer_maps(scores, residual=omits_residual(mixing_map.measure), weights=weights)
     )
 
 
-def for_all(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
+def resolve_weighted(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
     """Whether maps that go together are weighted by mixing strengths: by default not, if one of
     them has none."""
     return (
@@ -146,10 +162,10 @@ def for_all(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
     )
 
 
-def _weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
+def _strength_weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
     """Weight of each row against the residual stream, [L, W_t]; None where there is to be none."""
     if weighted is None:
-        weighted = mixing_map.mixing_strength is not None and composed_by_strength(
+        weighted = mixing_map.mixing_strength is not None and is_weighted_by_strength(
             mixing_map.measure
         )
     return strength_weights(mixing_map) if weighted else None
@@ -167,14 +183,19 @@ def decoder_steps(
 
     Returns
     -------
-    gates, through, own : ndarray
-    name_of_share : str
+    gates, cross_attention, self_attention : ndarray
+    share_name : str
         How to call the share in a map's steps.
     """
-    through = normalize_rows(cross.mean_heads().scores)
-    own = weighted_layers(decoder, weighted)
-    gates, name_of_share = _gates(cross, share, weighted)
-    return np.where(through.sum(axis=-1) > 0, gates, 0)[..., None], through, own, name_of_share
+    cross_attention = normalize_rows(cross.mean_heads().scores)
+    self_attention = weighted_layers(decoder, weighted)
+    gates, share_name = _gates(cross, share, weighted)
+    return (
+        np.where(cross_attention.sum(axis=-1) > 0, gates, 0)[..., None],
+        cross_attention,
+        self_attention,
+        share_name,
+    )
 
 
 def maps_to_compose(
@@ -188,10 +209,10 @@ def maps_to_compose(
         If one of them is not there; the error says what to ask `mix` for.
     """
     stacks = ("encoder", "cross", "decoder")
-    missing = [stack for stack in stacks if (measure, stack) not in maps]
-    if missing:
+    missing_stacks = [stack for stack in stacks if (measure, stack) not in maps]
+    if missing_stacks:
         raise InputError(
-            f"no map of {', '.join(missing)} for composed({measure!r}), which joins "
+            f"no map of {', '.join(missing_stacks)} for composed({measure!r}), which joins "
             f"{', '.join(stacks)}; there are "
             f"{', '.join(map(repr, maps)) or 'none'}: {missing_maps_advice(measure)}. Only a model with a "
             "decoder behind an "
@@ -206,15 +227,23 @@ def encoder_source_count(mixing_map: MixingMap) -> int | None:
     if mixing_map.stack != "composed":
         return None
     steps = mixing_map.provenance.get("steps", [])
-    own = any(step.startswith("composed") and step.endswith("prefix=True)") for step in steps)
+    has_prefix = any(
+        step.startswith("composed") and step.endswith("prefix=True)") for step in steps
+    )
     starts = [span.start for span in mixing_map.sources]
-    again = [
+    restarts = [
         i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]
     ]  # where positions begin anew
-    return len(starts) if not own else again[0] if again else len(starts) - len(mixing_map.targets)
+    return (
+        len(starts)
+        if not has_prefix
+        else restarts[0]
+        if restarts
+        else len(starts) - len(mixing_map.targets)
+    )
 
 
-def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
+def _check_compatible(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
     for stack, mixing_map in (("encoder", encoder), ("cross", cross), ("decoder", decoder)):
         if mixing_map.stack != stack:
             raise InputError(
@@ -232,7 +261,7 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
             f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be "
             "the same: " + missing_maps_advice(cross.measure)
         )
-    for a, b, what in (
+    for a, b, unit_text in (
         (encoder.targets, encoder.sources, "targets and sources of the encoder"),
         (encoder.sources, cross.sources, "sources of encoder and cross"),
         (decoder.targets, decoder.sources, "targets and sources of the decoder"),
@@ -240,7 +269,7 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
     ):
         if not same_units(a, b):
             raise InputError(
-                f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or "
+                f"compose: {unit_text} should be the same units, found {len(a)} and {len(b)}, or "
                 "others: " + missing_maps_advice(cross.measure)
             )
 
@@ -270,7 +299,7 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
         return np.full(cross.scores.shape[:1] + cross.scores.shape[-2:-1], share), f"{share:g}"
     facts = find_facts(cross.measure)
     if facts is None or facts.residual != "share":
-        weights = _weights(cross, weighted)
+        weights = _strength_weights(cross, weighted)
         return _gates(cross, 0.5, False) if weights is None else (weights, "mixing strength")
     if cross.provenance.get("steps"):
         raise InputError(
@@ -283,5 +312,5 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
 
 def fill_empty_rows(maps: np.ndarray) -> np.ndarray:
     """Rows of zeros become those of the identity."""
-    empty = maps.sum(axis=-1, keepdims=True) == 0
-    return np.where(empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)
+    is_empty = maps.sum(axis=-1, keepdims=True) == 0
+    return np.where(is_empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)

@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import Span
-from .aggregation import encoder_source_count
+from .composition import encoder_source_count
 from .inseq_steps import GenerationSteps
 from .mixing_map import MixingMap
 from .score_map import same_units
@@ -32,7 +32,7 @@ START_OF_WORD = "▁"  # as sentencepiece marks it, by which Inseq's sub-word ag
 
 
 @dataclass(frozen=True)
-class Attribution:
+class InseqAttribution:
     """One text as Inseq has it; scores may be missing.
 
     Parameters
@@ -43,7 +43,7 @@ class Attribution:
     within_source : ndarray [S, S, L, (H)], optional
     start, stop : int
         The G generated tokens are target[start:stop].
-    layered : bool
+    has_layers : bool
         Whether the axes behind the second are layers and heads.
     """
 
@@ -54,7 +54,7 @@ class Attribution:
     within_source: np.ndarray | None = None
     start: int = 0
     stop: int = 0
-    layered: bool = True
+    has_layers: bool = True
     info: JsonObject = field(default_factory=dict)
 
     @property
@@ -64,7 +64,7 @@ class Attribution:
         return 0 if scores is None else scores.ndim - 2
 
 
-def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
+def attribution_from_maps(maps: Sequence[MixingMap]) -> InseqAttribution:
     """One attribution of the maps of one measure: of a cross and a decoder map with the encoder's,
     or of one alone.
 
@@ -74,10 +74,10 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
         If the maps do not go together, or a decoder map's rows do not follow each other.
     """
     by_stack = {mixing_map.stack: mixing_map for mixing_map in maps}
-    _check_together(maps, by_stack)
+    _check_compatible_maps(maps, by_stack)
     first = by_stack.get("cross") or by_stack.get("decoder") or maps[0]
     if "composed" in by_stack:
-        source, target = _parts_of_composed(first)
+        source, target = _split_composed(first)
         parts = {"cross": source, **({} if target is None else {"decoder": target})}
     elif set(by_stack) == {"encoder"} or (
         set(by_stack) == {"decoder"} and any(len(unit) > 1 for unit in first.sources)
@@ -87,7 +87,7 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
         parts = by_stack
     cross, decoder, encoder = (parts.get(stack) for stack in ("cross", "decoder", "encoder"))
     steps = (
-        GenerationSteps.of(decoder.targets, decoder.sources)
+        GenerationSteps.from_decoder_map(decoder.targets, decoder.sources)
         if decoder
         else GenerationSteps.without_tokens(first.targets)
     )
@@ -96,12 +96,12 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
             f"cross and decoder map should have the same rows, found {cross!r} and {decoder!r}"
         )
     sources = cross.sources if cross else ()
-    return Attribution(
-        source=_spelled(sources),
-        target=_spelled(steps.tokens),
-        from_source=_turned(cross.scores) if cross else None,
-        from_target=steps.laid_out(_turned(decoder.scores)) if decoder else None,
-        within_source=_turned(encoder.scores) if encoder and cross else None,
+    return InseqAttribution(
+        source=_mark_word_starts(sources),
+        target=_mark_word_starts(steps.tokens),
+        from_source=_to_inseq_axes(cross.scores) if cross else None,
+        from_target=steps.expand_scores(_to_inseq_axes(decoder.scores)) if decoder else None,
+        within_source=_to_inseq_axes(encoder.scores) if encoder and cross else None,
         start=steps.start,
         stop=steps.stop,
         info={
@@ -112,10 +112,10 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
     )
 
 
-def scores_of(
-    attribution: Attribution, labels: Mapping[str, Mapping[str, Json]]
+def scores_from_attribution(
+    attribution: InseqAttribution, labels: Mapping[str, Mapping[str, Json]]
 ) -> dict[str, np.ndarray] | None:
-    """Scores [L, (H), W_t, W_s] by stack of an attribution made by `attribution_of`; None if it is
+    """Scores [L, (H), W_t, W_s] by stack of an attribution made by `attribution_from_maps`; None if it is
     not of these labels.
 
     Parameters
@@ -128,65 +128,73 @@ def scores_of(
         for stack, facts in labels.items()
     }
     try:
-        empty = [
+        empty_maps = [
             MixingMap(
-                np.broadcast_to(np.float32(0), _with_heads(shapes[stack], stack, attribution)),
+                np.broadcast_to(np.float32(0), _scores_shape(shapes[stack], stack, attribution)),
                 **facts,
             )
             for stack, facts in labels.items()
         ]
-        expected = attribution_of(empty)
+        expected = attribution_from_maps(empty_maps)
     except (InputError, ValueError):
         return None
-    held = (
+    content = (
         attribution.source,
         attribution.target,
         attribution.start,
         attribution.stop,
-        _shapes(attribution),
+        _score_shapes(attribution),
     )
-    if held != (expected.source, expected.target, expected.start, expected.stop, _shapes(expected)):
+    if content != (
+        expected.source,
+        expected.target,
+        expected.start,
+        expected.stop,
+        _score_shapes(expected),
+    ):
         return None
-    return {mixing_map.stack: _scores_of_one(mixing_map, attribution) for mixing_map in empty}
+    return {mixing_map.stack: _map_scores(mixing_map, attribution) for mixing_map in empty_maps}
 
 
-def _scores_of_one(mixing_map: MixingMap, attribution: Attribution) -> np.ndarray:
-    """Scores of the map with these labels, wherever `attribution_of` has put them."""
-    own = (
+def _map_scores(mixing_map: MixingMap, attribution: InseqAttribution) -> np.ndarray:
+    """Scores of the map with these labels, wherever `attribution_from_maps` has put them."""
+    decoder_part = (
         mixing_map
         if mixing_map.stack == "decoder" and attribution.from_target is not None
         else None
     )
     if mixing_map.stack == "composed":
-        own = _parts_of_composed(mixing_map)[1]
+        decoder_part = _split_composed(mixing_map)[1]
     parts = [
         attribution.within_source
         if mixing_map.stack == "encoder" and attribution.within_source is not None
         else None
     ]
-    if mixing_map.stack != "decoder" or own is None:
+    if mixing_map.stack != "decoder" or decoder_part is None:
         parts = [attribution.from_source if parts[0] is None else parts[0]]
-    if own is not None and attribution.from_target is not None:
+    if decoder_part is not None and attribution.from_target is not None:
         parts.append(
-            GenerationSteps.of(own.targets, own.sources).taken_back(attribution.from_target)
+            GenerationSteps.from_decoder_map(
+                decoder_part.targets, decoder_part.sources
+            ).collect_scores(attribution.from_target)
         )
-    return np.concatenate([turned_back(part) for part in parts if part is not None], axis=-1)
+    return np.concatenate([from_inseq_axes(part) for part in parts if part is not None], axis=-1)
 
 
-def _parts_of_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]:
+def _split_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]:
     """The encoder's units and the decoder's own tokens of a composed map, if it has these."""
-    heard_units = encoder_source_count(mixing_map)
-    if heard_units is None or heard_units == len(mixing_map.sources):
+    encoder_count = encoder_source_count(mixing_map)
+    if encoder_count is None or encoder_count == len(mixing_map.sources):
         return mixing_map, None
-    sides = (slice(None, heard_units), slice(heard_units, None))
-    heard, own = (
+    sides = (slice(None, encoder_count), slice(encoder_count, None))
+    encoder_part, decoder_part = (
         replace(mixing_map, scores=mixing_map.scores[..., s], sources=mixing_map.sources[s])
         for s in sides
     )
-    return heard, own
+    return encoder_part, decoder_part
 
 
-def _check_together(maps: Sequence[MixingMap], by_stack: Mapping[str, MixingMap]) -> None:
+def _check_compatible_maps(maps: Sequence[MixingMap], by_stack: Mapping[str, MixingMap]) -> None:
     if (
         not maps
         or len(by_stack) < len(maps)
@@ -214,31 +222,33 @@ def _check_together(maps: Sequence[MixingMap], by_stack: Mapping[str, MixingMap]
         )
 
 
-def _spelled(units: Sequence[Span]) -> list[str]:
+def _mark_word_starts(units: Sequence[Span]) -> list[str]:
     """Labels; the first token of each word is marked, so that Inseq's aggregator finds the
     words."""
     words = [unit.word if unit.kind == "token" else None for unit in units]
-    begins = [
-        word is not None and word != former
-        for word, former in zip(words, [None, *words], strict=False)
+    is_word_start = [
+        word is not None and word != previous_word
+        for word, previous_word in zip(words, [None, *words], strict=False)
     ]
     return [
-        f"{START_OF_WORD if begin else ''}{unit.label}"
-        for unit, begin in zip(units, begins, strict=True)
+        f"{START_OF_WORD if starts_word else ''}{unit.label}"
+        for unit, starts_word in zip(units, is_word_start, strict=True)
     ]
 
 
-def _turned(scores: np.ndarray) -> np.ndarray:
+def _to_inseq_axes(scores: np.ndarray) -> np.ndarray:
     """[L, (H), W_t, W_s] -> [W_s, W_t, L, (H)]."""
     return np.ascontiguousarray(np.moveaxis(scores, (-1, -2), (0, 1)))
 
 
-def turned_back(scores: np.ndarray) -> np.ndarray:
+def from_inseq_axes(scores: np.ndarray) -> np.ndarray:
     """[W_s, W_t, L, (H)] -> [L, (H), W_t, W_s]."""
     return np.ascontiguousarray(np.moveaxis(scores, (0, 1), (-1, -2)))
 
 
-def _with_heads(shape: tuple[int, ...], stack: str, attribution: Attribution) -> tuple[int, ...]:
+def _scores_shape(
+    shape: tuple[int, ...], stack: str, attribution: InseqAttribution
+) -> tuple[int, ...]:
     scores = attribution.within_source if stack == "encoder" else attribution.from_source
     scores = next(
         (
@@ -252,6 +262,6 @@ def _with_heads(shape: tuple[int, ...], stack: str, attribution: Attribution) ->
     return (shape[0], *heads, *shape[1:])
 
 
-def _shapes(attribution: Attribution) -> list[tuple[int, ...] | None]:
+def _score_shapes(attribution: InseqAttribution) -> list[tuple[int, ...] | None]:
     scores = (attribution.from_source, attribution.from_target, attribution.within_source)
     return [None if array is None else array.shape for array in scores]

@@ -3,7 +3,7 @@ strongest first.
 
 In: the maps of all layers of a measure, of one stack or of encoder, cross-attention and decoder.
 Out: `Routes`. Rolled-out and composed maps are sums over all ways through the layers, each the
-product of the steps it takes (`rolled_out`, `compose`). Here the ways stand one by one: one that
+product of the steps it takes (`roll_out`, `compose`). Here the ways stand one by one: one that
 passes over a third unit is a relay.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from .aggregation import decoder_steps, for_all, maps_to_compose, weighted_layers
+from .composition import decoder_steps, maps_to_compose, resolve_weighted, weighted_layers
 from .measure_registry import measure_facts
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Node = tuple[str, int]  # side ("encoder", "decoder") and unit
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerStep:
     """What one layer does, from above: every node's sources.
 
     Parameters
@@ -57,7 +57,7 @@ class Routes:
         Label of the row.
     shares : tuple of float
         Of the row; those of all ways there are add up to one.
-    ways : tuple of tuple of Node
+    paths : tuple of tuple of Node
         From the row down to the source, a node more than there are steps.
     steps : tuple of Step
         From the last layer down.
@@ -67,8 +67,8 @@ class Routes:
     measure: str
     target: str
     shares: tuple[float, ...]
-    ways: tuple[tuple[Node, ...], ...]
-    steps: tuple[Step, ...]
+    paths: tuple[tuple[Node, ...], ...]
+    steps: tuple[LayerStep, ...]
     units: Mapping[str, tuple[Span, ...]]
 
     def label(self, node: Node) -> str:
@@ -77,10 +77,10 @@ class Routes:
         text = self.units[side][unit].label
         return f"{text} ({unit})" if side == "decoder" and len(self.units) > 1 else text
 
-    def moves(self, way: tuple[Node, ...]) -> list[tuple[Node, str, Node]]:
+    def moves(self, path: tuple[Node, ...]) -> list[tuple[Node, str, Node]]:
         """The steps of a way that lead to another unit, from the source on: lower node, name of the
         layer, upper node."""
-        pairs = zip(way, way[1:], self.steps, strict=False)
+        pairs = zip(path, path[1:], self.steps, strict=False)
         return [
             (lower, step.name if lower[0] == upper[0] else step.crossing, upper)
             for upper, lower, step in reversed(list(pairs))
@@ -91,14 +91,21 @@ class Routes:
         """A row a route, `COLUMNS`: moves counts the steps to another unit, route is the way in
         words, from the source on."""
         rows = []
-        for share, way in zip(self.shares, self.ways, strict=True):
-            (side, source), moves = way[-1], self.moves(way)
-            told = [
-                self.label(way[-1]),
+        for share, path in zip(self.shares, self.paths, strict=True):
+            (side, source), moves = path[-1], self.moves(path)
+            path_labels = [
+                self.label(path[-1]),
                 *(part for _, name, upper in moves for part in (name, self.label(upper))),
             ]
             rows.append(
-                (share, source, self.units[side][source].label, side, len(moves), " > ".join(told))
+                (
+                    share,
+                    source,
+                    self.units[side][source].label,
+                    side,
+                    len(moves),
+                    " > ".join(path_labels),
+                )
             )
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -111,7 +118,7 @@ def strongest_routes(
     stack: str | None = None,
     share: float | None = None,
     weighted: bool | None = None,
-    most: int = 12,
+    max_routes: int = 12,
 ) -> Routes:
     """The strongest ways from sources to one row of the last layer.
 
@@ -131,7 +138,7 @@ def strongest_routes(
         How much of a decoder's row comes through cross-attention, and whether layers are weighted
         by their mixing strengths: as in `compose`. With ``weighted=False`` the ways through one
         stack add up to `MixingMap.rollout`.
-    most : int
+    max_routes : int
         How many routes.
 
     Returns
@@ -158,31 +165,31 @@ def strongest_routes(
             f"{measure} explains one number and has no layers to go through; ask for a measure of "
             "one layer"
         )
-    of_measure = [name for kind, name in maps if kind == measure]
-    if stack is None and {"encoder", "cross", "decoder"} <= set(of_measure):
-        steps, targets, units = _through_both(maps, measure, share, weighted)
+    measure_stacks = [name for kind, name in maps if kind == measure]
+    if stack is None and {"encoder", "cross", "decoder"} <= set(measure_stacks):
+        steps, targets, units = _encoder_decoder_steps(maps, measure, share, weighted)
         side = "decoder"
     else:
-        side = stack or next(iter(of_measure), "encoder")
+        side = stack or next(iter(measure_stacks), "encoder")
         if (measure, side) not in maps or side == "cross":
             raise InputError(
                 f"expected all layers of one stack of {measure!r}, found {list(maps)} and "
                 f"stack={stack!r}"
             )
-        steps = _of_stack(maps[measure, side], weighted)
+        steps = _stack_steps(maps[measure, side], weighted)
         targets, units = maps[measure, side].targets, {side: maps[measure, side].sources}
     if not 0 <= row < len(targets):
         raise InputError(f"row={row} should be one of 0 to {len(targets) - 1}")
-    ways = _strongest((side, row), steps, most)
-    shares, nodes = (tuple(part) for part in zip(*ways, strict=True))
+    paths = _find_strongest_paths((side, row), steps, max_routes)
+    shares, nodes = (tuple(part) for part in zip(*paths, strict=True))
     return Routes(measure, targets[row].label, shares, nodes, tuple(steps), units)
 
 
-def _of_stack(mixing_map: MixingMap, weighted: bool | None) -> list[Step]:
+def _stack_steps(mixing_map: MixingMap, weighted: bool | None) -> list[LayerStep]:
     """The layers of one stack, the last first."""
     matrices = weighted_layers(mixing_map, weighted)
     return [
-        Step(
+        LayerStep(
             name := f"{mixing_map.stack} {layer}",
             name,
             _edges(mixing_map.stack, mixing_map.stack, matrix),
@@ -191,28 +198,30 @@ def _of_stack(mixing_map: MixingMap, weighted: bool | None) -> list[Step]:
     ]
 
 
-def _through_both(
+def _encoder_decoder_steps(
     maps: Mapping[tuple[str, str], MixingMap],
     measure: str,
     share: float | None,
     weighted: bool | None,
-) -> tuple[list[Step], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
+) -> tuple[list[LayerStep], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
     """The decoder's layers, each with its cross-attention, then the encoder's."""
-    parts = maps_to_compose(maps, measure)
-    weighted = for_all(weighted, parts.values())
-    gates, through, own, _ = decoder_steps(
-        parts["cross"], parts["decoder"], share, weighted=weighted
+    stack_maps = maps_to_compose(maps, measure)
+    weighted = resolve_weighted(weighted, stack_maps.values())
+    gates, cross_attention, self_attention, _ = decoder_steps(
+        stack_maps["cross"], stack_maps["decoder"], share, weighted=weighted
     )
     steps = []
     for index in reversed(range(len(gates))):
-        layer = parts["decoder"].layers[index]
-        sources = _edges("decoder", "decoder", (1 - gates[index]) * own[index])
-        for node, crossing in _edges("decoder", "encoder", gates[index] * through[index]).items():
+        layer = stack_maps["decoder"].layers[index]
+        sources = _edges("decoder", "decoder", (1 - gates[index]) * self_attention[index])
+        for node, crossing in _edges(
+            "decoder", "encoder", gates[index] * cross_attention[index]
+        ).items():
             sources[node] = [*sources[node], *crossing]
-        steps.append(Step(f"decoder {layer}", f"cross {layer}", sources))
-    steps += _of_stack(parts["encoder"], weighted)
-    units = {"encoder": parts["encoder"].sources, "decoder": parts["decoder"].sources}
-    return steps, parts["decoder"].targets, units
+        steps.append(LayerStep(f"decoder {layer}", f"cross {layer}", sources))
+    steps += _stack_steps(stack_maps["encoder"], weighted)
+    units = {"encoder": stack_maps["encoder"].sources, "decoder": stack_maps["decoder"].sources}
+    return steps, stack_maps["decoder"].targets, units
 
 
 def _edges(above: str, below: str, matrix: np.ndarray) -> dict[Node, list[tuple[Node, float]]]:
@@ -224,24 +233,25 @@ def _edges(above: str, below: str, matrix: np.ndarray) -> dict[Node, list[tuple[
     }
 
 
-def _strongest(
-    start: Node, steps: Sequence[Step], most: int
+def _find_strongest_paths(
+    start: Node, steps: Sequence[LayerStep], max_routes: int
 ) -> list[tuple[float, tuple[Node, ...]]]:
     """The strongest ways down: to every node those that may still be among them are kept, so none
     is missed."""
-    reached: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {start: [(1.0, (start,))]}
+    partial_paths: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {start: [(1.0, (start,))]}
     for step in steps:
-        further: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {}
-        for node, ways in reached.items():
+        extended_paths: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {}
+        for node, paths in partial_paths.items():
             for source, weight in step.sources.get(
                 node, [(node, 1.0)]
             ):  # a decoder's own input waits for the encoder
-                further.setdefault(source, []).extend(
-                    (weight * so_far, (*way, source)) for so_far, way in ways
+                extended_paths.setdefault(source, []).extend(
+                    (weight * path_share, (*path, source)) for path_share, path in paths
                 )
-        reached = {
-            node: sorted(ways, key=lambda way: -way[0])[:most] for node, ways in further.items()
+        partial_paths = {
+            node: sorted(paths, key=lambda path: -path[0])[:max_routes]
+            for node, paths in extended_paths.items()
         }
-    return sorted((way for ways in reached.values() for way in ways), key=lambda way: -way[0])[
-        :most
-    ]
+    return sorted(
+        (path for paths in partial_paths.values() for path in paths), key=lambda path: -path[0]
+    )[:max_routes]

@@ -54,7 +54,7 @@ class Patch:
         )
 
 
-class ChangedValues(TorchFunctionMode):
+class PatchedValues(TorchFunctionMode):
     """Changes values, in some rows of the batch, that enter the torch attention function an
     attention module calls.
 
@@ -76,15 +76,21 @@ class ChangedValues(TorchFunctionMode):
         self,
         layer: int,
         changes: list[tuple[int, Patch]],
-        runs: int,
-        heads: int | None,
+        run_count: int,
+        head_count: int | None,
         *,
-        packed: int = 0,
+        packed_length: int = 0,
     ):
         super().__init__()
-        self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
-        self._packed, self._passed = packed, 0  # positions that calls before this one were about
-        self._product = WeightedValues() if heads is not None else None
+        self._layer, self._changes, self._run_count, self._head_count = (
+            layer,
+            changes,
+            run_count,
+            head_count,
+        )
+        self._packed_length = packed_length
+        self._position_offset = 0  # positions of the calls before this one
+        self._product = WeightedValues() if head_count is not None else None
 
     def __torch_function__(
         self,
@@ -96,53 +102,61 @@ class ChangedValues(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
-            changed = self._changed_block(value) if self._packed else self._changed_rows(value)
-            return func(query, key, changed, *rest, **kwargs)
+            patched_values = (
+                self._patch_block(value) if self._packed_length else self._patch_rows(value)
+            )
+            return func(query, key, patched_values, *rest, **kwargs)
         output = func(*args, **kwargs)
         if self._product is not None and self._product.comes(func, args, output):
             weights, value = args[:2]
-            by_run = value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._heads or 1))
-            return func(weights, self._changed_rows(by_run).reshape(value.shape))
+            values_by_run = (
+                value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._head_count or 1))
+            )
+            return func(weights, self._patch_rows(values_by_run).reshape(value.shape))
         if func is F.multi_head_attention_forward:
             for row, patch in self._changes:
-                output[0][:, row] = self._multi_head(row, patch, *args, **kwargs)
+                output[0][:, row] = self._run_multi_head(row, patch, *args, **kwargs)
         return output
 
-    def _changed_rows(self, values: Tensor) -> Tensor:
+    def _patch_rows(self, values: Tensor) -> Tensor:
         """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is
         within blocks."""
-        if len(values) != self._runs:
-            blocks = len(values) // self._runs
-            whole = torch.unflatten(values, 0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
-            changed = torch.unflatten(self._changed_rows(whole), 2, (blocks, -1))
-            return changed.transpose(1, 2).flatten(0, 1)
+        if len(values) != self._run_count:
+            blocks = len(values) // self._run_count
+            joined_values = (
+                torch.unflatten(values, 0, (self._run_count, blocks)).transpose(1, 2).flatten(2, 3)
+            )
+            patched_values = torch.unflatten(self._patch_rows(joined_values), 2, (blocks, -1))
+            return patched_values.transpose(1, 2).flatten(0, 1)
         values = values.clone()
         for row, patch in self._changes:
-            values[row] = self._changed(values[row], patch)
+            values[row] = self._patch_values(values[row], patch)
         return values
 
-    def _changed_block(self, values: Tensor) -> Tensor:
+    def _patch_block(self, values: Tensor) -> Tensor:
         """Values [1, H, t, d] of the next block of packed states."""
-        run, start = divmod(self._passed, self._packed)
-        self._passed += values.shape[2]
+        run, start = divmod(self._position_offset, self._packed_length)
+        self._position_offset += values.shape[2]
         for row, patch in self._changes:
-            values = self._changed(values[0], patch, start)[None] if row == run else values
+            values = self._patch_values(values[0], patch, start)[None] if row == run else values
         return values
 
-    def _changed(self, values: Tensor, patch: Patch, start: int = 0) -> Tensor:
+    def _patch_values(self, values: Tensor, patch: Patch, start: int = 0) -> Tensor:
         """Values [H, t, d] of one run, from the position `start` on."""
-        changed, stop = values.clone(), start + values.shape[1]
-        here = [index for index, position in enumerate(patch.positions) if start <= position < stop]
-        positions = [patch.positions[index] - start for index in here]
+        patched_values, stop = values.clone(), start + values.shape[1]
+        patch_indices = [
+            index for index, position in enumerate(patch.positions) if start <= position < stop
+        ]
+        positions = [patch.positions[index] - start for index in patch_indices]
         if patch.values is None:
-            changed[:, positions] = 0
+            patched_values[:, positions] = 0
         else:
-            new = patch.values[self._layer].to(values)[:, here]
+            new_values = patch.values[self._layer].to(values)[:, patch_indices]
             # Grouped-query attention holds fewer heads.
-            changed[:, positions] = new[:: len(new) // len(values)]
-        return changed
+            patched_values[:, positions] = new_values[:: len(new_values) // len(values)]
+        return patched_values
 
-    def _multi_head(
+    def _run_multi_head(
         self,
         row: int,
         patch: Patch,
@@ -159,6 +173,6 @@ class ChangedValues(TorchFunctionMode):
         if mask is not None and mask.ndim == 3:
             kwargs["attn_mask"] = torch.unflatten(mask, 0, (query.shape[1], -1))[row]
         call = read_multi_head(inputs[0], inputs[1], inputs[2], *args, **kwargs)
-        context = call.weights() @ self._changed(call.value, patch)  # [H, T, d]
+        context = call.weights() @ self._patch_values(call.value, patch)  # [H, T, d]
         out_weight, out_bias = args[8], args[9]
         return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

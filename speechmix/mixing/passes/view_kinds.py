@@ -25,13 +25,13 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
 from ...inputs.words.text_words import TextWord
 from ...inputs.words.timed_words import Word
-from .prepared_inputs import fingerprint_of_inputs, prepared_from
+from .item_view import Item, View
+from .prepared_inputs import check_prepared_inputs, inputs_fingerprint
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
 from .requested_spans import audio_spans
-from .view import Item, View
 
 
-def make_view(model: Model, item: Item, question: MixRequest) -> View:
+def make_view(model: Model, item: Item, request: MixRequest) -> View:
     """View of one item, not yet prepared for the stacks.
 
     Raises
@@ -40,17 +40,19 @@ def make_view(model: Model, item: Item, question: MixRequest) -> View:
         If the model takes nothing of the kind.
     """
     if isinstance(item, Mapping):
-        return InputsView(model, item, question)
-    kind = _VIEWS[model.capabilities.input_kind]
-    item = Sentence(item) if isinstance(item, str) and kind is SentenceView else item
-    if not isinstance(item, kind.item_type):
-        raise InputError(f"{model.name} takes {kind.takes} or prepared inputs, found {item!r:.80}")
-    if question.units not in kind.allowed_units:
+        return InputsView(model, item, request)
+    view_type = _VIEWS[model.capabilities.input_kind]
+    item = Sentence(item) if isinstance(item, str) and view_type is SentenceView else item
+    if not isinstance(item, view_type.item_type):
         raise InputError(
-            f"units should be one of {kind.allowed_units} for {model.name}, found "
-            f"{question.units!r}"
+            f"{model.name} takes {view_type.accepted_inputs} or prepared inputs, found {item!r:.80}"
         )
-    return kind(model, item, question)
+    if request.units not in view_type.allowed_units:
+        raise InputError(
+            f"units should be one of {view_type.allowed_units} for {model.name}, found "
+            f"{request.units!r}"
+        )
+    return view_type(model, item, request)
 
 
 class ClipView(View):
@@ -58,28 +60,30 @@ class ClipView(View):
 
     item: Clip
     item_type = Clip
-    takes = "a Clip (speechmix.Clip.from_file)"
+    accepted_inputs = "a Clip (speechmix.Clip.from_file)"
     allowed_units = AUDIO_UNITS
 
     @property
-    def feeds_decoder(self) -> bool:
+    def has_decoder_input(self) -> bool:
         if self._model.tokenizer is None:
             return False
-        return provided_decoder_text(self._model, self.item) is not None or self._is_written
+        return provided_decoder_text(self._model, self.item) is not None or self._can_generate
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
-        grid, heard = (
+        grid, audio_tokens = (
             self._model.grid(len(self.item.audio(self._model.sample_rate))),
             self.prepared.audio_tokens,
         )
-        if heard is not None and "decoder" in stacks:
-            spans_on = partial(audio_spans, self.item, request=self._question)
-            self._sound_spans = (
-                heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
+        if audio_tokens is not None and "decoder" in stacks:
+            make_spans = partial(audio_spans, self.item, request=self._request)
+            self._audio_spans = (
+                audio_tokens.of_frames(self._encoder_spans)
+                if self._encoder_spans
+                else audio_tokens.of_clip(grid, make_spans)
             )
-        self._encoder = self._encoder or audio_spans(self.item, grid, self._question)
+        self._encoder_spans = self._encoder_spans or audio_spans(self.item, grid, self._request)
 
     def provenance(self) -> JsonObject:
         clip = self.item
@@ -94,8 +98,8 @@ class ClipView(View):
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
-            **_in_pieces(clip),
-            **self._fed_to_decoder(),
+            **_multipart_words(clip),
+            **self._decoder_provenance(),
         }
 
 
@@ -104,67 +108,74 @@ class SentenceView(View):
 
     item: Sentence
     item_type = Sentence
-    takes = "a text (a string or speechmix.Sentence)"
+    accepted_inputs = "a text (a string or speechmix.Sentence)"
     allowed_units = TEXT_UNITS
 
     @property
-    def feeds_decoder(self) -> bool:
-        return self.item.translation is not None or self._is_written
+    def has_decoder_input(self) -> bool:
+        return self.item.translation is not None or self._can_generate
 
     def prepare(self, stacks: Sequence[str]) -> None:
-        written = None
-        fed_stacks = set(stacks) & set(self._model.capabilities.decoder_stacks)
-        if self.item.translation is None and fed_stacks:
-            written, self.item = (
+        generated_text = None
+        decoder_stacks = set(stacks) & set(self._model.capabilities.decoder_stacks)
+        if self.item.translation is None and decoder_stacks:
+            generated_text, self.item = (
                 generate_text(self._model, self.item),
                 self._model.translate(self.item),
             )
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
-        if written is not None:
-            feed_generated_text(self._model, self.prepared, written)
+        if generated_text is not None:
+            feed_generated_text(self._model, self.prepared, generated_text)
         self._label_tokens()
 
     def provenance(self) -> JsonObject:
-        told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
-        told |= {
+        provenance = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
+        provenance |= {
             "clip": self.item.name,
             "fingerprint": self.item.fingerprint,
             "cue": cue_to_json(self.item.cue_words),
         }
-        return {**_NOTHING, **told, **_in_pieces(self.item), **self._fed_to_decoder()}
+        return {
+            **_EMPTY_PROVENANCE,
+            **provenance,
+            **_multipart_words(self.item),
+            **self._decoder_provenance(),
+        }
 
 
 class InputsView(View):
     """Prepared inputs of one clip or text: frames or tokens, or given spans."""
 
-    def __init__(self, model: Model, item: Inputs, question: MixRequest):
-        super().__init__(model, item, question)
+    def __init__(self, model: Model, item: Inputs, request: MixRequest):
+        super().__init__(model, item, request)
         self._inputs = item
 
     @property
-    def feeds_decoder(self) -> bool:
+    def has_decoder_input(self) -> bool:
         return self._model.capabilities.text_input in self._inputs
 
     def prepare(self, stacks: Sequence[str]) -> None:
-        self.prepared = prepared_from(self._inputs, self._model)
+        self.prepared = check_prepared_inputs(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
         elif self.prepared.audio_tokens is not None and "decoder" in stacks:
-            heard = self.prepared.audio_tokens
-            self._sound_spans = (
-                heard.of_frames(self._encoder) if self._encoder else heard.each_window()
+            audio_tokens = self.prepared.audio_tokens
+            self._audio_spans = (
+                audio_tokens.of_frames(self._encoder_spans)
+                if self._encoder_spans
+                else audio_tokens.each_window()
             )
 
     def provenance(self) -> JsonObject:
         return {
-            **_NOTHING,
-            "fingerprint": fingerprint_of_inputs(self._inputs),
-            **self._fed_to_decoder(),
+            **_EMPTY_PROVENANCE,
+            "fingerprint": inputs_fingerprint(self._inputs),
+            **self._decoder_provenance(),
         }
 
 
 _VIEWS: dict[str, type[ClipView] | type[SentenceView]] = {"audio": ClipView, "text": SentenceView}
-_NOTHING: JsonObject = dict.fromkeys(
+_EMPTY_PROVENANCE: JsonObject = dict.fromkeys(
     (
         "clip",
         "fingerprint",
@@ -180,8 +191,8 @@ _NOTHING: JsonObject = dict.fromkeys(
 )
 
 
-def _in_pieces(item: Clip | Sentence) -> dict[str, list[int]]:
+def _multipart_words(item: Clip | Sentence) -> dict[str, list[int]]:
     """Which words are in several pieces; nothing where none is."""
     words: Sequence[Word | TextWord] = item.words or ()
-    indices = [index for index, word in enumerate(words) if word.pieces]
-    return {"in_pieces": indices} if indices else {}
+    word_indices = [index for index, word in enumerate(words) if word.pieces]
+    return {"in_pieces": word_indices} if word_indices else {}

@@ -13,10 +13,10 @@ from transformers.activations import ACT2FN
 
 import speechmix
 from speechmix.adapters.binding.norms import Norm
-from speechmix.adapters.delta.carrier import Carrier
-from speechmix.adapters.delta.changes import smooth_activations, taylor
+from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
+from speechmix.adapters.delta_engine.sublayer_changes import smooth_activations, taylor_coefficients
 from speechmix.errors import ModelError
-from speechmix.mixing.maps.numerics import DISTANCES, distance_named
+from speechmix.mixing.maps.numerics import DISTANCES, find_distance
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 # transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no
@@ -78,7 +78,11 @@ def test_batch_size_changes_nothing(name, batch_size):
 @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if name not in REPLAYED])
 @pytest.mark.parametrize("few", [True, False])
 def test_acting_on_value_vectors_is_acting_on_rows(name, few, monkeypatch):
-    monkeypatch.setattr(Carrier, "_few_pay", lambda self, *_: few and self._first is not None)
+    monkeypatch.setattr(
+        ChangePropagator,
+        "_is_cheaper_on_values",
+        lambda self, *_: few and self._fused_feed_forward is not None,
+    )
     model = tiny(name)
     delta, replay = both(model, spans=[(0, 1), (1, 2), (2, 9)])
     for key, expected in replay.items():
@@ -201,7 +205,7 @@ class TestPieces:
         assert isinstance(activation, smooth_activations())
         x, dx = torch.linspace(-6, 6, 101, dtype=torch.double), 2.0**-13
         with torch.no_grad():
-            first, second, third = taylor(activation, x)
+            first, second, third = taylor_coefficients(activation, x)
             found = dx * (first + dx * (second + dx * third))
             torch.testing.assert_close(
                 found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16
@@ -214,14 +218,14 @@ class TestPieces:
     def test_distance_of_a_change_is_that_of_the_states(self, name):
         x, dx = torch.randn(7, 30, dtype=torch.double), torch.randn(4, 7, 30, dtype=torch.double)
         found, expected = (
-            distance_named(name, of_change=True)(x, dx),
-            distance_named(name)(x, x + dx),
+            find_distance(name, of_change=True)(x, dx),
+            find_distance(name)(x, x + dx),
         )
         torch.testing.assert_close(found, expected)
 
     def test_cosine_distance_of_a_change_that_turns_it_round_or_lengthens_it(self):
         x = torch.tensor([3.0, 4.0], dtype=torch.double)
-        cosine = distance_named("cosine", of_change=True)
+        cosine = find_distance("cosine", of_change=True)
         assert cosine(x, -2 * x) == pytest.approx(2.0)
         assert cosine(x, 5 * x) == 0
         assert cosine(x, torch.tensor([-8.0, 0.0], dtype=torch.double)) == pytest.approx(

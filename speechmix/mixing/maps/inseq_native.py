@@ -6,11 +6,11 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.words.spans import Span
-from .inseq_form import Attribution, turned_back
+from .inseq_attribution import InseqAttribution, from_inseq_axes
 from .mixing_map import MixingMap
 
 
-def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
+def maps_from_native_inseq(attribution: InseqAttribution) -> dict[str, MixingMap]:
     """Maps of what Inseq itself computed: rows are labelled with the token they predict, layers
     counted from 0.
 
@@ -19,7 +19,7 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
     InputError
         For scores of every dimension of the embeddings, which Inseq aggregates first.
     """
-    if not attribution.layered and attribution.n_axes:
+    if not attribution.has_layers and attribution.n_axes:
         raise InputError(
             "expected scores by token, (layer) and (head); these have an axis of another kind, "
             "embedding dimensions say: "
@@ -37,7 +37,7 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
     from_target = attribution.from_target
     if from_target is not None and not np.nan_to_num(from_target[-1]).any():
         from_target = from_target[:-1]  # the last token is written, and read by nobody
-    before = tuple(
+    input_tokens = tuple(
         _unit(token, i)
         for i, token in enumerate(
             attribution.target[: 0 if from_target is None else len(from_target)]
@@ -45,28 +45,34 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
     )
     sides: list[tuple[str, np.ndarray | None, tuple[Span, ...], tuple[Span, ...]]] = [
         ("encoder", attribution.within_source, sources, sources),
-        ("decoder", from_target, rows, before),
+        ("decoder", from_target, rows, input_tokens),
         ("cross", attribution.from_source, rows, sources),
     ]
     if attribution.from_source is not None and from_target is not None and not attribution.n_axes:
-        through = np.concatenate(
+        joint_scores = np.concatenate(
             [attribution.from_source, from_target]
         )  # of the whole model, over both sides
-        sides = [("composed", through, rows, (*sources, *before))]
+        sides = [("composed", joint_scores, rows, (*sources, *input_tokens))]
     maps = {}
     for stack, scores, targets, units in sides:
         if scores is None:
             continue
-        layered = np.nan_to_num(scores if scores.ndim > 2 else scores[:, :, None], nan=0.0)
-        layers = tuple(range(layered.shape[2]))
+        layered_scores = np.nan_to_num(scores if scores.ndim > 2 else scores[:, :, None], nan=0.0)
+        layers = tuple(range(layered_scores.shape[2]))
         maps[stack] = MixingMap(
-            turned_back(layered), targets, units, measure, stack, layers, dict(provenance)
+            from_inseq_axes(layered_scores),
+            targets,
+            units,
+            measure,
+            stack,
+            layers,
+            dict(provenance),
         )
     return maps
 
 
 def _unit(token: str, position: int) -> Span:
-    marked = (token.startswith("<") and token.endswith(">")) or (
+    is_special = (token.startswith("<") and token.endswith(">")) or (
         token.startswith("[") and token.endswith("]")
     )
-    return Span(position, position + 1, token, "special" if marked else "token")
+    return Span(position, position + 1, token, "special" if is_special else "token")

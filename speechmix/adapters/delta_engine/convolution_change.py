@@ -21,14 +21,14 @@ from ...errors import ModelError
 from ..binding.layer_components import ConvolutionModules
 from ..binding.norms import Norm
 from ..capture.device_copy import to_device
-from .changes import Activation
-from .products import Product
+from .matrix_products import MatrixProduct
+from .sublayer_changes import ActivationChange
 
 if TYPE_CHECKING:
     from ..capture.block import Block
 
 
-class Convolve:
+class ConvolutionChange:
     """Change of a convolution block, from the rows of all windows to the target rows.
 
     Parameters
@@ -37,56 +37,73 @@ class Convolve:
     modules : ConvolutionModules
     positions : sequence of int [R]
         Target positions, each once.
-    product : Product
+    product : MatrixProduct
 
     Attributes
     ----------
-    entering : Tensor [W]
+    input_positions : Tensor [W]
         Positions whose changes reach the target rows, in ascending order.
-    kept : Tensor [R]
+    target_indices : Tensor [R]
         Where the target rows are among them.
     """
 
     def __init__(
-        self, block: Block, modules: ConvolutionModules, positions: Sequence[int], product: Product
+        self,
+        block: Block,
+        modules: ConvolutionModules,
+        positions: Sequence[int],
+        product: MatrixProduct,
     ):
         self._modules, self._product = modules, product
-        self._expand, self._contract = product.of(modules.expand), product.of(modules.contract)
-        reaching, targets = np.zeros(block.n_targets, dtype=bool), np.asarray(positions)
+        self._project_input, self._project_output = (
+            product.without_bias(modules.expand),
+            product.without_bias(modules.contract),
+        )
+        in_window, target_positions = np.zeros(block.n_targets, dtype=bool), np.asarray(positions)
         for offset in range(-modules.left, modules.right + 1):
-            around = targets + offset
-            reaching[around[(around >= 0) & (around < len(reaching))]] = True
-        windows, device = reaching.nonzero()[0], block.values.device
-        rows = to_device(torch.as_tensor(targets), device)
-        self.entering = to_device(torch.as_tensor(windows), device)
-        self.kept = to_device(torch.as_tensor(np.searchsorted(windows, targets)), device)
+            window_positions = target_positions + offset
+            in_window[
+                window_positions[(window_positions >= 0) & (window_positions < len(in_window))]
+            ] = True
+        input_indices, device = in_window.nonzero()[0], block.values.device
+        rows = to_device(torch.as_tensor(target_positions), device)
+        self.input_positions = to_device(torch.as_tensor(input_indices), device)
+        self.target_indices = to_device(
+            torch.as_tensor(np.searchsorted(input_indices, target_positions)), device
+        )
         # Neighbours among the entering rows that are none in time (a gap between windows) do not
         # meet in any row that is kept.
-        self._first, self._second = block.channels(modules.expand, self.entering).chunk(
-            2, dim=-1
-        )  # [W, C] each
+        self._linear_states, self._gate_states = block.channels(
+            modules.expand, self.input_positions
+        ).chunk(2, dim=-1)  # [W, C] each
         # Rows that a padding mask sets to zero before the convolution stay zero whatever changes.
-        self._open = block.entering_channels(modules.depthwise, self.entering, modules.left).any(
-            dim=-1, keepdim=True
-        )
-        self._norm = _norm_of(modules.depthwise_norm, block.channels(modules.depthwise, rows))
-        self._activation = Activation(modules.activation, self._norm.normed, product)
-        self.given = block.channels(modules.contract, rows)  # [R, D]
+        self._is_unpadded = block.entering_channels(
+            modules.depthwise, self.input_positions, modules.left
+        ).any(dim=-1, keepdim=True)
+        self._norm = _create_norm(modules.depthwise_norm, block.channels(modules.depthwise, rows))
+        self._activation = ActivationChange(modules.activation, self._norm.normed_states, product)
+        self.base_output = block.channels(modules.contract, rows)  # [R, D]
 
     def change(self, dx: Tensor) -> Tensor:
-        """Change [S, R, D] of what the block gives the target rows, for changes [S, W, D] of what
-        enters it."""
-        first, second = self._expand(dx).chunk(2, dim=-1)
-        opened = sigmoid_change(self._second, second)  # (a + da) sigmoid(b + db) - a sigmoid(b)
-        gated = first * (self._second + second).sigmoid() + self._first * opened
-        gated = (gated * self._open).transpose(1, 2)  # [S, C, W]
-        padded = F.pad(gated, (self._modules.left, self._modules.right))
-        depthwise = self._modules.depthwise
-        mixed = F.conv1d(
-            padded, depthwise.weight, dilation=depthwise.dilation, groups=depthwise.groups
+        """Return the change of the block's output [S, R, D] for changes of its input [S, W, D]."""
+        linear_delta, gate_delta = self._project_input(dx).chunk(2, dim=-1)
+        sigmoid_delta = sigmoid_change(
+            self._gate_states, gate_delta
+        )  # (a + da) sigmoid(b + db) - a sigmoid(b)
+        gated_delta = (
+            linear_delta * (self._gate_states + gate_delta).sigmoid()
+            + self._linear_states * sigmoid_delta
         )
-        mixed = mixed[..., self.kept].transpose(1, 2).contiguous()  # [S, R, C]
-        return self._contract(self._activation.change(self._norm.change(mixed)))
+        gated_delta = (gated_delta * self._is_unpadded).transpose(1, 2)  # [S, C, W]
+        padded_delta = F.pad(gated_delta, (self._modules.left, self._modules.right))
+        depthwise = self._modules.depthwise
+        mixed_delta = F.conv1d(
+            padded_delta, depthwise.weight, dilation=depthwise.dilation, groups=depthwise.groups
+        )
+        mixed_delta = (
+            mixed_delta[..., self.target_indices].transpose(1, 2).contiguous()
+        )  # [S, R, C]
+        return self._project_output(self._activation.change(self._norm.change(mixed_delta)))
 
 
 class _BatchNorm:
@@ -100,7 +117,7 @@ class _BatchNorm:
             )
         scale = (module.running_var + module.eps).rsqrt()
         self._scale = scale if module.weight is None else scale * module.weight
-        self.normed = module(states)
+        self.normed_states = module(states)
 
     def change(self, dx: Tensor) -> Tensor:
         return dx * self._scale
@@ -109,10 +126,10 @@ class _BatchNorm:
 class _LayerNorm(Norm):
     def __init__(self, module: nn.Module, states: Tensor):
         super().__init__(module, states)
-        self.normed = module(states)
+        self.normed_states = module(states)
 
 
-def _norm_of(module: nn.Module, states: Tensor) -> _BatchNorm | _LayerNorm:
+def _create_norm(module: nn.Module, states: Tensor) -> _BatchNorm | _LayerNorm:
     return (
         _BatchNorm(module, states)
         if isinstance(module, nn.BatchNorm1d)

@@ -13,10 +13,10 @@ import numpy as np
 
 from ...errors import InputError
 
-MOST_UNITS = 64
+MAX_FLOW_UNITS = 64
 
 # scipy's max-flow counts in 32-bit whole numbers: capacities are rounded to 2^-30.
-_STEPS = 2**30
+_CAPACITY_STEPS = 2**30
 
 
 def flow(maps: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def flow(maps: np.ndarray) -> np.ndarray:
     Raises
     ------
     InputError
-        For more than `MOST_UNITS` units: there are L W^2 flows, each through a graph of L W^2
+        For more than `MAX_FLOW_UNITS` units: there are L W^2 flows, each through a graph of L W^2
         edges.
 
     Examples
@@ -43,22 +43,27 @@ def flow(maps: np.ndarray) -> np.ndarray:
     from scipy.sparse.csgraph import maximum_flow
 
     n_layers, n_units = maps.shape[:2]
-    if n_units > MOST_UNITS:
+    if n_units > MAX_FLOW_UNITS:
         raise InputError(
             "attention flow solves a max-flow problem for each pair of units and layer: at most "
-            f"{MOST_UNITS} units, this "
+            f"{MAX_FLOW_UNITS} units, this "
             f"map has {n_units} ({n_layers * n_units**2:,} problems). Pool to words first, or use "
             "rollout"
         )
-    pipes = np.zeros(((n_layers + 1) * n_units,) * 2, dtype=np.int32)
+    capacity_matrix = np.zeros(((n_layers + 1) * n_units,) * 2, dtype=np.int32)
     flows = np.empty(maps.shape)
     for layer, capacities in enumerate(maps):
-        below, here = layer * n_units, (layer + 1) * n_units
-        pipes[here : here + n_units, below:here] = np.rint(capacities * _STEPS)
-        graph = csr_array(pipes[: here + n_units, : here + n_units])
-        for i in range(n_units):
-            for j in range(n_units):
-                flows[layer, i, j] = (
-                    maximum_flow(graph, here + i, j, method="dinic").flow_value / _STEPS
+        lower_start, upper_start = layer * n_units, (layer + 1) * n_units
+        capacity_matrix[upper_start : upper_start + n_units, lower_start:upper_start] = np.rint(
+            capacities * _CAPACITY_STEPS
+        )
+        graph = csr_array(capacity_matrix[: upper_start + n_units, : upper_start + n_units])
+        for upper_unit in range(n_units):
+            for input_unit in range(n_units):
+                flows[layer, upper_unit, input_unit] = (
+                    maximum_flow(
+                        graph, upper_start + upper_unit, input_unit, method="dinic"
+                    ).flow_value
+                    / _CAPACITY_STEPS
                 )
     return flows

@@ -76,11 +76,11 @@ def write_score_tiers(
     tiers = score_tiers(
         maps, clip.words, target=target, cue=clip.cue, layers=layers, duration=clip.duration
     )
-    write_tiers_as(path, tiers, clip.duration, audio=clip.path)
+    write_tier_file(path, tiers, clip.duration, audio=clip.path)
     return path
 
 
-def write_tiers_as(
+def write_tier_file(
     path: Path,
     tiers: Mapping[str, Sequence[Word]],
     duration: float,
@@ -94,17 +94,17 @@ def write_tiers_as(
     InputError
         For an ending that is neither .TextGrid nor .eaf.
     """
-    ending = path.suffix.lower()
-    if ending not in (".textgrid", ".eaf"):
+    extension = path.suffix.lower()
+    if extension not in (".textgrid", ".eaf"):
         raise InputError(
             f"{path}: expected a file ending in .TextGrid (Praat) or .eaf (ELAN), found "
             f"{path.suffix!r}"
         )
-    with whole_file(path) as unfinished:
-        if ending == ".eaf":
-            write_elan(unfinished, tiers, duration, audio=audio)
+    with whole_file(path) as temporary_path:
+        if extension == ".eaf":
+            write_elan(temporary_path, tiers, duration, audio=audio)
         else:
-            write_tiers(unfinished, tiers, duration)
+            write_tiers(temporary_path, tiers, duration)
 
 
 def score_tiers(
@@ -161,14 +161,18 @@ def score_tiers(
             "layers='best' is the layer in which the cue gives most, and there is no cue: name "
             "layers"
         )
-    chosen = layers_of_maps(layers, maps.values()) if maps else "all"
+    requested_layers = resolve_map_layers(layers, maps.values()) if maps else "all"
     tiers = {"words": list(words)}
     for mixing_map in maps.values():
-        intervals, shares, of_words = _word_shares(mixing_map, words, target, duration)
-        best_layer = _best_layer(mixing_map, shares, of_words, cue)
+        intervals, shares, word_indices = _word_shares(mixing_map, words, target, duration)
+        best_layer = _best_layer(mixing_map, shares, word_indices, cue)
         for layer, row in zip(mixing_map.layers, shares, strict=True) if intervals else ():
-            best = chosen == "best" and layer == best_layer
-            if chosen == "all" or best or (not isinstance(chosen, str) and layer in chosen):
+            is_best = requested_layers == "best" and layer == best_layer
+            if (
+                requested_layers == "all"
+                or is_best
+                or (not isinstance(requested_layers, str) and layer in requested_layers)
+            ):
                 tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
                     Word.from_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
                     for times, label in zip(
@@ -184,7 +188,7 @@ def score_tiers(
     return tiers
 
 
-def layers_of_maps(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
+def resolve_map_layers(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
     """Layers as asked for, each of which at least one of the maps has.
 
     Raises
@@ -192,22 +196,22 @@ def layers_of_maps(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int
     InputError
         For a layer that none has, none at all, or another word than "all" and "best".
     """
-    there = sorted({layer for mixing_map in maps for layer in mixing_map.layers})
-    listed = ", ".join(map(str, there))
+    available_layers = sorted({layer for mixing_map in maps for layer in mixing_map.layers})
+    layer_list = ", ".join(map(str, available_layers))
     if isinstance(layers, str) and layers in ("all", "best"):
         return layers
-    asked = (
+    requested_layers = (
         () if isinstance(layers, str) else (layers,) if isinstance(layers, int) else tuple(layers)
     )
-    if not asked:
+    if not requested_layers:
         raise InputError(
-            f'expected layers="all", "best" or some of {listed}, counted from 0; found {layers!r}'
+            f'expected layers="all", "best" or some of {layer_list}, counted from 0; found {layers!r}'
         )
-    if missing := [layer for layer in asked if layer not in there]:
+    if missing_layers := [layer for layer in requested_layers if layer not in available_layers]:
         raise InputError(
-            f"no layer {', '.join(map(repr, missing))}: the maps have {listed}, counted from 0"
+            f"no layer {', '.join(map(repr, missing_layers))}: the maps have {layer_list}, counted from 0"
         )
-    return asked
+    return requested_layers
 
 
 def _word_shares(
@@ -216,32 +220,32 @@ def _word_shares(
     """Times of the sources (all pieces), their shares in the target [L, sources], and of which
     words; none without its rows."""
     units = mixing_map.without("silence", "padding")
-    rows = [index for index, span in enumerate(units.targets) if _word_of(span, words) == target]
+    rows = [index for index, span in enumerate(units.targets) if _word_index(span, words) == target]
     shares = (
         units.normalized().mean_heads().scores[:, rows].mean(axis=1)
         if rows
         else np.zeros((len(units.layers), 0))
     )
-    of_words = [_word_of(span, words) for span in units.sources] if rows else []
+    word_indices = [_word_index(span, words) for span in units.sources] if rows else []
     if rows and all(span.kind == "frame" for span in units.sources):
         times = [(span.onset or 0.0, min(span.offset or 0.0, duration)) for span in units.sources]
-        heard = [column for column, (start, end) in enumerate(times) if start < end]
+        audible_columns = [column for column, (start, end) in enumerate(times) if start < end]
         return (
-            [[times[column]] for column in heard],
-            shares[:, heard],
-            [of_words[column] for column in heard],
+            [[times[column]] for column in audible_columns],
+            shares[:, audible_columns],
+            [word_indices[column] for column in audible_columns],
         )
-    columns = {
-        word: [column for column, of in enumerate(of_words) if of == word]
+    columns_by_word = {
+        word: [column for column, index in enumerate(word_indices) if index == word]
         for word in range(len(words))
     }
-    there = [word for word, places in columns.items() if places]
-    summed = [shares[:, columns[word]].sum(axis=1) for word in there]
-    by_word = np.stack(summed, axis=1) if there else shares[:, :0]
-    return [words[word].intervals for word in there], by_word, list(there)
+    covered_words = [word for word, columns in columns_by_word.items() if columns]
+    summed_shares = [shares[:, columns_by_word[word]].sum(axis=1) for word in covered_words]
+    word_shares = np.stack(summed_shares, axis=1) if covered_words else shares[:, :0]
+    return [words[word].intervals for word in covered_words], word_shares, list(covered_words)
 
 
-def _word_of(span: Span, words: Sequence[Word]) -> int | None:
+def _word_index(span: Span, words: Sequence[Word]) -> int | None:
     """Return the word that a unit is of: as it says, or of a frame the one that its middle lies
     in."""
     if span.kind != "frame":
@@ -258,10 +262,10 @@ def _word_of(span: Span, words: Sequence[Word]) -> int | None:
 
 
 def _best_layer(
-    mixing_map: MixingMap, shares: np.ndarray, of_words: Sequence[int | None], cue: Cue | None
+    mixing_map: MixingMap, shares: np.ndarray, word_indices: Sequence[int | None], cue: Cue | None
 ) -> int | None:
-    columns = [column for column, word in enumerate(of_words) if word in cue_words(cue)]
-    given = shares[:, columns].sum(axis=1)
+    columns = [column for column, word in enumerate(word_indices) if word in cue_words(cue)]
+    cue_shares = shares[:, columns].sum(axis=1)
     return (
-        mixing_map.layers[int(given.argmax())] if given.any() else None
+        mixing_map.layers[int(cue_shares.argmax())] if cue_shares.any() else None
     )  # a cue that comes later gives nothing

@@ -22,7 +22,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..measures.unit_positions import Units
 from .request import MixRequest
-from .requested_spans import checked_spans
+from .requested_spans import parse_spans
 
 Item = Clip | Sentence | str | Inputs
 
@@ -41,19 +41,19 @@ class View(ABC):
 
     prepared: Prepared
 
-    def __init__(self, model: Model, item: Item, question: MixRequest):
+    def __init__(self, model: Model, item: Item, request: MixRequest):
         self.item: Clip | Sentence | None = item if isinstance(item, Clip | Sentence) else None
-        self._model, self._question = model, question
-        self._encoder = None if question.spans is None else checked_spans(question.spans)
-        self._decoder: list[Span] | None = None  # of a model that has a decoder alone
+        self._model, self._request = model, request
+        self._encoder_spans = None if request.spans is None else parse_spans(request.spans)
+        self._decoder_spans: list[Span] | None = None  # of a model that has a decoder alone
         self._target_rows: dict[str, list[Span]] = {}
-        self._sound_spans: list[
+        self._audio_spans: list[
             Span
         ] = []  # units of the sound in the decoder of an audio language model
 
     @property
     @abstractmethod
-    def feeds_decoder(self) -> bool:
+    def has_decoder_input(self) -> bool:
         """True if there is something to feed a decoder behind an encoder."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class View(ABC):
         """What a map says of the item it is of."""
 
     @property
-    def _is_written(self) -> bool:
+    def _can_generate(self) -> bool:
         """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
         its trained model wrote."""
         return can_generate_text(self._model) or (
@@ -74,112 +74,121 @@ class View(ABC):
             and generated_text_key(self._model, self.item) in self._model.generated_texts
         )
 
-    def _fed_to_decoder(self) -> JsonObject:
+    def _decoder_provenance(self) -> JsonObject:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
         prefix, another text."""
-        tokens, written = self.prepared.tokens, self.prepared.generated_text
+        tokens, generated_text = self.prepared.tokens, self.prepared.generated_text
         if self.prepared.audio_tokens is not None:
             return describe_prompt_and_answer(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
-        told: JsonObject = {}
+        provenance: JsonObject = {}
         if self._model.hears:
-            told["decoder_prefix"] = "".join(tokens.labels[: tokens.n_prefix])
-        if written is not None:
-            told |= {"decoder_text": written.text, "decoder_text_by": written.by}
-            told |= (
+            provenance["decoder_prefix"] = "".join(tokens.labels[: tokens.n_prefix])
+        if generated_text is not None:
+            provenance |= {
+                "decoder_text": generated_text.text,
+                "decoder_text_by": generated_text.by,
+            }
+            provenance |= (
                 {}
-                if written.ended
-                else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
+                if generated_text.ended
+                else {
+                    "decoder_text_cut": f"after {len(generated_text.ids)} tokens, as long as it may be"
+                }
             )
         elif self.item is not None and not self._model.transcribes:
-            told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
-        return told
+            provenance |= {
+                "decoder_text": self.item.translation,
+                "decoder_text_by": "translation given",
+            }
+        return provenance
 
     def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Targets (the chosen rows) and sources of a stack that has been seen."""
-        return tuple(self._target_rows[stack]), tuple(self._both_sides(stack)[1])
+        return tuple(self._target_rows[stack]), tuple(self._targets_and_sources(stack)[1])
 
     def sources(self, stack: str) -> list[Span]:
         """What may give to others in a stack, labelled before the pass."""
-        return self._both_sides(stack)[1]
+        return self._targets_and_sources(stack)[1]
 
     def units(self, block: Block) -> Units:
         """Units of a block. Frames of prepared audio are only known now: those that the attention
         mask leaves."""
         stack = block.stack.name
-        if self._encoder is None and stack != "decoder":
-            self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+        if self._encoder_spans is None and stack != "decoder":
+            self._encoder_spans = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
         if stack == "encoder" and self.prepared.audio_tokens is not None:
             self.prepared.audio_tokens.check(len(block.unmasked), self._model.name)
-        targets, sources = self._both_sides(stack)
+        targets, sources = self._targets_and_sources(stack)
         for spans, length, side in (
             (targets, block.n_targets, "target"),
             (sources, block.n_sources, "source"),
         ):
-            beyond = next((span for span in spans if span.stop > length), None)
-            if beyond is not None:
+            overlong_span = next((span for span in spans if span.stop > length), None)
+            if overlong_span is not None:
                 raise InputError(
-                    f"{side} span [{beyond.start}, {beyond.stop}) of the {stack} ends past its "
+                    f"{side} span [{overlong_span.start}, {overlong_span.stop}) of the {stack} ends past its "
                     f"{length} positions"
                 )
-        self._target_rows[stack] = self._rows_of(stack, targets)
+        self._target_rows[stack] = self._select_rows(stack, targets)
         return Units(
             self._target_rows[stack],
             sources,
-            pooling=self._question.pooling,
+            pooling=self._request.pooling,
             device=block.values.device,
         )
 
     def _label_tokens(self) -> None:
         """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were
         given."""
-        words = self.item is not None and self._question.units == "word"
-        tokens = replace(self.prepared.text_tokens, units="word" if words else "token")
+        has_words = self.item is not None and self._request.units == "word"
+        tokens = replace(self.prepared.text_tokens, units="word" if has_words else "token")
         if self.prepared.source_tokens is not None:
-            self._encoder = self._encoder or tokens.sources()
+            self._encoder_spans = self._encoder_spans or tokens.sources()
         else:
-            self.prepared.tokens, self._decoder = tokens, self._encoder
+            self.prepared.tokens, self._decoder_spans = tokens, self._encoder_spans
 
-    def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
-        if stack == "decoder" and self._decoder is not None:
-            return self._decoder, self._decoder
+    def _targets_and_sources(self, stack: str) -> tuple[list[Span], list[Span]]:
+        if stack == "decoder" and self._decoder_spans is not None:
+            return self._decoder_spans, self._decoder_spans
         if stack == "decoder" and self.prepared.audio_tokens is not None:
-            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._sound_spans)
-        encoder = self._encoder or []
+            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._audio_spans)
+        encoder = self._encoder_spans or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
         return targets, sources
 
-    def _rows_of(self, stack: str, spans: list[Span]) -> list[Span]:
+    def _select_rows(self, stack: str, spans: list[Span]) -> list[Span]:
         """The targets asked for."""
-        targets = self._question.targets
-        asked = targets.get(stack) if isinstance(targets, Mapping) else targets
-        if asked is None:
+        targets = self._request.targets
+        requested_rows = targets.get(stack) if isinstance(targets, Mapping) else targets
+        if requested_rows is None:
             return spans
-        if isinstance(asked, str):
-            return self._rows_of_target(stack, spans, asked)
-        if not len(asked) or not all(0 <= index < len(spans) for index in asked):
+        if isinstance(requested_rows, str):
+            return self._select_target_rows(stack, spans, requested_rows)
+        if not len(requested_rows) or not all(0 <= index < len(spans) for index in requested_rows):
             raise InputError(
-                f"targets={list(asked)}: the {stack} has {len(spans)} target units, 0 to "
+                f"targets={list(requested_rows)}: the {stack} has {len(spans)} target units, 0 to "
                 f"{len(spans) - 1}"
             )
-        return [spans[index] for index in asked]
+        return [spans[index] for index in requested_rows]
 
-    def _rows_of_target(self, stack: str, spans: list[Span], asked: str) -> list[Span]:
+    def _select_target_rows(self, stack: str, spans: list[Span], requested_rows: str) -> list[Span]:
         """Rows of the target word, and of the position that predicts the deciding token: it may lie
         before the target."""
-        if asked != "target" or self.item is None or self.item.target is None:
+        if requested_rows != "target" or self.item is None or self.item.target is None:
             raise InputError(
-                f"targets={asked!r}: expected indices, or 'target' with a clip that has a target "
+                f"targets={requested_rows!r}: expected indices, or 'target' with a clip that has a target "
                 "word"
             )
         tokens = self.prepared.tokens
-        decides = tokens.deciding_row if tokens is not None and stack != "encoder" else None
+        deciding_row = tokens.deciding_row if tokens is not None and stack != "encoder" else None
         rows = [
             span
             for span in spans
-            if span.word == self.item.target or (decides is not None and decides in span.positions)
+            if span.word == self.item.target
+            or (deciding_row is not None and deciding_row in span.positions)
         ]
         if not rows:
             raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")

@@ -1,0 +1,281 @@
+"""How a change of one block's attention context travels through the rest of its layer: the delta
+form of Value Zeroing.
+
+In: a captured block, target rows, changes of their attention context. Out: the change of the
+layer's output. Each row's own states are computed once and only the change is carried:
+
+    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
+
+(pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a
+changed self-attention). All of it is position-wise but a Conformer's convolution, which is given
+the changes of all rows in the target rows' windows. Differences of norms, weights and activations
+are written without cancellation, so that rounding is relative to the change rather than the state,
+and the products with W_1 and W_2 may run in lower precision (`MatrixProduct`). Shapes: R rows, S changes
+(sources, or heads x sources), D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ...errors import ModelError
+from ..binding.layer_components import weight_of
+from ..binding.norms import Norm
+from .convolution_change import ConvolutionChange
+from .matrix_products import MatrixProduct
+from .sublayer_changes import AttentionChange, FeedForwardChange
+
+if TYPE_CHECKING:
+    from ..capture.block import Block
+
+# Sums of up to so many vectors take little time in any precision.
+_MAX_SMALL_TERMS = 64
+
+
+class ChangePropagator:
+    """Carries changes of a layer's attention context to the layer's output, for some target rows.
+
+    Parameters
+    ----------
+    sublayer_change : Block
+        Of a layer that is described (`Layer.modules`).
+    rows : Tensor [R]
+        Target positions.
+    product : MatrixProduct, optional
+        Does the matrix products; in the precision of the states if not given.
+    positions : sequence of int [R], optional
+        The rows on the host, where they are known there.
+
+    Attributes
+    ----------
+    states : Tensor [R, D]
+        The layer's output at the rows.
+    input_positions : Tensor [W]
+        Positions whose context changes are carried: the target rows, or what reaches them through a
+        convolution.
+
+    Raises
+    ------
+    ModelError
+        If the layer is not described.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        rows: Tensor,
+        *,
+        product: MatrixProduct | None = None,
+        positions: Sequence[int] | None = None,
+    ):
+        modules = block.modules.rest
+        if modules is None:
+            raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
+        self._is_pre_norm = block.stack.spec.norm_order == "pre"
+        self._product = product or MatrixProduct(block.values.dtype)
+        self._product.begin_layer(block.modules.module)
+        self._output_projection = block.modules.attention.output
+        # W_O: what it rounds goes both on and around
+        self._state_product = MatrixProduct(block.values.dtype)
+        self._project_output = self._state_product.without_bias(self._output_projection)
+        self._steps: list[Callable[[Tensor], Tensor]] = []
+        # The rows' own states behind W_1, up to scale.
+        self._row_projections: dict[nn.Module, Tensor] = {}
+        convolution_change = None
+        if modules.convolution is not None:
+            convolution_change = ConvolutionChange(
+                block,
+                modules.convolution,
+                rows.tolist() if positions is None else positions,
+                self._product,
+            )
+        self.input_positions = (
+            rows if convolution_change is None else convolution_change.input_positions
+        )
+        post_norm = None
+        if block.modules.parallel:
+            state = block.output[rows]  # nothing lies behind attention but what is added to it
+        else:
+            state = block.residual(self.input_positions) + block.attention_output(
+                self.input_positions
+            )
+        if modules.norm is not None and not self._is_pre_norm:
+            post_norm = Norm(modules.norm, state)
+            self._steps.append(post_norm.change)
+            state = modules.norm(state)
+        for attention in modules.attentions:
+            state, _ = self._add_sublayer(
+                attention.norm, state, AttentionChange(block, attention, rows)
+            )
+        if convolution_change is not None and modules.convolution is not None:
+            state = self._add_convolution(modules.convolution.norm, state, convolution_change)
+        # The feed-forward right behind the studied block, the norm before it, and how many steps
+        # lead through both.
+        self._fused_feed_forward: tuple[Norm, FeedForwardChange, int] | None = None
+        for index, feed_forward_modules in enumerate(modules.feed_forwards):
+            feed_forward = FeedForwardChange(block, feed_forward_modules, rows, self._product)
+            step_count = len(self._steps) + 1
+            state, norm = self._add_sublayer(feed_forward_modules.norm, state, feed_forward)
+            if index == 0 and not modules.attentions and convolution_change is None:
+                self._fused_feed_forward = (post_norm or norm, feed_forward, step_count)
+        for norm_module in (modules.closing_norm, block.final_norm):
+            if norm_module is not None:
+                self._steps.append(Norm(norm_module, state).change)
+                state = norm_module(state)
+        self.states = state
+
+    def __call__(self, context_change: Tensor) -> Tensor:
+        """Return the change of the layer's output [S, R, D] for changes of the context [S, W, H d]
+        at the input positions."""
+        change = self._project_output(context_change)
+        for step in self._steps:
+            change = step(change)
+        return change
+
+    def propagate_source_removals(
+        self, alpha: Tensor, values: Tensor, *, source_count: int, batch_size: int
+    ) -> Iterator[Tensor]:
+        """Yield the changes of the layer's output [S', R, D] when sources' value vectors are removed,
+        about `batch_size` sources at a time.
+
+        All rows' changes are sums of the same few vectors, v_j^h for each head and position of a
+        source. Up to each row's scale a norm is linear, so W_O and the first feed-forward matrix
+        W_1 can be made one matrix that acts on those vectors: U_j^h = v_j^h F^h with F = W_O^T C
+        gain W_1^T, and dh = sum_hj alpha^h_j U_j^h. Done where it saves work.
+
+        Parameters
+        ----------
+        alpha : Tensor [H, W, S, J]
+            Attention weights of the input positions for J positions of each source.
+        values : Tensor [H, S, J, d]
+        source_count : int
+            How many sources there are in all, which share the cost of F.
+        batch_size : int
+        """
+        # Batches of equal size: each reads all the weights again.
+        batch_count = max(1, round(values.shape[1] / batch_size))
+        batch_size = -(-values.shape[1] // batch_count)
+        if self._fused_feed_forward is None or not self._is_cheaper_on_values(
+            self._fused_feed_forward[1].projected_width, alpha.shape, values.shape[-1], source_count
+        ):
+            for weights, value_vectors in zip(
+                alpha.split(batch_size, dim=2), values.split(batch_size, dim=1), strict=True
+            ):
+                context = -(weights.transpose(1, 2) @ value_vectors)  # [H, S', R, d]
+                yield self(context.permute(1, 2, 0, 3).flatten(2))
+            return
+        norm, feed_forward, step_count = self._fused_feed_forward
+        output_weight = weight_of(self._output_projection).T  # [H d, D]
+        output_sums = _WeightedSums(values, output_weight, self._state_product)
+        sums_by_projection: dict[nn.Module, _WeightedSums] = {}
+        for projection in feed_forward.input_projections:
+            sums_by_projection[projection] = _WeightedSums(
+                values, self._fuse_with_output(projection, norm, output_weight), self._product
+            )
+            if projection not in self._row_projections:
+                self._row_projections[projection] = (
+                    feed_forward.base_projection(projection) - projection(norm.bias)
+                ) * norm.deviation
+        for first_source in range(0, values.shape[1], batch_size):
+            sources = slice(first_source, first_source + batch_size)
+            weights = -alpha[:, :, sources].permute(2, 1, 0, 3).flatten(2)  # [S', R, H J]
+            change = output_sums(weights, sources)
+            inverse, shift = norm.scales(change)
+            project_change = partial(
+                self._project_values, sums_by_projection, weights * inverse, shift, sources
+            )
+            change = (
+                change if self._is_pre_norm else norm.change(change)
+            ) + feed_forward.change_from(project_change)
+            for step in self._steps[step_count:]:
+                change = step(change)
+            yield change
+
+    def _fuse_with_output(self, projection: nn.Module, norm: Norm, output_weight: Tensor) -> Tensor:
+        """Multiply W_O, the linear part of a norm and a projection behind it to one matrix F [H d, out]."""
+        return self._product.fused_weight(
+            self._output_projection,
+            projection,
+            lambda: self._product.without_bias(projection)(norm.direction(output_weight)),
+        )
+
+    def _project_values(
+        self,
+        sums_by_projection: Mapping[nn.Module, _WeightedSums],
+        weights: Tensor,
+        shift: Tensor,
+        sources: slice,
+        projection: nn.Module,
+    ) -> Tensor:
+        """Return the change behind a projection into the first feed-forward, [S', R, F]."""
+        return sums_by_projection[projection](weights, sources).addcmul_(
+            self._row_projections[projection], shift
+        )
+
+    def _is_cheaper_on_values(
+        self, projected_width: int, alpha_shape: tuple[int, ...], head_width: int, source_count: int
+    ) -> bool:
+        """True if acting on the value vectors takes fewer multiplications than acting on the
+        rows."""
+        heads, rows, _, positions = alpha_shape
+        if heads * positions > 2 * rows:  # the vectors would take the memory saved
+            return False
+        heads_width, model_width = heads * head_width, self.states.shape[-1]
+        row_cost = rows * (heads_width * model_width + model_width * projected_width)
+        value_cost = positions * heads_width * (
+            model_width + projected_width
+        ) + rows * heads * positions * (model_width + projected_width)
+        return source_count * (row_cost - value_cost) > heads_width * model_width * projected_width
+
+    def _add_convolution(
+        self, module: nn.Module, state: Tensor, convolution_change: ConvolutionChange
+    ) -> Tensor:
+        """Add the convolution's residual block, and go on with the target rows alone."""
+        norm, target_indices = Norm(module, state), convolution_change.target_indices
+        self._steps.append(
+            lambda change: (
+                change[:, target_indices] + convolution_change.change(norm.change(change))
+            )
+        )
+        return state[target_indices] + convolution_change.base_output
+
+    def _add_sublayer(
+        self, module: nn.Module, state: Tensor, sublayer_change: AttentionChange | FeedForwardChange
+    ) -> tuple[Tensor, Norm]:
+        """Add one residual block: state + sublayer_change(norm(state)), or norm(state + sublayer_change(state)); and
+        the norm at its state."""
+        if self._is_pre_norm:
+            norm = Norm(module, state)
+            self._steps.append(lambda change: change + sublayer_change.change(norm.change(change)))
+            return state + sublayer_change.record_output(module(state)), norm
+        state = state + sublayer_change.record_output(state)
+        norm = Norm(module, state)
+        self._steps += [lambda change: change + sublayer_change.change(change), norm.change]
+        return module(state), norm
+
+
+class _WeightedSums:
+    """Sums over heads and positions of weights times v_j^h M^h, for a matrix M [H d, out].
+
+    Parameters
+    ----------
+    values : Tensor [H, S, J, d]
+    """
+
+    def __init__(self, values: Tensor, matrix: Tensor, product: MatrixProduct):
+        by_head = matrix.unflatten(0, (len(values), -1))
+        vectors = product.multiply(values.flatten(1, 2).to(product.dtype), by_head)  # [H, S J, out]
+        self._vectors = vectors.unflatten(1, values.shape[1:3]).transpose(0, 1)  # [S, H, J, out]
+        self._product = product
+
+    def __call__(self, weights: Tensor, sources: slice) -> Tensor:
+        """The sums for some sources, [S', R, out], with weights [S', R, H J]."""
+        vectors = self._vectors[sources].flatten(1, 2)
+        if weights.shape[-1] <= _MAX_SMALL_TERMS:
+            result: Tensor = weights @ vectors.to(weights.dtype)
+            return result
+        return self._product(weights, vectors)

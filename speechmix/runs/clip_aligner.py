@@ -1,0 +1,296 @@
+"""Clips of a job get word times, before any model computes a result: stored ones, or new ones.
+
+In: all clips of a job. Out: those of the shard that can be scored, with their words; part files with
+the word times and the rows of the clip table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ..adapters.model import Model
+from ..errors import InputError, SpeechmixError, StorageError
+from ..files.cache_keys import digest
+from ..files.json_files import Json, read_json_object
+from ..files.shards import Shard
+from ..files.whole_files import whole_file
+from ..inputs.audio.byte_ranges import file_signature
+from ..inputs.audio.loading import cache_recording
+from ..inputs.clips.clip import Clip
+from ..inputs.formats.word_files import write_textgrid
+from .kinds.result_kind import ResultItem
+from .kinds.word_times import WORD_TIMES_KIND, alignment_options, with_stored_words
+from .merging import FACTS
+from .model_run import ClipOutcome, RunRequest
+from .out_of_memory import memory_errors_named
+from .progress import ALIGN, Progress, show_progress
+from .results.part_files import Owner
+from .results.result_store import Key, Results
+from .results.run_folder import RunFolder
+from .results.run_state import RunState
+from .results.tidy_tables import facts_of
+
+Skip = Callable[[str, object], None]
+MAX_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each
+
+
+@dataclass
+class ClipAligner:
+    """Gives word times to the clips of a job.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    clips : sequence of Clip
+        All of the job.
+    shard : Shard
+    aligner, method
+        Of `speechmix.align`. A job that names neither uses those of the run in the folder.
+    needs_words : bool
+        Whether a clip without words cannot be scored.
+    job : str
+        Name of the job that computes kinds alone in the folder; empty for the run itself.
+    uses_pairs : bool
+        Whether the other clip of each clip's pair gets words, too, where it is in another shard.
+
+    Attributes
+    ----------
+    pairs : dict of str to Clip
+        By name of a clip the other of its pair, if the pair has two that can be used.
+    """
+
+    folder: RunFolder
+    clips: Sequence[Clip]
+    shard: Shard
+    aligner: Model | None
+    method: str
+    needs_words: bool
+    job: str = ""
+    uses_pairs: bool = False
+    pairs: dict[str, Clip] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        fingerprint = None if self.aligner is None else self.aligner.fingerprint
+        self.options = alignment_options(self.method, fingerprint, is_required=self.needs_words)
+        run_options = self._run_options()
+        self._all_options = (
+            [self.options] if run_options == self.options else [run_options, self.options]
+        )
+
+    def _run_options(self) -> dict[str, Json]:
+        """Options of the word times that the run has, for a job that names no way to align."""
+        alignment: Json = {}
+        if self.job and self.aligner is None and self.method == "auto":
+            with suppress(InputError, OSError):
+                alignment = read_json_object(self.folder.description_path).get("alignment")
+        if not isinstance(alignment, dict) or not {"method", "weights"} <= alignment.keys():
+            return self.options
+        return {**self.options, "method": alignment["method"], "aligner": alignment["weights"]}
+
+    @property
+    def _own_kinds(self) -> frozenset[str] | None:
+        """What may be removed: a job leaves the word times of a run that is not finished."""
+        if not self.job:
+            return None
+        return (
+            frozenset()
+            if RunState(self.folder).is_running
+            else frozenset({FACTS, WORD_TIMES_KIND.name})
+        )
+
+    def open_results(self, report: Callable[[str], None]) -> Results:
+        """Open the store of word times and of rows of the clip table."""
+        return Results(self.folder, Owner(), self.shard, report, own_kinds=self._own_kinds)
+
+    def unaligned_clips(self, report: Callable[[str], None]) -> list[Clip]:
+        """Return the clips of the shard whose word times are to be computed."""
+        with self.open_results(report) as results:
+            remember_recordings(results)
+            pending = []
+            for clip in self.clips:
+                if self.shard.holds(clip.name) and clip.text and clip.words is None:
+                    with suppress(SpeechmixError):  # `align_clips` says why
+                        clip.validate()
+                        key = self._key(results, clip)
+                        pending += [clip] if key is not None and key not in results else []
+        return pending
+
+    def align_clips(
+        self,
+        skip: Skip,
+        report: Callable[[str], None],
+        progress: Progress,
+        outcomes: Mapping[str, str | None] | None = None,
+    ) -> tuple[list[Clip], list[str]]:
+        """Return the clips of the shard that can be scored, and their part files below the folder.
+
+        Parameters
+        ----------
+        skip : callable
+            Gets the name of a clip that is left out, and the reason.
+        report, progress
+            Of the job.
+        outcomes : mapping of str to str, optional
+            What workers have done: by name of a clip None, or why it has no word times.
+        """
+        outcomes = outcomes or {}
+        ready: list[Clip] = []
+        keys: list[Key] = []
+        own = [pair for pair in enumerate(self.clips) if self.shard.holds(pair[1].name)]
+        is_shown = any(clip.words is None for _, clip in own)
+        with self.open_results(report) as results:
+            remember_recordings(results)
+            bar = show_progress(own, progress if is_shown else False, ALIGN, total=len(own))
+            for position, clip in bar:
+                try:
+                    if (reason := outcomes.get(clip.name)) is not None:
+                        raise SpeechmixError(reason)
+                    with memory_errors_named():
+                        clip.validate()
+                        aligned, word_keys = self._align(results, clip, clip.name in outcomes)
+                    clip_keys = [*word_keys, self._facts_key(results, aligned, position)]
+                except StorageError:
+                    raise
+                except SpeechmixError as error:
+                    skip(clip.name, error)
+                    report(f"{clip.name}  SKIPPED: {error}")
+                    continue
+                ready.append(aligned)
+                keys += clip_keys
+                results.write_if_due()
+            if self.uses_pairs:
+                keys += self._find_pairs(results, ready)
+            parts = results.settled(keys)
+        return ready, self.folder.relative(parts)
+
+    def _find_pairs(self, results: Results, ready: Sequence[Clip]) -> list[Key]:
+        """Find the other clip of each clip's pair; returns keys of words of clips of other shards."""
+        usable = {clip.name: clip for clip in ready}
+        members: dict[str, list[Clip]] = {}
+        keys: list[Key] = []
+        for clip in ready:
+            members.setdefault(clip.meta.get("pair", ""), [])
+        members.pop("", None)
+        for clip in self.clips:
+            pair = members.get(clip.meta.get("pair", ""))
+            if pair is None:
+                continue
+            if not self.shard.holds(clip.name):
+                try:
+                    clip.validate()
+                    usable[clip.name], word_keys = self._align(results, clip)
+                except StorageError:
+                    raise
+                except SpeechmixError:  # its own shard says why
+                    continue
+                keys += word_keys
+            if clip.name in usable:
+                pair.append(usable[clip.name])
+        couples = [pair for pair in members.values() if len(pair) == 2]
+        self.pairs = {one.name: other for pair in couples for one, other in (pair, pair[::-1])}
+        return keys
+
+    def _key(self, results: Results, clip: Clip) -> Key | None:
+        """Return the key of a clip's word times, if it is to have any: of those of the run, if
+        there are."""
+        keys = [
+            key
+            for options in self._all_options
+            for key in WORD_TIMES_KIND.keys(ResultItem(self.aligner, clip, options))
+        ]
+        return next((key for key in keys if key in results), keys[-1] if keys else None)
+
+    def _align(self, results: Results, clip: Clip, is_new: bool = False) -> tuple[Clip, list[Key]]:
+        """Return a clip with its words, and the key of those that are stored."""
+        key = self._key(results, clip)
+        if key is None:
+            return clip, []
+        if key not in results:
+            is_new = True
+            item = ResultItem(self.aligner, clip, self.options)
+            (outcome,) = WORD_TIMES_KIND.store(results, [item])
+            if isinstance(outcome, SpeechmixError):
+                raise outcome
+        aligned = with_stored_words(clip, results.row(key)["content"])
+        if self.job in ("", WORD_TIMES_KIND.name) and len(self.clips) <= MAX_TEXTGRIDS:
+            self._write_textgrid(aligned, replace=is_new)
+        return aligned, [key]
+
+    def _write_textgrid(self, clip: Clip, *, replace: bool) -> None:
+        """Write the TextGrid of an aligned clip; an old one, which may have been corrected by hand,
+        is only replaced if the words are new."""
+        path = self.folder.words_dir / f"{clip.name}.TextGrid"
+        if path.is_file() and not replace:
+            return
+        with whole_file(path) as unfinished:
+            write_textgrid(unfinished, clip.words or (), clip.duration)
+
+    @staticmethod
+    def _facts_key(results: Results, clip: Clip, position: int) -> Key:
+        """Store the row of the clip table, for which the recording is read if its hash is unknown."""
+        marks = _file_marks(clip)
+        facts = {"position": position, **facts_of(clip)}
+        key = Key(clip.name, FACTS, digest(facts))
+        if marks and marks == _file_marks(clip):
+            facts["file"] = {"path": str(clip.path), "marks": marks, "seconds": clip.duration}
+        if key not in results:
+            results.put(key, content=json.dumps(facts, ensure_ascii=False))
+        return key
+
+
+@dataclass(frozen=True)
+class AlignmentRun:
+    """Word times as workers compute them, block by block; has the methods of `ModelRun`.
+
+    Parameters
+    ----------
+    aligner : Model, optional
+    request : RunRequest
+        Of one kind: word times.
+    """
+
+    aligner: Model | None
+    request: RunRequest
+
+    def selected(self, clips: Sequence[Clip]) -> Sequence[Clip]:
+        """Return all clips."""
+        return clips
+
+    def outcomes(
+        self,
+        results: Results,
+        clips: Sequence[Clip],
+        report: Callable[[str], None],
+        progress: Progress,
+        begins: Callable[[Sequence[Clip]], object],
+    ) -> Iterator[ClipOutcome]:
+        """Yield what became of each clip."""
+        ((kind, options),) = self.request.kinds
+        for clip in show_progress(clips, progress, ALIGN, total=len(clips)):
+            begins([clip])
+            (outcome,) = kind.store(results, [ResultItem(self.aligner, clip, options)])
+            results.write_if_due()
+            if isinstance(outcome, SpeechmixError):
+                yield ClipOutcome(clip, error=outcome)
+            else:
+                yield ClipOutcome(clip, outcome, is_new=True)
+
+
+def _file_marks(clip: Clip) -> list[int | str] | None:
+    """What changes when the clip's file is written again; None without a file."""
+    try:
+        return None if clip.path is None else file_signature(clip.path)
+    except OSError:
+        return None
+
+
+def remember_recordings(results: Results) -> None:
+    """Know the sounds of an earlier start, so that recordings of which nothing is missing are not
+    read again."""
+    for content in results.contents(FACTS):
+        facts = json.loads(content)
+        if file := facts.get("file"):
+            cache_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])

@@ -1,0 +1,83 @@
+"""Word times as a kind of result: where the words of a clip's text are in its recording.
+
+In: a clip with text but no words, and the aligner of a job. Out: words with times, stored once for
+each clip, for all models and all jobs in the folder. A job computes this kind before all others.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict
+
+from ...adapters.model import Model
+from ...alignment import align
+from ...alignment.alignment_result import REVISION
+from ...errors import InputError, SpeechmixError
+from ...files.json_files import Json, JsonObject
+from ...inputs.clips.clip import Clip
+from ...inputs.words.timed_words import Word
+from .result_kind import Result, ResultItem, ResultKind
+
+
+def alignment_options(method: str, aligner: str | None, *, is_required: bool) -> dict[str, Json]:
+    """Return the options of the kind.
+
+    Parameters
+    ----------
+    method : str
+        Of `speechmix.align`.
+    aligner : str, optional
+        Fingerprint of the model that aligns.
+    is_required : bool
+        Whether a clip that has neither words nor text fails.
+    """
+    return {"method": method, "aligner": aligner, "is_required": is_required}
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    clip, options = item.clip, item.options
+    if clip.words is not None or not (clip.text or options["is_required"]):
+        return None
+    ingredients = clip.fingerprint_fields
+    key: dict[str, object] = {name: ingredients[name] for name in ("sound", "text", "language")}
+    return {**key, **{name: options[name] for name in ("method", "aligner")}, "revision": REVISION}
+
+
+def _compute(item: ResultItem) -> Result:
+    clip = align_quietly(item.clip, item.loaded_model, item.options["method"])
+    words = [_word_fields(word) for word in clip.words or ()]
+    content = {"alignment": clip.alignment, "doubts": list(clip.doubts), "text": clip.text}
+    return Result({**content, "words": words})
+
+
+WORD_TIMES_KIND = ResultKind("words", _compute, cache_key=_cache_key)
+
+
+def align_quietly(clip: Clip, aligner: Model | None, method: str) -> Clip:
+    """Align a clip as `speechmix.align` does, without warnings: its doubts are reported with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return align(clip, model=aligner, method=method)
+
+
+def _word_fields(word: Word) -> JsonObject:
+    return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
+
+
+def with_stored_words(clip: Clip, content: str) -> Clip:
+    """Return a clip with the words that are stored of it.
+
+    Raises
+    ------
+    InputError
+        If they are not those of a clip.
+    """
+    try:
+        stored = json.loads(content)
+        words = [Word(**word) for word in stored["words"]]
+        return clip.with_words(words, alignment=stored["alignment"]).with_doubts(stored["doubts"])
+    except (SpeechmixError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the stored word times of {clip.name!r} cannot be used ({error})"
+        ) from error

@@ -1,0 +1,33 @@
+"""Progress of a job over its clips: a bar on standard error, or calls of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+# Whether a bar is shown; or a function that gets a stage, how many clips are done, and of how many.
+Progress = bool | Callable[[str, int, int], None]
+ALIGN = "align"  # the stage of word times
+
+
+def show_progress(
+    items: Iterable[Item], progress: Progress, stage: str, *, total: int
+) -> Iterable[Item]:
+    """Return the same items; while they are taken, a bar is shown or a function is called."""
+    if callable(progress):
+        return _call_progress(items, progress, stage, total)
+    if not progress or not total:
+        return items
+    from tqdm.auto import tqdm
+
+    return tqdm(items, desc=stage, unit="clip", leave=False, total=total)
+
+
+def _call_progress(
+    items: Iterable[Item], callback: Callable[[str, int, int], None], stage: str, total: int
+) -> Iterator[Item]:
+    callback(stage, 0, total)
+    for done_count, item in enumerate(items, 1):
+        yield item
+        callback(stage, done_count, total)
