@@ -35,7 +35,7 @@ def knock_out(
     window: int | str = 1,
     words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
-    at_once: int | None = None,
+    batch_size: int | None = None,
 ) -> DecisionMap:
     """Zero the value vectors of each word in each layer of each stack, and read the margin.
 
@@ -56,7 +56,7 @@ def knock_out(
         together, in one row that is numbered as its first word: ``words=[clip.cue_words]``.
     objective : optional
         Another number to read than the margin, as in `mix`.
-    at_once : int, optional
+    batch_size : int, optional
         Runs that go together; as many as fit by default.
 
     Returns
@@ -77,7 +77,9 @@ def knock_out(
     (12, 6)
     """
     decision = Decision.prepare(model, item, objective=objective)
-    return knock_out_words(decision, stacks=stacks, window=window, words=words, at_once=at_once)
+    return knock_out_words(
+        decision, stacks=stacks, window=window, words=words, batch_size=batch_size
+    )
 
 
 def knock_out_words(
@@ -86,7 +88,7 @@ def knock_out_words(
     stacks: Sequence[str] | None = None,
     window: int | str = 1,
     words: Sequence[int | Sequence[int]] | None = None,
-    at_once: int | None = None,
+    batch_size: int | None = None,
 ) -> DecisionMap:
     """Knock words out of a decision that has been prepared; parameters as of `knock_out`."""
     name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
@@ -101,7 +103,7 @@ def knock_out_words(
             f"{stacks or 'any stack'}"
         )
     intact_margin, *margins = run_interventions(
-        decision, [NO_REMOVAL, *patches], at_once=at_once
+        decision, [NO_REMOVAL, *patches], batch_size=batch_size
     ).tolist()
     return build_decision_map(decision, rows, intact_margin, margins)
 

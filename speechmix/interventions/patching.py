@@ -50,7 +50,7 @@ def patch(
     window: int | str = 1,
     words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
-    at_once: int | None = None,
+    batch_size: int | None = None,
 ) -> DecisionMap:
     """Put what another item holds in the place of each word, layer by layer, and read the margin.
 
@@ -72,7 +72,7 @@ def patch(
         the first.
     objective : optional
         Another number to read than the margin, as in `mix`.
-    at_once : int, optional
+    batch_size : int, optional
         Runs that go together; as many as fit by default.
 
     Returns
@@ -98,7 +98,7 @@ def patch(
     if what == "input":
         decision_map = _patch_inputs(decision, donor, words)
     else:
-        decision_map = _patch_layers(decision, donor, what, stacks, window, words, at_once)
+        decision_map = _patch_layers(decision, donor, what, stacks, window, words, batch_size)
     margin_gap = decision_map.margin - _read_donor_margin(decision, donor)
     decision_map.table["carried"] = (
         decision_map.table["drop"] / margin_gap if margin_gap else float("nan")
@@ -129,7 +129,7 @@ def _patch_layers(
     stacks: Sequence[str] | None,
     window: int | str,
     words: Sequence[int | Sequence[int]] | None,
-    at_once: int | None,
+    batch_size: int | None,
 ) -> DecisionMap:
     if what == "states" and window != 1:
         raise InputError(
@@ -166,7 +166,7 @@ def _patch_layers(
                 patches.append(Patch(stack, layers, source.positions, **replacement))
                 rows.append(label_row(decision, f"patch ({what})", stack, layers.start, source))
     intact_margin, *margins = run_interventions(
-        decision, [NO_REMOVAL, *patches], at_once=at_once
+        decision, [NO_REMOVAL, *patches], batch_size=batch_size
     ).tolist()
     return build_decision_map(decision, rows, intact_margin, margins)
 

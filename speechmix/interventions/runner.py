@@ -38,7 +38,7 @@ def run_interventions(
     interventions: Sequence[Intervention],
     *,
     reader: Reader | None = None,
-    at_once: int | None = None,
+    batch_size: int | None = None,
 ) -> np.ndarray:
     """Run a model with each intervention, and read the margin or something else.
 
@@ -51,7 +51,7 @@ def run_interventions(
     reader : callable, optional
         Output of R runs, with logits [R, T, V] in double precision, to Tensor [R, ...]; the margin by default. Position t is
         that of the unchanged input; what follows a removed token is read behind the one before it, NaN if there is none.
-    at_once : int, optional
+    batch_size : int, optional
         Patches that run together; as many as fit by default.
 
     Returns
@@ -95,7 +95,7 @@ def run_interventions(
                 list(patches.values()),
                 _read_in_double(reader),
                 audio_hash=sound,
-                batch_size=at_once,
+                batch_size=batch_size,
             )
         values = dict(zip(patches, patched_values.cpu().numpy(), strict=True))
         values |= {

@@ -55,7 +55,7 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
 
 def test_how_many_runs_go_together_changes_nothing():
     decision = Decision.prepare(*ITEMS["whisper"]())
-    together, alone = knock_out_words(decision), knock_out_words(decision, at_once=1)
+    together, alone = knock_out_words(decision), knock_out_words(decision, batch_size=1)
     np.testing.assert_allclose(together.table["margin"], alone.table["margin"], atol=1e-10)
 
 
