@@ -65,7 +65,7 @@ def read_config_arguments(
 
 
 def _find_config_path(arguments: Sequence[str]) -> str | None:
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if argument == _CONFIG:
             return following
         if argument.startswith(f"{_CONFIG}="):
