@@ -12,6 +12,9 @@ import pytest
 import torch
 
 from speechmix.inputs import bundled
+from speechmix.runs.executors.executor import InProcess
+from speechmix.runs.executors.local_workers import LocalWorkers
+from speechmix.runs.executors.ray_executor import RayExecutor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +58,24 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
     assert 'id="why-left_00_pl"' in html  # two clips are explained
     for name in ("cue_contribution_left_cue.png", "cue_heat_map_right_cue.png"):
         assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], InProcess()),
+        (["--workers", "3", "--device", "cpu"], LocalWorkers(3, "cpu")),
+        (["--engine", "ray", "--address", "auto"], RayExecutor("auto")),
+    ],
+)
+def test_workers_and_a_cluster_score_as_of_any_run(recipe, monkeypatch, options, expected):
+    calls = []
+    monkeypatch.setattr(
+        "speechmix.studies.french.french_study.french_study",
+        lambda **arguments: calls.append(arguments),
+    )
+    assert recipe.main(options) == 0
+    assert [call["executor"] for call in calls] == [expected]
 
 
 def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(

@@ -22,6 +22,11 @@ _PROCESS, _RAY = "process", "ray"
 def add_executor_options(command: OptionContainer) -> None:
     """Add all options from which `choose_executor` chooses."""
     add_shard_option(command)
+    add_pool_options(command)
+
+
+def add_pool_options(command: OptionContainer) -> None:
+    """Add the workers of this machine and those of a Ray cluster."""
     add_workers_option(command)
     command.add_argument(
         "--engine",
@@ -100,7 +105,7 @@ def parse_shard(options: argparse.Namespace) -> Shard:
     """
     from ...files.shards import Shard
 
-    return Shard.parse(options.shard)
+    return Shard.parse(vars(options).get("shard", "1/1"))
 
 
 def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
@@ -116,7 +121,7 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
 
     if options.workers == "1":
         return 1
-    if "shard" in vars(options) and parse_shard(options) != WHOLE:
+    if parse_shard(options) != WHOLE:
         raise InputError(
             "--workers splits a run on one machine, --shard between machines: give one of them"
         )

@@ -7,7 +7,7 @@ import argparse
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 from .clip_options import add_outside_option
 from .command_parser import Subparsers
-from .executor_options import add_workers_option, resolve_worker_count
+from .executor_options import add_pool_options, choose_executor
 from .model_options import add_model_option, add_seed_option, add_twin_options, list_twin_seeds
 from .option_checks import select_arguments
 from .score_options import add_explain_option, add_stack_option, add_twin_clips_option
@@ -83,7 +83,7 @@ def add_commands(commands: Subparsers) -> None:
         help="draw N clips per trained model (default: 4)",
     )
     add_explain_option(study, default=None)
-    add_workers_option(study)
+    add_pool_options(study)
     study.add_argument("--verbose", action="store_true", help="print a line per clip")
 
 
@@ -99,12 +99,9 @@ def _study(options: argparse.Namespace) -> int:
         "parser": options.parser,
         "lexicon": options.lexicon,
     }
-    arguments = select_arguments(french_study, options)
-    arguments["workers"] = resolve_worker_count(
-        options, options.model or [*bundled.models().values()]
-    )
     french_study(
-        **arguments,
+        **select_arguments(french_study, options),
+        executor=choose_executor(options, options.model or [*bundled.models().values()]),
         models=options.model,
         seeds=list(list_twin_seeds(options)),
         measures=options.measure or list(MEASURES),

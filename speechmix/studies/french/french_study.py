@@ -20,7 +20,6 @@ from ...adapters.loading.load import load
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
-from ...runs.executors.local_workers import LocalWorkers
 from ...runs.score_clips import score_clips
 from ...runs.speech_ablations import speech_ablation
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
@@ -28,6 +27,7 @@ from .study_report import print_report, read_study_clips
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
+    from ...runs.executors.executor import Executor
 
 _BUNDLED_EXPLAINED_CLIPS = 2  # clips of the package
 
@@ -52,7 +52,7 @@ def french_study(
     explain: int | None = None,
     published_ablation: bool = False,
     figures: int = 4,
-    workers: int = 1,
+    executor: Executor | None = None,
     device: str | None = None,
     overwrite: bool = False,
     verbose: bool = False,
@@ -102,8 +102,9 @@ def french_study(
         Whether the cue is also removed from the sound and from the decoder's tokens.
     figures : int
         Clips of which maps are drawn, for each trained model.
-    workers : int
-        Processes.
+    executor : Executor, optional
+        Who scores, as in `speechmix.score_clips`: by default this process; `LocalWorkers(4)`,
+        `RayExecutor(address)`. The stages of a corpus are done here.
     device : str, optional
         "cpu", "cuda", ...
     overwrite : bool
@@ -192,7 +193,6 @@ def french_study(
         "explain": explain or 0,
     }
     loaders = [*trained_loaders, *twin_loaders]
-    executor = LocalWorkers(workers, device) if workers > 1 else None
     run = score_clips(
         loaders, study_clips, Path(out), aligner=load_aligner, executor=executor, **options
     )
