@@ -72,7 +72,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     else:
         ids, n_prefix, ended, by = _transcribed(model, clip, text)
         prepared.inputs["decoder_input_ids"] = torch.tensor([ids])
-        prepared.tokens = Tokens.from_ids(ids, model.tokenizer, ahead=1)
+        prepared.tokens = Tokens.from_ids(ids, model.tokenizer, label_offset=1)
         drafts, words = drafts_of_ids(model, ids, n_prefix, ended=ended)
         decision = decision_on(model, clip, prepared, {"encoder": heard, "cross": heard})
         sources += text_sources(drafts, words, by_token=by_token)

@@ -174,7 +174,7 @@ class TestFedBehindIt:
         clip = clip_of().replace(foil="livre")
         model = whisper.with_prefix(timestamps=True)
         tokens = decoder_tokens(model, clip)
-        assert whisper.tokenizer.decode([tokens.ids[tokens.deciding]]) == "s"
+        assert whisper.tokenizer.decode([tokens.ids[tokens.deciding_index]]) == "s"
         assert tokens.foil_id == tokens.ids[-1]  # the timestamp, which would come at once
 
     def test_a_translation_has_words_of_its_own(self, whisper):

@@ -144,9 +144,9 @@ def margin(model, clip):
     prepared = model.family.prepare(model, clip, ("encoder", "decoder", "cross"))
     tokens = prepared.tokens
     with torch.no_grad():
-        logits = model.module(**prepared.inputs).logits[0, tokens.deciding - 1]
+        logits = model.module(**prepared.inputs).logits[0, tokens.deciding_index - 1]
     ids = [*tokens.ids, model.tokenizer.eos_token_id]
-    return (logits[ids[tokens.deciding]] - logits[tokens.foil_id]).item()
+    return (logits[ids[tokens.deciding_index]] - logits[tokens.foil_id]).item()
 
 
 def test_why_this_word(model):

@@ -24,7 +24,7 @@ DECODER = Tokens(
     ["<start>", "<fr>", "les", "livres", "<end>"],
     [None, None, 0, 1, None],
     ["special", "special", "token", "token", "special"],
-    ahead=1,
+    label_offset=1,
 )
 
 
@@ -75,21 +75,21 @@ class TestUnits:
 
 class TestDecidingToken:
     def test_first_difference_and_its_row(self):
-        tokens = DECODER.decided([*DECODER.ids, 99], [50, 51, 7, 9, 10, 99])
-        assert (tokens.deciding, tokens.foil_id, tokens.deciding_row) == (3, 9, 2)
+        tokens = DECODER.with_deciding_token([*DECODER.ids, 99], [50, 51, 7, 9, 10, 99])
+        assert (tokens.deciding_index, tokens.foil_id, tokens.deciding_row) == (3, 9, 2)
 
     def test_the_end_of_text_may_decide(self):
         """ "livre" is decided by what follows it."""
-        tokens = DECODER.decided([*DECODER.ids, 99], [*DECODER.ids, 60, 99])
-        assert (tokens.deciding, tokens.foil_id, tokens.deciding_row) == (4, 60, 3)
+        tokens = DECODER.with_deciding_token([*DECODER.ids, 99], [*DECODER.ids, 60, 99])
+        assert (tokens.deciding_index, tokens.foil_id, tokens.deciding_row) == (4, 60, 3)
 
     def test_no_token_decides_where_nothing_ends_the_text(self):
-        tokens = TEXT.decided([4, 5], [4, 5, 6])
+        tokens = TEXT.with_deciding_token([4, 5], [4, 5, 6])
         assert tokens is TEXT
         assert tokens.deciding_row is None
 
     def test_nothing_predicts_the_first_token(self):
-        assert replace(TEXT, deciding=0, foil_id=3).deciding_row is None
+        assert replace(TEXT, deciding_index=0, foil_id=3).deciding_row is None
 
     def test_first_difference(self):
         assert first_difference([], [1]) is None
@@ -115,14 +115,14 @@ class TestPreparedInputs:
         assert tokens.words == [None] * 5
 
     def test_decoder(self):
-        tokens = Tokens.from_ids([1, 5, 6], self.Tokenizer(), ahead=1)
+        tokens = Tokens.from_ids([1, 5, 6], self.Tokenizer(), label_offset=1)
         assert labels(tokens.sources()) == ["<1>", "<5>", "<6>"]
         assert labels(tokens.targets()) == ["<5>", "<6>", "<next>"]
         assert tokens.targets()[-1].kind == "special"
 
-    @pytest.mark.parametrize("ahead", [0, 1])
-    def test_without_a_tokenizer_labels_are_ids(self, ahead):
-        tokens = Tokens.from_ids([4, 5], ahead=ahead)
+    @pytest.mark.parametrize("label_offset", [0, 1])
+    def test_without_a_tokenizer_labels_are_ids(self, label_offset):
+        tokens = Tokens.from_ids([4, 5], label_offset=label_offset)
         assert labels(tokens.sources()) == ["4", "5"]
         assert {span.kind for span in tokens.sources()} == {"token"}
 

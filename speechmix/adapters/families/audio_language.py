@@ -30,24 +30,24 @@ from ..generation.transcription import generate_answer
 from ..transformers_types import Config, PretrainedModule, Processor
 from .conformers import GRANITE, granite_grid
 from .family import Family
+from .seq2seq import MBART
 from .specs import StackSpec
 from .text_decoders import LLAMA
-from .whisper import ENCODER
 
 
 def _granite_decoder(config: Config) -> StackSpec:
     """What blocks give is multiplied before it is added: then layers are replayed."""
-    plain = config.text_config.residual_multiplier == 1
-    return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
+    has_unit_multiplier = config.text_config.residual_multiplier == 1
+    return LLAMA.within("language_model", **({} if has_unit_multiplier else {"feed_forwards": ()}))
 
 
-def _stacks(
-    encoder: StackSpec, decoder_of: Callable[[Config], StackSpec]
+def _make_stacks(
+    encoder: StackSpec, decoder_for: Callable[[Config], StackSpec]
 ) -> Callable[[Config], tuple[StackSpec, ...]]:
-    return lambda config: (encoder, decoder_of(config))
+    return lambda config: (encoder, decoder_for(config))
 
 
-def _omni_run(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+def _run_omni(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     if "feature_attention_mask" not in inputs:
         raise InputError(
             "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside "
@@ -57,7 +57,9 @@ def _omni_run(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[s
     return run_with_audio(base, inputs, stacks)
 
 
-_TOWER = _stacks(ENCODER.within("audio_tower"), lambda config: LLAMA.within("language_model"))
+_TOWER_STACKS = _make_stacks(
+    MBART[0].within("audio_tower"), lambda config: LLAMA.within("language_model")
+)
 
 
 def _heads(config: Config, stack: str) -> int:
@@ -68,11 +70,11 @@ def _heads(config: Config, stack: str) -> int:
 
 def _qwen2_grid(config: Config, n_samples: int) -> FrameGrid:
     """Mel frames every 10 ms, halved; of the window of 30 s the encoder's mask leaves the clip."""
-    window, n_mel = (
+    window, mel_frame_count = (
         FrameGrid.fixed_window(config.audio_config.max_source_positions),
         -(-n_samples // 160),
     )
-    n_frames = (n_mel - 1) // 2 + 1
+    n_frames = (mel_frame_count - 1) // 2 + 1
     if n_frames > window.n_frames:
         return window
     return replace(window, n_frames=n_frames, duration=n_samples / 16_000, is_fixed_window=False)
@@ -113,10 +115,10 @@ def _voxtral_chat_inputs(
     soundfile.write(
         file, audio, processor.feature_extractor.sampling_rate, format="WAV", subtype="FLOAT"
     )
-    sound = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
-    told = [{"role": "user", "content": [sound, {"type": "text", "text": text}]}]
+    audio_part = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
+    conversation = [{"role": "user", "content": [audio_part, {"type": "text", "text": text}]}]
     result: Mapping[str, torch.Tensor] = processor.apply_chat_template(
-        told, processor_kwargs={"return_tensors": "pt"}
+        conversation, processor_kwargs={"return_tensors": "pt"}
     )
     return result
 
@@ -126,17 +128,18 @@ def _omni_chat_inputs(
 ) -> Mapping[str, torch.Tensor]:
     """Without the padding to a window of 300 s, which the model leaves out: many runs of an
     intervention would copy it."""
-    made = write_chat_inputs(processor, audio, text)
-    length = int(made["feature_attention_mask"].sum())
-    padded = ("input_features", "feature_attention_mask")
+    chat_inputs = write_chat_inputs(processor, audio, text)
+    length = int(chat_inputs["feature_attention_mask"].sum())
+    padded_names = ("input_features", "feature_attention_mask")
     return {
-        name: tensor[..., :length] if name in padded else tensor for name, tensor in made.items()
+        name: tensor[..., :length] if name in padded_names else tensor
+        for name, tensor in chat_inputs.items()
     }
 
 
-def _tiny(
-    step: Callable[[Config], tuple[int, int]],
-    features: Callable[[Config], tuple[int, ...]],
+def _make_tiny_inputs(
+    projector_step: Callable[[Config], tuple[int, int]],
+    features_shape: Callable[[Config], tuple[int, ...]],
     frames: int,
 ) -> Callable[[Config], dict[str, Tensor]]:
     """A whole window of sound, with audio tokens for as many frames as the self-check leaves of
@@ -144,15 +147,18 @@ def _tiny(
 
     def tiny_inputs(config: Config) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(0)
-        size, positions = step(config)
-        n_sound, sound = -(-frames // size) * positions, config.audio_token_id
-        ids = torch.randint(
-            config.text_config.vocab_size - 1, (1, n_sound + 4), generator=generator
+        window_frames, window_positions = projector_step(config)
+        audio_token_count, audio_token_id = (
+            -(-frames // window_frames) * window_positions,
+            config.audio_token_id,
         )
-        ids[ids >= sound] += 1  # any token but that of sound
-        ids[:, 2 : 2 + n_sound] = sound
+        ids = torch.randint(
+            config.text_config.vocab_size - 1, (1, audio_token_count + 4), generator=generator
+        )
+        ids[ids >= audio_token_id] += 1  # any token but that of sound
+        ids[:, 2 : 2 + audio_token_count] = audio_token_id
         return {
-            "input_features": torch.randn(*features(config), generator=generator),
+            "input_features": torch.randn(*features_shape(config), generator=generator),
             "input_ids": ids,
         }
 
@@ -163,12 +169,12 @@ def _tower_features(config: Config) -> tuple[int, ...]:
     return 1, config.audio_config.num_mel_bins, 2 * config.audio_config.max_source_positions
 
 
-def _with_mask(
+def _add_masks(
     tiny_inputs: Callable[[Config], dict[str, Tensor]],
 ) -> Callable[[Config], dict[str, Tensor]]:
     """With the mask of a sound that fills the window."""
 
-    def with_mask(config: Config) -> dict[str, Tensor]:
+    def masked_inputs(config: Config) -> dict[str, Tensor]:
         inputs = tiny_inputs(config)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         return inputs | {
@@ -177,7 +183,7 @@ def _with_mask(
             )
         }
 
-    return with_mask
+    return masked_inputs
 
 
 def _omni_frames(config: Config) -> int:
@@ -193,12 +199,12 @@ FAMILIES = (
     Family(
         "qwen2-audio",
         ("qwen2_audio",),
-        stacks=_TOWER,
+        stacks=_TOWER_STACKS,
         grid=_qwen2_grid,
         prepare=prepare_with_prompt,
         generate=generate_answer,
         run=run_with_audio,
-        tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
+        tiny_inputs=_add_masks(_make_tiny_inputs(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
         heads=_heads,
         projector_step=_qwen2_step,
@@ -206,16 +212,16 @@ FAMILIES = (
     Family(
         "qwen2.5-omni",
         ("qwen2_5_omni_thinker",),
-        stacks=_stacks(
-            ENCODER.within("audio_tower", final_norm="audio_tower.ln_post"),
+        stacks=_make_stacks(
+            MBART[0].within("audio_tower", final_norm="audio_tower.ln_post"),
             lambda config: LLAMA.within("language_model"),
         ),
         grid=_omni_grid,
         prepare=prepare_with_prompt,
         generate=generate_answer,
-        run=_omni_run,
-        tiny_inputs=lambda config: _with_mask(
-            _tiny(_qwen2_step, _omni_features, _omni_frames(config))
+        run=_run_omni,
+        tiny_inputs=lambda config: _add_masks(
+            _make_tiny_inputs(_qwen2_step, _omni_features, _omni_frames(config))
         )(config),
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
@@ -225,12 +231,12 @@ FAMILIES = (
     Family(
         "voxtral",
         ("voxtral",),
-        stacks=_TOWER,
+        stacks=_TOWER_STACKS,
         grid=_voxtral_grid,
         prepare=prepare_with_prompt,
         generate=generate_answer,
         run=run_with_audio,
-        tiny_inputs=_tiny(_voxtral_step, _tower_features, 8),
+        tiny_inputs=_make_tiny_inputs(_voxtral_step, _tower_features, 8),
         auto_class=lambda config: "VoxtralForConditionalGeneration",
         heads=_heads,
         projector_step=_voxtral_step,
@@ -239,12 +245,14 @@ FAMILIES = (
     Family(
         "granite-speech",
         ("granite_speech",),
-        stacks=_stacks(GRANITE.within("encoder"), _granite_decoder),
+        stacks=_make_stacks(GRANITE.within("encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
         generate=generate_answer,
         run=run_with_audio,
-        tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
+        tiny_inputs=_make_tiny_inputs(
+            _granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8
+        ),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
         heads=_heads,
         projector_step=_granite_step,

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
@@ -22,8 +21,10 @@ from ..capture.features import extract_features
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2
+from .checkpoint_classes import ctc_checkpoint_class
 from .family import Family
 from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
+from .tiny_inputs import random_features
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -36,7 +37,7 @@ _CONVOLUTION = ConvolutionSpec(
     activation="conv_module.activation",
     contract="conv_module.pointwise_conv2",
 )
-_FAIRSEQ = StackSpec(
+_FAIRSEQ_CONFORMER = StackSpec(
     name="encoder",
     layers="encoder.layers",
     blocks=(
@@ -61,8 +62,8 @@ _FAIRSEQ = StackSpec(
     ),
     closing_norm="final_layer_norm",
 )
-_CAUSAL = replace(
-    _FAIRSEQ,
+_CAUSAL_CONFORMER = replace(
+    _FAIRSEQ_CONFORMER,
     convolution=replace(
         _CONVOLUTION, depthwise_norm="conv_module.depthwise_layer_norm", causal=True
     ),
@@ -119,13 +120,13 @@ GRANITE = StackSpec(
 )
 
 
-def _stacks(
-    spec: StackSpec, *roots: str, final_norm: str | None = None
+def _make_stacks(
+    spec: StackSpec, *root_paths: str, final_norm: str | None = None
 ) -> Callable[[Config], tuple[StackSpec, ...]]:
-    """Specs of an encoder that may lie at one of several places: in a whole model, or alone."""
+    """Return specs of an encoder that may lie in a whole model or be loaded alone."""
     specs = tuple(
         replace(spec, layers=root + spec.layers, final_norm=final_norm and root + final_norm)
-        for root in roots or ("",)
+        for root in root_paths or ("",)
     )
     return lambda config: specs
 
@@ -167,14 +168,16 @@ def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepa
     )
 
 
-def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
-    encoder: PretrainedModule = getattr(base, "speech_encoder", base)
-    return encoder(**inputs)
+def _make_run(
+    encoder_name: str,
+) -> Callable[[PretrainedModule, Inputs, tuple[str, ...]], ModelOutput]:
+    """Run the encoder of a whole model, or an encoder alone."""
 
+    def run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+        encoder: PretrainedModule = getattr(base, encoder_name, base)
+        return encoder(**inputs)
 
-def _run_parakeet(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
-    encoder: PretrainedModule = getattr(base, "encoder", base)
-    return encoder(**inputs)
+    return run
 
 
 def _run_granite(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
@@ -185,54 +188,43 @@ def _encoder_config(config: Config) -> Config:
     return getattr(config, "encoder_config", config)
 
 
-def _tiny_mel(
-    bins: Callable[[Config], int], n_frames: int
-) -> Callable[[Config], dict[str, torch.Tensor]]:
-    def tiny_inputs(config: Config) -> dict[str, Tensor]:
-        return {
-            "input_features": torch.randn(
-                1, n_frames, bins(config), generator=torch.Generator().manual_seed(0)
-            )
-        }
-
-    return tiny_inputs
-
-
-def _of_ctc(config: Config) -> str:
-    names = config.architectures or []
-    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
+def _make_tiny_mel(
+    mel_bins: Callable[[Config], int], n_frames: int
+) -> Callable[[Config], dict[str, Tensor]]:
+    return lambda config: {"input_features": random_features(1, n_frames, mel_bins(config))}
 
 
 FAMILIES = (
     Family(
         "wav2vec2-bert",
         ("wav2vec2-bert",),
-        stacks=_stacks(_CAUSAL),
+        stacks=_make_stacks(_CAUSAL_CONFORMER),
         grid=_mel_grid,
         prepare=_prepare,
-        run=_run,
-        tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
-        auto_class=_of_ctc,
-        can_batch=lambda config: (
-            config.position_embeddings_type != "rotary"
-        ),  # a table for all, not one for each clip
+        run=_make_run("speech_encoder"),
+        tiny_inputs=_make_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
+        auto_class=ctc_checkpoint_class,
+        # Rotary models have one table for all clips, not one for each.
+        can_batch=lambda config: config.position_embeddings_type != "rotary",
         feature_rows=(320, 240),
     ),
     replace(
         wav2vec2.FAMILIES[0],
         name="wav2vec2-conformer",
         model_types=("wav2vec2-conformer",),
-        stacks=_stacks(_FAIRSEQ, final_norm="encoder.layer_norm"),
+        stacks=_make_stacks(_FAIRSEQ_CONFORMER, final_norm="encoder.layer_norm"),
         can_batch=lambda config: False,  # its convolutions mix a clip with its padding
     ),
     Family(
         "seamless-m4t-v2",
         ("seamless_m4t_v2",),
-        stacks=_stacks(_CAUSAL, "speech_encoder.", "", final_norm="encoder.layer_norm"),
+        stacks=_make_stacks(
+            _CAUSAL_CONFORMER, "speech_encoder.", "", final_norm="encoder.layer_norm"
+        ),
         grid=_mel_grid,
         prepare=_prepare,
-        run=_run,
-        tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
+        run=_make_run("speech_encoder"),
+        tiny_inputs=_make_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: config.speech_encoder_attention_heads,
         can_batch=lambda config: True,
@@ -241,11 +233,11 @@ FAMILIES = (
     Family(
         "parakeet",
         ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "parakeet_encoder"),
-        stacks=_stacks(_PARAKEET, "encoder.", ""),
+        stacks=_make_stacks(_PARAKEET, "encoder.", ""),
         grid=_parakeet_grid,
         prepare=_prepare,
-        run=_run_parakeet,
-        tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
+        run=_make_run("encoder"),
+        tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
         auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
             config.model_type, "AutoModel"
         ),
@@ -256,11 +248,11 @@ FAMILIES = (
     Family(
         "granite-speech-encoder",
         ("granite_speech_encoder",),
-        stacks=_stacks(GRANITE),
+        stacks=_make_stacks(GRANITE),
         grid=granite_grid,
         prepare=_prepare_granite,
         run=_run_granite,
-        tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
+        tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).input_dim, 9),
         auto_class=lambda config: "AutoModel",
         heads=lambda config, stack: _encoder_config(config).num_heads,
         feature_rows=(320, -160),

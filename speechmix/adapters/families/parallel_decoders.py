@@ -13,7 +13,7 @@ from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .text_decoders import decoder_only_family
 
 
-def _fused(module: str, norm: str) -> AttentionSpec:
+def _fused_attention(module: str, norm: str) -> AttentionSpec:
     """Attention whose queries, keys and values come from one projection."""
     return AttentionSpec.of(
         module, value="query_key_value", key="query_key_value", output="dense", norm=norm
@@ -25,13 +25,15 @@ def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForward
 
 
 def _opt(config: Config) -> StackSpec:
-    final = config.do_layer_norm_before and not getattr(config, "_remove_final_layer_norm", False)
+    has_final_norm = config.do_layer_norm_before and not getattr(
+        config, "_remove_final_layer_norm", False
+    )
     return StackSpec(
         name="decoder",
         layers="decoder.layers",
         blocks=(AttentionSpec.of("self_attn", norm="self_attn_layer_norm"),),
         norm_order="pre" if config.do_layer_norm_before else "post",
-        final_norm="decoder.final_layer_norm" if final else None,
+        final_norm="decoder.final_layer_norm" if has_final_norm else None,
         causal=True,
         feed_forwards=(
             FeedForwardSpec("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),
@@ -43,7 +45,7 @@ def _gpt_neox(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="layers",
-        blocks=(_fused("attention", norm="input_layernorm"),),
+        blocks=(_fused_attention("attention", norm="input_layernorm"),),
         norm_order="pre",
         final_norm="final_layer_norm",
         causal=True,
@@ -69,11 +71,11 @@ def _phi(config: Config) -> StackSpec:
 
 def _falcon(config: Config) -> StackSpec:
     parallel = config.parallel_attn or config.new_decoder_architecture
-    two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
-    before = "ln_attn" if two_norms else "input_layernorm"
-    behind = (
+    has_two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
+    attention_norm = "ln_attn" if has_two_norms else "input_layernorm"
+    feed_forward_norm = (
         "ln_mlp"
-        if two_norms
+        if has_two_norms
         else "input_layernorm"
         if config.parallel_attn
         else "post_attention_layernorm"
@@ -81,11 +83,11 @@ def _falcon(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="h",
-        blocks=(_fused("self_attention", norm=before),),
+        blocks=(_fused_attention("self_attention", norm=attention_norm),),
         norm_order="pre",
         final_norm="ln_f",
         causal=True,
-        feed_forwards=(_feed_forward(behind, "dense_h_to_4h", "dense_4h_to_h", "act"),),
+        feed_forwards=(_feed_forward(feed_forward_norm, "dense_h_to_4h", "dense_4h_to_h", "act"),),
         parallel=parallel,
     )
 

@@ -67,7 +67,7 @@ def family_of_type(model_type: str | None) -> Family:
     return _FAMILIES[model_type]
 
 
-for _table in (
+for _family_table in (
     wav2vec2,
     conformers,
     whisper,
@@ -79,5 +79,5 @@ for _table in (
     seq2seq,
     audio_language,
 ):
-    for _family in _table.FAMILIES:
+    for _family in _family_table.FAMILIES:
         register(_family)

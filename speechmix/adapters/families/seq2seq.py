@@ -14,11 +14,13 @@ from dataclasses import replace
 from torch import Tensor
 
 from ...errors import InputError
-from ..generation.text_tokens import checkpoint_class, prepare_translation, tiny_ids
-from ..generation.transcription import generate_translation, translate_sentence
+from ..generation.text_tokens import prepare_translation
+from ..generation.translation import generate_translation, translate_sentence
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from .checkpoint_classes import checkpoint_class
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .tiny_inputs import tiny_ids
 
 _SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -36,12 +38,13 @@ _BART_ENCODER = StackSpec(
 )
 
 
-def _seq2seq_stacks(encoder: StackSpec, decoder: StackSpec) -> tuple[StackSpec, ...]:
+def seq2seq_stacks(encoder: StackSpec, decoder: StackSpec) -> tuple[StackSpec, ...]:
+    """Return the encoder, the causal decoder, and the decoder's cross-attention as stacks."""
     decoder = replace(decoder, name="decoder", causal=True)
     return encoder, decoder, replace(decoder, name="cross", block_index=1, causal=False)
 
 
-BART = _seq2seq_stacks(
+BART = seq2seq_stacks(
     _BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS))
 )
 MBART = tuple(
@@ -50,14 +53,14 @@ MBART = tuple(
 )
 
 
-def _t5_attention(number: int, name: str) -> AttentionSpec:
+def _t5_attention(index: int, name: str) -> AttentionSpec:
     return AttentionSpec.of(
-        f"layer.{number}.{name}",
+        f"layer.{index}.{name}",
         value="v",
         key="k",
         output="o",
         query="q",
-        norm=f"layer.{number}.layer_norm",
+        norm=f"layer.{index}.layer_norm",
     )
 
 
@@ -65,14 +68,14 @@ def _t5_stacks(config: Config) -> tuple[StackSpec, ...]:
     up, gate = ("wi_1", "wi_0") if config.is_gated_act else ("wi", None)
 
     def stack(name: str, *blocks: AttentionSpec) -> StackSpec:
-        layer = f"layer.{len(blocks)}"
-        inner = f"{layer}.DenseReluDense"
+        layer_path = f"layer.{len(blocks)}"
+        dense_path = f"{layer_path}.DenseReluDense"
         feed_forward = FeedForwardSpec(
-            norm=f"{layer}.layer_norm",
-            up=f"{inner}.{up}",
-            gate=gate and f"{inner}.{gate}",
-            down=f"{inner}.wo",
-            activation=f"{inner}.act",
+            norm=f"{layer_path}.layer_norm",
+            up=f"{dense_path}.{up}",
+            gate=gate and f"{dense_path}.{gate}",
+            down=f"{dense_path}.wo",
+            activation=f"{dense_path}.act",
         )
         return StackSpec(
             name=name,
@@ -83,9 +86,10 @@ def _t5_stacks(config: Config) -> tuple[StackSpec, ...]:
             feed_forwards=(feed_forward,),
         )
 
-    own = _t5_attention(0, "SelfAttention")
-    return _seq2seq_stacks(
-        stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention"))
+    self_attention = _t5_attention(0, "SelfAttention")
+    return seq2seq_stacks(
+        stack("encoder", self_attention),
+        stack("decoder", self_attention, _t5_attention(1, "EncDecAttention")),
     )
 
 
@@ -94,15 +98,15 @@ def run_seq2seq(
     inputs: Inputs,
     stacks: tuple[str, ...],
     *,
-    tokens: str = "decoder_input_ids",
+    tokens_name: str = "decoder_input_ids",
 ) -> ModelOutput:
-    """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name
+    """Run a base model: its encoder alone where no other stack is asked for; `tokens_name` is its name
     for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(
             **{name: value for name, value in inputs.items() if not name.startswith("decoder_")}
         )
-    if tokens not in inputs:
+    if tokens_name not in inputs:
         raise InputError(
             "decoder and cross stacks need decoder_input_ids beside the encoder's input (a "
             "Sentence with translation=); "
@@ -116,7 +120,7 @@ def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     return {"input_ids": ids, "decoder_input_ids": ids.flip(-1)}
 
 
-def heads_by_side(config: Config, stack: str) -> int:
+def heads_by_stack(config: Config, stack: str) -> int:
     """Heads of an encoder, or of a decoder behind it, that the config tells apart."""
     result: int = (
         config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
@@ -128,7 +132,7 @@ def _family(
     name: str,
     *model_types: str,
     stacks: Callable[[Config], tuple[StackSpec, ...]],
-    heads: Callable[[Config, str], int] = heads_by_side,
+    heads: Callable[[Config, str], int] = heads_by_stack,
 ) -> Family:
     return Family(
         name,

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-import torch
 from torch import Tensor
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ..generation.model_inputs import PreparedInputs
-from ..generation.text_tokens import checkpoint_class
 from ..transformers_types import Config
+from .checkpoint_classes import checkpoint_class
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .tiny_inputs import random_features
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -50,8 +50,7 @@ def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInput
 
 
 def _tiny_inputs(config: Config) -> dict[str, Tensor]:
-    shape = (1, config.max_length, config.num_mel_bins)
-    return {"input_values": torch.randn(*shape, generator=torch.Generator().manual_seed(0))}
+    return {"input_values": random_features(1, config.max_length, config.num_mel_bins)}
 
 
 FAMILIES = (

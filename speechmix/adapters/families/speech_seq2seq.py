@@ -25,8 +25,9 @@ from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
-from .seq2seq import MBART, heads_by_side, run_seq2seq
+from .seq2seq import MBART, heads_by_stack, run_seq2seq, seq2seq_stacks
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .tiny_inputs import random_features
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _SELF = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
 _CROSS = AttentionSpec.of(
     "encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm"
 )
-_PLAIN = FeedForwardSpec(
+_FEED_FORWARD = FeedForwardSpec(
     "post_attention_layernorm", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"
 )
 _ENCODER = StackSpec(
@@ -45,18 +46,18 @@ _ENCODER = StackSpec(
     blocks=(_SELF,),
     norm_order="pre",
     final_norm="encoder.layer_norm",
-    feed_forwards=(_PLAIN,),
+    feed_forwards=(_FEED_FORWARD,),
 )
 _DECODER = replace(
     _ENCODER,
-    name="decoder",
     layers="decoder.layers",
     blocks=(_SELF, _CROSS),
     final_norm="decoder.norm",
-    causal=True,
-    feed_forwards=(replace(_PLAIN, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),),
+    feed_forwards=(
+        replace(_FEED_FORWARD, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),
+    ),
 )
-_MOONSHINE = (_ENCODER, _DECODER, replace(_DECODER, name="cross", block_index=1, causal=False))
+_MOONSHINE = seq2seq_stacks(_ENCODER, _DECODER)
 _SPEECHT5_ENCODER = StackSpec(
     name="encoder",
     layers="encoder.wrapped_encoder.layers",
@@ -67,25 +68,19 @@ _SPEECHT5_ENCODER = StackSpec(
 )
 _SPEECHT5_DECODER = replace(
     _SPEECHT5_ENCODER,
-    name="decoder",
     layers="decoder.wrapped_decoder.layers",
     blocks=(
         AttentionSpec.of("self_attn", norm="self_attn_layer_norm", needs_eager=True),
         AttentionSpec.of("encoder_attn", norm="encoder_attn_layer_norm", needs_eager=True),
     ),
-    causal=True,
 )
-_SPEECHT5 = (
-    _SPEECHT5_ENCODER,
-    _SPEECHT5_DECODER,
-    replace(_SPEECHT5_DECODER, name="cross", block_index=1, causal=False),
-)
+_SPEECHT5 = seq2seq_stacks(_SPEECHT5_ENCODER, _SPEECHT5_DECODER)
 _SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
-_KERNELS, _STRIDES = (127, 7, 3), (64, 3, 2)
+_MOONSHINE_KERNELS, _MOONSHINE_STRIDES = (127, 7, 3), (64, 3, 2)
 
 
 def _moonshine_grid(config: Config, n_samples: int) -> FrameGrid:
-    return FrameGrid.from_convolutions(n_samples, _KERNELS, _STRIDES)
+    return FrameGrid.from_convolutions(n_samples, _MOONSHINE_KERNELS, _MOONSHINE_STRIDES)
 
 
 def _speech2text_grid(config: Config, n_samples: int) -> FrameGrid:
@@ -101,7 +96,7 @@ def _speech2text_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid(n_frames, 0.01 * hop, 0.0125, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], PreparedInputs]:
+def _make_prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], PreparedInputs]:
     def prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
         model.grid(
             len(clip.audio(model.sample_rate))
@@ -115,19 +110,21 @@ def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], PreparedIn
     return prepare
 
 
-def _tiny(name: str, *shape: int) -> Callable[[Config], dict[str, Tensor]]:
+def _make_tiny_inputs(name: str, *shape: int) -> Callable[[Config], dict[str, Tensor]]:
     def tiny_inputs(config: Config) -> dict[str, Tensor]:
-        noise = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-        return {name: noise, "decoder_input_ids": torch.arange(4, 12)[None] % config.vocab_size}
+        ids = torch.arange(4, 12)[None] % config.vocab_size
+        return {name: random_features(*shape), "decoder_input_ids": ids}
 
     return tiny_inputs
 
 
 def _speecht5_class(config: Config) -> str:
     """SpeechT5 comes in three models of one type, of which one hears and writes."""
-    other = next((name for name in config.architectures or () if name != _SPEECH_TO_TEXT), None)
-    if other is not None:
-        raise ModelError(_no_speech_to_text(other))
+    other_class = next(
+        (name for name in config.architectures or () if name != _SPEECH_TO_TEXT), None
+    )
+    if other_class is not None:
+        raise ModelError(_unsupported_message(other_class))
     return _SPEECH_TO_TEXT
 
 
@@ -135,17 +132,17 @@ def _run_speecht5(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...
     if not hasattr(getattr(base.encoder, "prenet", None), "feature_encoder") or not hasattr(
         getattr(base.decoder, "prenet", None), "embed_tokens"
     ):
-        raise ModelError(_no_speech_to_text(f"this {type(base).__name__}"))
-    given = {
+        raise ModelError(_unsupported_message(f"this {type(base).__name__}"))
+    renamed_inputs = {
         "decoder_input_values" if name == "decoder_input_ids" else name: x
         for name, x in inputs.items()
     }
-    return run_seq2seq(base, given, stacks, tokens="decoder_input_values")
+    return run_seq2seq(base, renamed_inputs, stacks, tokens_name="decoder_input_values")
 
 
-def _no_speech_to_text(found: str) -> str:
+def _unsupported_message(class_name: str) -> str:
     return (
-        f"of SpeechT5 {_SPEECH_TO_TEXT} can be measured, which hears and writes text; {found} "
+        f"of SpeechT5 {_SPEECH_TO_TEXT} can be measured, which hears and writes text; {class_name} "
         "does not"
     )
 
@@ -156,10 +153,10 @@ FAMILIES = (
         ("moonshine",),
         stacks=lambda config: _MOONSHINE,
         grid=_moonshine_grid,
-        prepare=_prepare("input_values"),
+        prepare=_make_prepare("input_values"),
         run=run_seq2seq,
         generate=generate_transcript,
-        tiny_inputs=_tiny("input_values", 1, 4_000),
+        tiny_inputs=_make_tiny_inputs("input_values", 1, 4_000),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: (
             config.encoder_num_attention_heads
@@ -172,14 +169,14 @@ FAMILIES = (
         ("speech_to_text",),
         stacks=lambda config: MBART,
         grid=_speech2text_grid,
-        prepare=_prepare("input_features", "attention_mask"),
+        prepare=_make_prepare("input_features", "attention_mask"),
         run=run_seq2seq,
         generate=generate_transcript,
-        tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(
-            config
-        ),
+        tiny_inputs=lambda config: _make_tiny_inputs(
+            "input_features", 1, 33, config.input_feat_per_channel
+        )(config),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
-        heads=heads_by_side,
+        heads=heads_by_stack,
         feature_rows=(160, 240),
     ),
     Family(
@@ -187,11 +184,11 @@ FAMILIES = (
         ("speecht5",),
         stacks=lambda config: _SPEECHT5,
         grid=convolution_grid,
-        prepare=_prepare("input_values"),
+        prepare=_make_prepare("input_values"),
         run=_run_speecht5,
         generate=generate_transcript,
-        tiny_inputs=_tiny("input_values", 1, 5_000),
+        tiny_inputs=_make_tiny_inputs("input_values", 1, 5_000),
         auto_class=_speecht5_class,
-        heads=heads_by_side,
+        heads=heads_by_stack,
     ),
 )

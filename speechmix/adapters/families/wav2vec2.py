@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
@@ -18,8 +17,10 @@ from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from .checkpoint_classes import ctc_checkpoint_class
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .tiny_inputs import random_features
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -40,7 +41,7 @@ _ADAPTER = FeedForwardSpec(
 
 
 def _stacks(config: Config) -> tuple[StackSpec, ...]:
-    stable, adapters = (
+    is_pre_norm, has_adapters = (
         getattr(config, "do_stable_layer_norm", False),
         getattr(config, "adapter_attn_dim", None),
     )
@@ -49,9 +50,11 @@ def _stacks(config: Config) -> tuple[StackSpec, ...]:
             name="encoder",
             layers="encoder.layers",
             blocks=(_ATTENTION,),
-            norm_order="pre" if stable else "post",
-            final_norm="encoder.layer_norm" if stable else None,
-            feed_forwards=(FEED_FORWARD, _ADAPTER) if stable and adapters else (FEED_FORWARD,),
+            norm_order="pre" if is_pre_norm else "post",
+            final_norm="encoder.layer_norm" if is_pre_norm else None,
+            feed_forwards=(FEED_FORWARD, _ADAPTER)
+            if is_pre_norm and has_adapters
+            else (FEED_FORWARD,),
         ),
     )
 
@@ -84,16 +87,10 @@ def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     n_samples = 1_000
     for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
         n_samples = max(n_samples, kernel * stride)
-    noise = torch.randn(1, n_samples + 2_000, generator=torch.Generator().manual_seed(0))
-    return {"input_values": noise}
+    return {"input_values": random_features(1, n_samples + 2_000)}
 
 
-def _auto_class(config: Config) -> str:
-    names = config.architectures or []
-    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
-
-
-def _batches(config: Config) -> bool:
+def _can_batch(config: Config) -> bool:
     """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out
     of attention."""
     return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
@@ -102,15 +99,23 @@ def _batches(config: Config) -> bool:
 def _family(name: str, *model_types: str, **options: Any) -> Family:
     grid = options.pop("grid", convolution_grid)
     return Family(
-        name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options
+        name,
+        model_types,
+        _stacks,
+        grid,
+        _prepare,
+        _run,
+        _tiny_inputs,
+        ctc_checkpoint_class,
+        **options,
     )
 
 
 FAMILIES = (
-    _family("wav2vec2", "wav2vec2", can_batch=_batches),
-    _family("hubert", "hubert", can_batch=_batches),
+    _family("wav2vec2", "wav2vec2", can_batch=_can_batch),
+    _family("hubert", "hubert", can_batch=_can_batch),
     _family("wavlm", "wavlm"),
     _family("data2vec-audio", "data2vec-audio"),
-    _family("unispeech", "unispeech", "unispeech-sat", can_batch=_batches),
+    _family("unispeech", "unispeech", "unispeech-sat", can_batch=_can_batch),
     _family("sew", "sew", grid=_sew_grid),
 )

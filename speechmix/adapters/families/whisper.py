@@ -1,14 +1,13 @@
 """Whisper, every size: an encoder over a fixed window, a causal decoder, and cross-attention
 between them.
 
-All layers are pre-norm with a final norm. The encoder always sees its whole window (30 s, 80 or 128
+All layers are pre-norm with a final norm, as mBART's. The encoder always sees its whole window (30 s, 80 or 128
 mel bins) and has no mask, so padding takes part in mixing. In the decoder, input position p holds
 token p and predicts token p + 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,39 +22,10 @@ from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
-from .seq2seq import heads_by_side
-from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .seq2seq import MBART, heads_by_stack
 
 if TYPE_CHECKING:
     from ..model import Model
-
-_SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
-_CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
-_FEED_FORWARD = FeedForwardSpec(
-    norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
-)
-
-
-ENCODER = StackSpec(
-    name="encoder",
-    layers="encoder.layers",
-    blocks=(_SELF,),
-    norm_order="pre",
-    final_norm="encoder.layer_norm",
-    feed_forwards=(_FEED_FORWARD,),
-)
-_DECODER = replace(
-    ENCODER,
-    name="decoder",
-    layers="decoder.layers",
-    blocks=(_SELF, _CROSS),
-    final_norm="decoder.layer_norm",
-    causal=True,
-)
-
-
-def _stacks(config: Config) -> tuple[StackSpec, ...]:
-    return ENCODER, _DECODER, replace(_DECODER, name="cross", block_index=1, causal=False)
 
 
 def _grid(config: Config, n_samples: int) -> FrameGrid:
@@ -93,9 +63,8 @@ def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> Mod
 
 def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    features = torch.randn(
-        1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator
-    )
+    shape = (1, config.num_mel_bins, 2 * config.max_source_positions)
+    features = torch.randn(*shape, generator=generator)
     ids = torch.randint(
         config.vocab_size, (1, min(6, config.max_target_positions)), generator=generator
     )
@@ -106,13 +75,13 @@ FAMILIES = (
     Family(
         "whisper",
         ("whisper",),
-        _stacks,
+        lambda config: MBART,
         _grid,
         _prepare,
         _run,
         _tiny_inputs,
         lambda config: "WhisperForConditionalGeneration",
-        heads_by_side,
+        heads_by_stack,
         can_batch=lambda config: True,
         generate=generate_transcript,
         check_prefix=check_prefix,

@@ -9,7 +9,7 @@ positions. The prompt belongs to the model and its fingerprint: maps and interve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,12 +19,12 @@ from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ..capture.memory import check_fits
 from ..transformers_types import Processor
-from .audio_tokens import AudioTokens
+from .audio_tokens import locate_audio_tokens
 from .decoder_text import check_end_token, provided_text, text_with_foil
 from .generated_texts import generate_text
 from .model_inputs import PreparedInputs
 from .prompts import GeneratedText
-from .token_words import align_tokens_to_words
+from .token_words import align_tokens_to_words, token_text
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
     sample_limits = [grid.duration * model.sample_rate] if grid.is_fixed_window else []
-    max_samples = min(
-        [*sample_limits, getattr(model.feature_extractor, "n_samples", len(audio))]
-    )  # beyond that, extractors cut
+    # Feature extractors cut what is longer.
+    extractor_limit = getattr(model.feature_extractor, "n_samples", len(audio))
+    max_samples = min([*sample_limits, extractor_limit])
     if len(audio) > max_samples:
         window = max_samples / model.sample_rate
         raise InputError(
@@ -237,14 +237,10 @@ def _tokenize_prompt_and_answer(
 ) -> Tokens:
     """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the
     clip that are in it."""
-    tokenizer, special_ids = (
-        model.tokenizer,
-        set(model.tokenizer.all_special_ids) | {model.config.audio_token_id},
-    )
+    tokenizer = model.tokenizer
+    special_ids = {*tokenizer.all_special_ids, model.config.audio_token_id}
     labels = [
-        tokenizer.convert_ids_to_tokens(i)
-        if i in special_ids
-        else tokenizer.decode([i]).strip() or "␣"
+        tokenizer.convert_ids_to_tokens(i) if i in special_ids else token_text(tokenizer, i)
         for i in prompt_ids
     ]
     kinds = ["special" if i in special_ids else "token" for i in prompt_ids]
@@ -259,7 +255,7 @@ def _tokenize_prompt_and_answer(
         labels=[*labels, *answer.labels, end_label],
         words=[*[None] * len(prompt_ids), *answer.words, None],
         kinds=[*kinds, *["token"] * len(answer.ids), "special"],
-        ahead=1,
+        label_offset=1,
     )
     if text is None or clip.foil is None or clip.target is None:
         return tokens
@@ -267,7 +263,7 @@ def _tokenize_prompt_and_answer(
         [*prompt_ids, *spelled_tokens.ids, tokenizer.eos_token_id]
         for spelled_tokens in (answer, _tokenize_text(model, clip, text_with_foil(clip, text)))
     )
-    return tokens.decided(ids, foil_ids)
+    return tokens.with_deciding_token(ids, foil_ids)
 
 
 def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
@@ -278,48 +274,4 @@ def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
 
 def _tokenize_generated_text(model: Model, generated_text: GeneratedText | None) -> Tokens:
     ids = [] if generated_text is None else list(generated_text.ids)
-    return Tokens(
-        ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []
-    )
-
-
-def locate_audio_tokens(
-    model: Model, ids: Sequence[int], *, answer_position: int | None = None
-) -> AudioTokens:
-    """Where sound is among the tokens that an audio language model is fed.
-
-    Parameters
-    ----------
-    model : Model
-        Of a family with a projector.
-    ids : sequence of int [T]
-    answer_position : int, optional
-        As in `AudioTokens`.
-
-    Raises
-    ------
-    InputError
-        If there is no sound, or more than one.
-    """
-    audio_token_id = getattr(model.config, "audio_token_id", None)
-    audio_positions = [position for position, i in enumerate(ids) if i == audio_token_id]
-    if not audio_positions:
-        raise InputError(
-            f"{model.name}: no audio token ({audio_token_id}) is among the {len(ids)} tokens fed to its "
-            "decoder: the prompt must hold "
-            "one for each position of the sound, as the model's processor makes them"
-        )
-    start, stop = audio_positions[0], audio_positions[-1] + 1
-    if stop - start != len(audio_positions):
-        raise InputError(
-            f"{model.name}: the {len(audio_positions)} audio tokens should stand side by side, as one clip "
-            "has them; they lie between "
-            f"{start} and {stop} with others among them"
-        )
-    frames, positions = model.projector_step
-    if len(audio_positions) % positions:
-        raise InputError(
-            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(audio_positions)}"
-        )
-    return AudioTokens(start, stop, frames, positions, answer_position)
+    return Tokens(ids, [token_text(model.tokenizer, i) for i in ids], [None] * len(ids), [])

@@ -49,7 +49,7 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
         raise InputError(
             f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target"
         )
-    return tokens.decided(ids, foil_ids)
+    return tokens.with_deciding_token(ids, foil_ids)
 
 
 def check_tokenizer(model: Model, clip: Clip) -> None:
@@ -129,7 +129,7 @@ def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
             *["special"] * len(end_timestamps),
             "special",
         ],
-        ahead=1,
+        label_offset=1,
     )
 
 

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import refuse_multipart_word
-from ..transformers_types import Config, Tokenizer
+from ..transformers_types import Tokenizer
 from .model_inputs import PreparedInputs
 from .tokens import Tokens
 
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
 MASK = "<mask>"
 _POSITION_TABLE_NAMES = ("position_embeddings", "wpe", "embed_positions")
 _WORD_START_MARK = "▁"  # how sentencepiece marks the start of a word
-
-
-def checkpoint_class(config: Config) -> str:
-    """Name the transformers class a checkpoint was saved from; the bare model where that is not
-    known."""
-    names = [name for name in config.architectures or [] if hasattr(transformers, name)]
-    return names[0] if names else "AutoModel"
-
-
-def tiny_ids(config: Config) -> dict[str, torch.Tensor]:
-    """Six tokens drawn at random, the smallest input of a text model."""
-    generator = torch.Generator().manual_seed(0)
-    return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
 
 
 def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> PreparedInputs:
@@ -268,7 +254,7 @@ def _add_deciding_token(
         raise InputError(
             f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target"
         )
-    return tokens.decided(
+    return tokens.with_deciding_token(
         ids, foil_ids
     )  # where nothing ends the text, the longer spelling may leave no token to decide
 
@@ -295,7 +281,7 @@ def _translation_tokens(
         tokenizer, labels, offsets, parts, [translation]
     )
     kinds = ["special", *("special" if part is None else "token" for part in parts)]
-    return Tokens(ids[:-1], token_labels, [None, *words], kinds, ahead=1), ids
+    return Tokens(ids[:-1], token_labels, [None, *words], kinds, label_offset=1), ids
 
 
 def _shift_labels(model: Model, labels: list[int]) -> list[int]:

@@ -22,7 +22,7 @@ def align_tokens_to_words(
     ids, offsets, text = tokenize_with_offsets(tokenizer, text)
     word_ranges = locate_word_parts(words, text)
     labels = [
-        text[a:b].strip() or tokenizer.decode([i]).strip() or "␣"
+        text[a:b].strip() or token_text(tokenizer, i)
         for i, (a, b) in zip(ids, offsets, strict=True)
     ]
     return ids, labels, [find_word_at(characters, word_ranges) for characters in offsets]
@@ -47,3 +47,8 @@ def tokenize_with_offsets(
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     piece_ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
     return ids, list(pairwise(piece_ends)), tokenizer.decode(ids)
+
+
+def token_text(tokenizer: Tokenizer, token_id: int) -> str:
+    """Spell one token for a label; ␣ for one of white space alone."""
+    return tokenizer.decode([token_id]).strip() or "␣"

@@ -35,7 +35,7 @@ class Tokens:
     words : list of int or None [T + ahead]
         The clip's or sentence's word each token belongs to; None for special tokens.
     kinds : list of {"token", "special", "padding"} [T + ahead]
-    ahead : {0, 1}
+    label_offset : {0, 1}
         Which token a target row is labelled with: the one its position holds (0, texts), or the
         next, which it predicts (1, decoders behind an encoder); then there is a label more, for
         what the last position predicts.
@@ -43,7 +43,7 @@ class Tokens:
         The words as text, for units="word".
     units : {"token", "word"}
         What `sources` and `targets` return.
-    deciding : int, optional
+    deciding_index : int, optional
         First token in which the target and its foil differ (it may be the end of text). One
         position earlier predicts it.
     foil_id : int, optional
@@ -60,10 +60,10 @@ class Tokens:
     labels: list[str]
     words: list[int | None]
     kinds: list[str]
-    ahead: int = 0
+    label_offset: int = 0
     word_labels: Sequence[str] = ()
     units: str = "token"
-    deciding: int | None = None
+    deciding_index: int | None = None
     foil_id: int | None = None
 
     @classmethod
@@ -73,7 +73,7 @@ class Tokens:
         tokenizer: Tokenizer = None,
         *,
         mask: Sequence[int] | None = None,
-        ahead: int = 0,
+        label_offset: int = 0,
     ) -> Tokens:
         """Tokens of prepared inputs: no words are known, and what the last position predicts is not
         either.
@@ -91,7 +91,7 @@ class Tokens:
         else:
             labels = (
                 [tokenizer.decode([i]) for i in ids]
-                if ahead
+                if label_offset
                 else tokenizer.convert_ids_to_tokens(ids)
             )
         kinds = [
@@ -100,10 +100,10 @@ class Tokens:
         ]
         return cls(
             ids,
-            [*labels, *["<next>"] * ahead],
-            [None] * (len(ids) + ahead),
-            [*kinds, *["special"] * ahead],
-            ahead,
+            [*labels, *["<next>"] * label_offset],
+            [None] * (len(ids) + label_offset),
+            [*kinds, *["special"] * label_offset],
+            label_offset,
         )
 
     @property
@@ -117,7 +117,7 @@ class Tokens:
     def deciding_row(self) -> int | None:
         """Position that predicts the deciding token; None where none decides, or nothing predicts
         it."""
-        return self.deciding - 1 if self.deciding else None
+        return self.deciding_index - 1 if self.deciding_index else None
 
     def sources(self) -> list[Span]:
         """Columns, by what positions hold: tokens, or words with special tokens between them;
@@ -125,18 +125,18 @@ class Tokens:
         return self._list_spans(0)
 
     def targets(self) -> list[Span]:
-        """Rows, by what positions hold or predict (`ahead`)."""
-        return self._list_spans(self.ahead)
+        """Rows, by what positions hold or predict (`label_offset`)."""
+        return self._list_spans(self.label_offset)
 
-    def position_span(self, position: int, *, ahead: int = 0) -> Span:
+    def position_span(self, position: int, *, label_offset: int = 0) -> Span:
         """One position as a unit, labelled with the token that it holds, or the one that it
         predicts."""
-        token = position + ahead
+        token = position + label_offset
         return Span(
             position, position + 1, self.labels[token], self.kinds[token], self.words[token]
         )
 
-    def decided(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
+    def with_deciding_token(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
         """Return the tokens with the one that decides between two spellings; unchanged where one is
         the other's beginning.
 
@@ -146,26 +146,26 @@ class Tokens:
             All tokens with the target and with the foil; of a decoder also the one that the last
             position predicts.
         """
-        deciding = first_difference(ids, foil_ids)
+        deciding_index = first_difference(ids, foil_ids)
         return (
             self
-            if deciding is None
-            else replace(self, deciding=deciding, foil_id=foil_ids[deciding])
+            if deciding_index is None
+            else replace(self, deciding_index=deciding_index, foil_id=foil_ids[deciding_index])
         )
 
-    def _list_spans(self, ahead: int) -> list[Span]:
+    def _list_spans(self, label_offset: int) -> list[Span]:
         spans = []
         span_indices: dict[
             int, int
         ] = {}  # which span a word is: one in several parts goes on behind others
         for (kind, word), positions in groupby(
-            range(len(self.ids)), key=lambda p: self._kind_and_word(p + ahead)
+            range(len(self.ids)), key=lambda p: self._kind_and_word(p + label_offset)
         ):
             if kind == "padding":
                 continue
             start, *rest = positions
             if word is None or self.units == "token":
-                spans += [self.position_span(p, ahead=ahead) for p in (start, *rest)]
+                spans += [self.position_span(p, label_offset=label_offset) for p in (start, *rest)]
                 continue
             tokens = (start, start + len(rest) + 1)
             if word in span_indices and len(split_parts(self.word_labels[word])) > 1:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError
-from ...inputs.sentences.sentence import Sentence
 from ..capture.device_copy import inputs_to_device
 from ..capture.features import run_encoder
 from ..transformers_types import Config
@@ -24,7 +23,7 @@ from .decoder_prefix import TIMESTAMP_STEP, decoder_prefix, first_timestamp_id, 
 from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
 from .generated_texts import generate_text
 from .prompts import GeneratedText
-from .text_tokens import encode_sentence
+from .token_words import token_text
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 MAX_TRANSCRIPT_TOKENS = (
     224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
 )
-_MAX_TRANSLATION_TOKENS = 256
 
 
 def provided_decoder_text(model: Model, clip: Clip) -> str | None:
@@ -145,13 +143,15 @@ def generate_greedily(
 
 def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """Text of ids, special tokens and timestamps left out."""
-    first_time_id = (
-        first_timestamp_id(model) if model.prefix.timestamps else model.config.vocab_size
-    )
-    result: str = model.tokenizer.decode(
-        [i for i in ids if i < first_time_id], skip_special_tokens=True
-    ).strip()
+    first_time_id = _first_time_id(model)
+    text_ids = [i for i in ids if i < first_time_id]
+    result: str = model.tokenizer.decode(text_ids, skip_special_tokens=True).strip()
     return result
+
+
+def _first_time_id(model: Model) -> int:
+    """Return the id from which on tokens are timestamps."""
+    return first_timestamp_id(model) if model.prefix.timestamps else model.config.vocab_size
 
 
 def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
@@ -183,27 +183,9 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, dtype)
     with model.in_use(dtype), torch.no_grad():
-        result: str = model.tokenizer.decode(
-            model.module(**inputs).logits[0].argmax(dim=-1)
-        ).strip()
+        ids = model.module(**inputs).logits[0].argmax(dim=-1)
+        result: str = model.tokenizer.decode(ids).strip()
         return result
-
-
-def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
-    """The sentence with the translation that the model itself generates; as it is if it has one.
-
-    Raises
-    ------
-    InputError
-        As `generate_text`.
-    """
-    sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
-    if sentence.translation is not None:
-        return sentence
-    generated = generate_text(model, sentence)
-    if not generated.text:
-        raise InputError(f"{sentence.name!r}: {model.label} writes no text: give translation=")
-    return sentence.replace(translation=generated.text)
 
 
 def _list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
@@ -265,44 +247,17 @@ def _tokenize_generated_text(model: Model, generated_text: GeneratedText) -> Tok
     the clip or sentence."""
     tokenizer, special_ids = model.tokenizer, set(model.tokenizer.all_special_ids)
     ids, n_prefix = list(generated_text.ids), generated_text.n_prefix
-    first_time_id = (
-        first_timestamp_id(model) if model.prefix.timestamps else model.config.vocab_size
-    )
+    first_time_id = _first_time_id(model)
     labels, kinds = tokenizer.convert_ids_to_tokens(ids[:n_prefix]), ["special"] * n_prefix
     for i in ids[n_prefix:]:
         is_timestamp = i >= first_time_id
         labels.append(
             nearest_timestamp(model, TIMESTAMP_STEP * (i - first_time_id))[1]
             if is_timestamp
-            else tokenizer.decode([i]).strip() or "␣"
+            else token_text(tokenizer, i)
         )
         kinds.append("special" if is_timestamp or i in special_ids else "token")
     end_label = tokenizer.eos_token if generated_text.ended else "<next>"
-    return Tokens(ids, [*labels, end_label], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
-
-
-def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
-    """Greedy search of transformers' own `generate`, which knows the family's rules (a language to
-    begin with, no padding)."""
-    inputs = {
-        name: tensor.to(model.device)
-        for name, tensor in encode_sentence(model, sentence)[0].items()
-    }
-    with model.in_use(model.state_dtype), torch.no_grad():
-        limit = min(
-            _MAX_TRANSLATION_TOKENS,
-            getattr(model.config, "max_position_embeddings", _MAX_TRANSLATION_TOKENS) - 2,
-        )
-        ids = model.module.generate(
-            **inputs,
-            num_beams=1,
-            do_sample=False,
-            max_new_tokens=limit,
-            max_length=None,
-            min_length=0,
-        )[0].tolist()
-    has_end_token = ids[-1] == model.tokenizer.eos_token_id
-    text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
-    source = f"translation of the model ({model.label}, greedy)"
-    ended = has_end_token and len(ids) <= limit  # an end that is forced at the limit is none
-    return GeneratedText(tuple(ids[:-1] if has_end_token else ids), 1, text, source, ended)
+    return Tokens(
+        ids, [*labels, end_label], [None] * (len(ids) + 1), [*kinds, "special"], label_offset=1
+    )

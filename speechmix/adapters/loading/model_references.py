@@ -23,12 +23,8 @@ from ...files.json_files import JsonObject
 if TYPE_CHECKING:
     import transformers
 
-_SINGLE_DEVICE_MAPS = (
-    "auto",
-    "balanced",
-    "balanced_low_0",
-    "sequential",
-)  # where there is one device, all mean that one
+# Where there is one device, all mean that one.
+_SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 _BUNDLED_PREFIX = "bundled:"
 _BUNDLED_DIR = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
@@ -299,8 +295,6 @@ def quantised_message(name: str, method: object) -> str:
     return (
         f"{name} is quantised "
         f"({getattr(kind, 'value', kind) or 'its weights are no plain numbers'}): scores are small "
-        ""
-        "differences of states, which so coarse weights and states round away, and they are "
-        "computed from the weights "
-        "themselves. Load the checkpoint it was made from, or pass model.dequantize()"
+        "differences of states, which so coarse weights round away, and they are computed from the "
+        "weights themselves. Load the checkpoint it was made from, or pass model.dequantize()"
     )

@@ -168,7 +168,7 @@ def _of_decoder_target(
     target = needed_target(clip)
     tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
     kind = contrast_or_logit(kind, clip.foil, clip)
-    decides = tokens.deciding
+    decides = tokens.deciding_index
     if decides is None and kind != "contrast":
         decides = next((p for p, word in enumerate(tokens.words) if word == target), None)
     if not decides:

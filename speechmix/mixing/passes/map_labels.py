@@ -36,8 +36,8 @@ def make_maps(
     """Maps of the collected scores, with what is only known now: the position that predicts the
     deciding token."""
     tokens = view.prepared.tokens
-    if tokens is not None and tokens.deciding is not None:
-        provenance["deciding_position"] = tokens.deciding - 1
+    if tokens is not None and tokens.deciding_index is not None:
+        provenance["deciding_position"] = tokens.deciding_index - 1
     maps = {}
     for measure in measures:
         measure_provenance = (

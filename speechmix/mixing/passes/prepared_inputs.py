@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ...adapters.generation.audio_prompt import locate_audio_tokens
+from ...adapters.generation.audio_tokens import locate_audio_tokens
 from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model
@@ -39,7 +39,7 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
             prepared.audio_tokens = locate_audio_tokens(model, ids)
     if "decoder_input_ids" in tensors:
         prepared.tokens = Tokens.from_ids(
-            tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1
+            tensors["decoder_input_ids"][0].tolist(), model.tokenizer, label_offset=1
         )
     return prepared
 
