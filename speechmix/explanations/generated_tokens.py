@@ -1,9 +1,8 @@
-"""What a model wrote, token by token: how likely each was, what would have come instead, and what
-it may have come from.
+"""What a model generated, token by token: probability, runners-up, and possible sources.
 
 In: a model's inputs with the tokens that it wrote on them, and its logits. Out: a `Writing`, whose
 tokens make words and whose `SourceUnit`s (words of the sound, words of a text that is read, what
-was written before) can be taken away. Who makes one for which kind of model is in `writers`.
+was written before) can be removed. `generators` makes one for each kind of model.
 """
 
 from __future__ import annotations
@@ -194,8 +193,7 @@ def decision_on(
 
 
 def logits_on(decision: Decision) -> Tensor:
-    """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
-    sound is kept for later runs."""
+    """Return logits [T, V] in double precision; encoder states are kept for later runs."""
     inputs = decision.prepared.inputs
     if decision.can_share_encoder:
         inputs = decision.with_encoder_states(inputs, decision.encoder_output)

@@ -50,7 +50,7 @@ def test_bound_modules_are_those_the_table_names(any_model):
                         stack.name,
                         name,
                     )
-                assert bound.projects == any(
+                assert bound.includes_output == any(
                     part is bound.output for part in bound.module.modules()
                 )
             for plan, bound in zip(stack.spec.feed_forwards, layer.feed_forwards, strict=True):
@@ -73,7 +73,7 @@ def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
     model = speechmix.load(build("whisper-80"))
     decoder, cross = (model.stacks[name].layers[0].post_attention for name in ("decoder", "cross"))
     layer = model.base.decoder.layers[0]
-    assert [(later.number, later.norm, later.query) for later in decoder.attentions] == [
+    assert [(later.attention_index, later.norm, later.query) for later in decoder.attentions] == [
         (1, layer.encoder_attn_layer_norm, layer.encoder_attn.q_proj)
     ]
     assert not cross.attentions

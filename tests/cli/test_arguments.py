@@ -150,7 +150,7 @@ def test_a_hub_that_does_not_answer_is_one_line_soon(monkeypatch):
         huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9"
     )  # nobody listens there
     asked = []
-    unreachable = hub._unreachable.__wrapped__
+    unreachable = hub._explain_unreachable.__wrapped__
     monkeypatch.setattr(
         hub,
         "_explain_unreachable",

@@ -329,7 +329,7 @@ OPTIONS_OF_KINDS = {
     "explanations": {"request": {"measures": "gradient_input", "top": 1}},
     "speech_ablation": {},
     "knock_out": {},
-    "faithfulness": {"measures": ["gradient_input"], "judges": ["silence"]},
+    "faithfulness": {"measures": ["gradient_input"], "perturbations": ["mute"]},
 }
 
 

@@ -548,7 +548,7 @@ def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
     assert main(["status", str(study), "--missing", "score"]) == 1
     assert "expected one of mine, align" in capsys.readouterr().err
     assert main(["status", str(tmp_path)]) == 1
-    assert "holds neither a study" in capsys.readouterr().err
+    assert "is neither a study" in capsys.readouterr().err
     assert main(["status", str(whole)]) == 0
     printed = capsys.readouterr().out.splitlines()
     mined = sum(1 for _ in kept(whole / PAIRS))

@@ -83,7 +83,7 @@ def test_what_is_read_stands_above_what_is_mixed():
     assert png_bytes(figure)
     decoder = synthetic_probes(stack="decoder")[0]
     figure = probe_and_mixing(pd.concat([table, decoder]), mixing.assign(stack="cross"))
-    assert [ax.get_title() for ax in figure.axes] == ["decoder: read", "cross-attention: mixed"]
+    assert [ax.get_title() for ax in figure.axes] == ["decoder: probed", "cross-attention: mixed"]
     with pytest.raises(InputError, match="no stack has both"):
         probe_and_mixing(table, mixing.assign(stack="cross"))
 

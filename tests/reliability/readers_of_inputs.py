@@ -170,9 +170,9 @@ def _read_template(folder: Path) -> Any:
         *found.tenses,
         *found.exclude_lemmas,
         found.description,
-        *found.endings,
+        *found.target_endings,
     )
-    texts += tuple(ending for endings in found.endings.values() for ending in endings)
+    texts += tuple(ending for endings in found.target_endings.values() for ending in endings)
     require(all(isinstance(text, str) for text in texts), found)
     return vars(found)
 

@@ -176,7 +176,7 @@ class TestBeforeARun:
         monkeypatch.setattr(command, "_LONG_SECONDS", 0)
         assert [load() for load in loaders] == [model] * 3
         (line,) = lines
-        assert "5 clips, 3 models like" in line
+        assert "for 5 clips and 3 models like" in line
         assert "estimated" in line
 
     def test_nothing_that_goes_wrong_in_it_makes_a_run_fail(self, monkeypatch):

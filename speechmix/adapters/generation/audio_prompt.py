@@ -19,7 +19,7 @@ from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ..capture.memory import check_fits
 from ..transformers_types import Processor
-from .audio_tokens import locate_audio_tokens
+from .audio_token_positions import locate_audio_tokens
 from .decoder_text import check_end_token, provided_text, text_with_foil
 from .generated_texts import generate_text
 from .model_inputs import PreparedInputs

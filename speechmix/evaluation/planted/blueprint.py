@@ -23,7 +23,7 @@ from .hand_set_weights import (
     WIDTH,
     HandSetAttention,
     HandSetFeedForward,
-    norm_gain,
+    neutral_norm_gain,
     position_channel,
 )
 
@@ -108,7 +108,7 @@ def zero_weights(module: PretrainedModule, constant: float) -> PretrainedModule:
         for weights in submodule.parameters(recurse=False):
             weights.zero_()
         if isinstance(submodule, nn.LayerNorm):
-            submodule.weight.fill_(norm_gain(constant))
+            submodule.weight.fill_(neutral_norm_gain(constant))
     return module
 
 

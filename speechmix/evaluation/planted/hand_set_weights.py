@@ -62,7 +62,7 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
     return directions.T
 
 
-def norm_gain(constant: float) -> float:
+def neutral_norm_gain(constant: float) -> float:
     """Return the gain of every layer norm at which an ordinary state does not change."""
     return float(((constant**2 + _SQUARED_REST) / WIDTH) ** 0.5)
 

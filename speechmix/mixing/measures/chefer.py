@@ -1,5 +1,4 @@
-"""Gradient times attention (Chefer, Gur & Wolf 2021): relevance that attention hands down, layer by
-layer, for one logit.
+"""Gradient times attention (Chefer, Gur & Wolf 2021): relevance of each source for one logit.
 
 With A^h the weights of an attention block, and f the logit that is read at position p:
 
@@ -110,18 +109,16 @@ def position_read(run: GradientPass) -> int:
     return position
 
 
-class _Attended(NamedTuple):
-    """What one pass forward tells of attention, for all objectives: calls by stack and layer, the
-    graph of the outputs."""
+class _AttentionPass(NamedTuple):
+    """Attention calls by stack and layer, and the graph of the outputs, of one forward pass."""
 
     calls: dict[tuple[str, int], AttentionCall]
     graph: RetainedGraph[tuple[str, int]]
 
 
 def weighted_attention(run: GradientPass) -> Weighted:
-    """A_bar [Q, K] of every layer, by stack and layer: one pass forward for all objectives, and one
-    back."""
-    calls, graph = run.together.once("chefer", _attended)
+    """Return A_bar [Q, K] by stack and layer: one forward pass for all objectives, one backward."""
+    calls, graph = run.together.once("chefer", _run_attention_pass)
     gradient_of = graph.gradients(run.place)
     run.check()
     _check_read_alone(run.model, gradient_of, position_read(run))
@@ -131,7 +128,7 @@ def weighted_attention(run: GradientPass) -> Weighted:
     }
 
 
-def _attended(passes: SharedPasses) -> _Attended:
+def _run_attention_pass(passes: SharedPasses) -> _AttentionPass:
     stacks = passes.model.stacks
     calls: dict[tuple[str, int], AttentionCall] = {}
     outputs: dict[tuple[str, int], Tensor] = {}
@@ -153,7 +150,7 @@ def _attended(passes: SharedPasses) -> _Attended:
         hooks.callback(passes.model.module.register_forward_hook(_counting(n_logits)).remove)
         graph = RetainedGraph(passes.values_of_inputs(), outputs)
     _check_positions(passes.model, n_logits, calls)
-    return _Attended(calls, graph)
+    return _AttentionPass(calls, graph)
 
 
 def relevance(
@@ -292,9 +289,9 @@ def _check_read_alone(
     model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int
 ) -> None:
     """Raise `InputError` if the number depends on other positions of the last layer's attention."""
-    reading = model.capabilities.output_stack
-    of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
-    rows = of_last[0].any(dim=-1).nonzero().flatten().tolist()
+    stack = model.capabilities.output_stack
+    last_gradient = gradient_of[stack, len(model.stacks[stack]) - 1]
+    rows = last_gradient[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:
         raise InputError(
             f"chefer reads one row of its relevances, here that of position {position}; the head "

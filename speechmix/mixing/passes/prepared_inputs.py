@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ...adapters.generation.audio_tokens import locate_audio_tokens
+from ...adapters.generation.audio_token_positions import locate_audio_tokens
 from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model

@@ -52,7 +52,7 @@ def test_whisper_frames_rows_and_the_deciding_position():
     assert np.allclose(
         states.states["encoder", "target"], encoder[:, frames].mean(axis=1), atol=1e-5
     )
-    assert np.allclose(states.states["encoder", 1], states.at["encoder", "target"])
+    assert np.allclose(states.states["encoder", 1], states.states["encoder", "target"])
     held = [len(prefix) + text.index("maisons") + place for place in range(len("maisons"))]
     assert np.allclose(states.states["decoder", 1], decoder[:, held].mean(axis=1), atol=1e-5)
     predicting = [place - 1 for place in held]
