@@ -231,7 +231,8 @@ class ModelRun:
         model = self._model
         for key in keys:
             if key.kind == TRANSCRIPTS_KIND.name:
-                return str(json.loads(results.row(key)["content"])[0]["transcript"])
+                rows = json.loads(results.row(key)["content"])
+                return str(rows[0]["transcript"]) if rows else None
         transcribes = (
             model.init == "trained" and model.can_transcribe and model.prefix.task == "transcribe"
         )

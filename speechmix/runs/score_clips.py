@@ -165,6 +165,9 @@ def score_clips(
     if ablation:
         by_layer = frozenset(clip.name for clip in few_of(clips, CLIPS_BY_LAYER))
         requested |= {ABLATION_KIND.name: {"by_layer": by_layer}, TRANSCRIPTS_KIND.name: {}}
+    elif figures != 0:  # the line and the page of a drawn clip say whether the model transcribes it
+        drawn = frozenset(clip.name for clip in clips[:figures])
+        requested[TRANSCRIPTS_KIND.name] = {"clips": drawn}
     if probes:
         requested[STATES_KIND.name] = {}
     if explain:

@@ -34,22 +34,19 @@ from .table_format import format_contribution_table
 _MAX_MAPS = 60  # clips whose maps are read to see what length does
 _GROUP_KEYS = ("model", "init", "stack")
 _EXPONENT_NOTE = (
-    "In the untrained twins a word's share grows as its number of frames to this power (slope of "
-    "log share against log frames "
-    "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column "
-    "above assumes."
+    "In untrained twins, a longer word gets a larger share: the share grows as the word's number of "
+    "frames to the power of this exponent. The exponent is the slope of log share on log frames "
+    "within rows. The column “length-matched” assumes 2 for Value Zeroing and 0 for other measures."
 )
 _AGREEMENT_NOTE = (
-    "Spearman's rank correlation between measures: do the same clips get more (over clips, layer "
-    "by layer; mean, lowest "
-    "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same "
-    "order; 0: none."
+    "Spearman's rank correlation between two measures. Over clips: does the cue contribute most in "
+    "the same clips (mean, lowest and highest layer)? Over layers: does it contribute most in the "
+    "same layers? 1 is the same order; 0 is no relation."
 )
 _TIMES_NOTE = (
-    "Where the time went: seconds of all starts and processes together, each phase without those "
-    "within it. What two measures "
-    "share is charged to the one that comes first; what a thread did ahead nobody waited for. "
-    "times.csv has them by model."
+    "Computing time of each phase in seconds, over all processes and restarts. A phase does not "
+    "include the phases within it. Work that several measures share is counted for the first of "
+    "them. times.csv has the times of each model."
 )
 
 
@@ -141,20 +138,20 @@ def _boundary_items(content: PageContent) -> list[Item]:
         return []
     milliseconds = round(1000 * SHIFT_SECONDS)
     text = (
-        f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider "
-        "and narrower at both edges, "
-        f"in {shifted['clip'].nunique()} clips, over whole stacks. "
+        f"The boundaries of cue and target were shifted by {milliseconds} ms: both earlier, both "
+        "later, the word longer, and the word shorter. This was done in "
+        f"{shifted['clip'].nunique()} clips; the table has whole stacks. "
     )
     verdicts = summarize_stability(sensitivity, by=KEYS)
     if verdicts.empty:
-        reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
+        reason = f"a test needs {FEWEST_GROUPS} groups of clips and two untrained twins"
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
         return [
-            f"{text}Whether the conclusion holds cannot be stated: {reason}.",
+            f"{text}Whether the result depends on the boundaries is inconclusive: {reason}.",
             format_contribution_table(differences),
         ]
     text += (
-        "Whether the interval lies above zero, below, or neither stays the same in "
+        "The confidence interval stays above zero, below zero, or on both sides of it in "
         f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
     verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(

@@ -103,8 +103,7 @@ def clip_card(
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
     silence_reason = (
-        "The audio was not found, so there is nothing to hear. Name its folder with "
-        "`speechmix report RUN --audio FOLDER`."
+        "The audio file was not found. Name its folder: `speechmix report RUN --audio FOLDER`."
     )
     if clip is not None:
         seconds = clip.duration
@@ -151,7 +150,7 @@ def _fed_texts(maps: Maps) -> list[str]:
         for by_model in maps.values()
         for mixing_map in by_model.values()
     )
-    return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
+    return [f"text in the decoder: {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
 def _list_pieces(words: Sequence[Word]) -> list[WordPiece]:

@@ -99,13 +99,15 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
         groups = format_count(
             int(max(stack_need["groups"] for _, stack_need in stack_needs)), "group"
         )
-        return f"With {groups} of clips nothing is claimed about need ({FEWEST_GROUPS} are needed)."
+        return (
+            f"Whether spelling needs the cue is not tested: that takes {FEWEST_GROUPS} groups of "
+            f"clips, and this run has {groups}."
+        )
     for row, stack_need in stack_needs:
         stack = stack_phrase(row["stack"])
         if stack_need["verdict"] == "needed":
-            stack += (
-                f" (from {stack_need['right']:.0f} % to {stack_need['without_cue']:.0f} % right)"
-            )
+            right, ablated = stack_need["right"], stack_need["without_cue"]
+            stack += f" (from {right:.0f} % to {ablated:.0f} %)"
         by_verdict.setdefault(str(stack_need["verdict"]), []).append(stack)
     sentences = []
     for verdict, text in _NEED_ANSWERS.items():
@@ -119,9 +121,10 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
 
 
 _NEED_ANSWERS = {
-    "needed": "Ablating the cue lowers spelling accuracy in {}.",
-    "not needed": f"Ablating it loses less than {MARGIN_POINTS:.0f} points in {{}}.",
-    "at chance": "The intact model spells no better than chance, so need cannot be tested in {}.",
+    "needed": "Ablating the cue (zeroing its value vectors) lowers spelling accuracy in {}.",
+    "not needed": f"Ablating the cue costs less than {MARGIN_POINTS:.0f} points of accuracy in {{}}.",
+    "at chance": "The need for the cue cannot be tested in {}: the intact model spells no better "
+    "than chance.",
     "": "Whether spelling needs the cue is inconclusive in {}.",
 }
 
@@ -132,7 +135,10 @@ def _contribution_answer(rows: Sequence[TableRow]) -> str:
         row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
     ):
         shares = [f"{row['trained']:.1f} % in {stack_phrase(row['stack'])}" for row in rows]
-        return f"The cue contributes {join_names(shares)} (no untrained model to compare with)."
+        return (
+            f"The cue's share in the target is {join_names(shares)}. The run has no untrained model "
+            "to compare with."
+        )
     moving_rows = [
         row for row in rows if not is_idle(row) and row["difference"] == row["difference"]
     ]
@@ -184,72 +190,76 @@ def _list_claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
 
 def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | None) -> str:
     """Say what the cue contributes in one stack, and what ablating it there does to spelling."""
-    contribution = f"In {stack_phrase(row['stack'])}, {_contribution_text(row)}"
+    contribution = f"In {stack_phrase(row['stack'])}, {_contribution_text(row)}."
     if need is None:
-        return f"{contribution}; it was not tested whether spelling needs it there."
-    accuracy = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without the cue"
-    accuracy += _number_shares_text(numbers) if need["verdict"] == "needed" else ""
-    if need["without_other"] == need["without_other"]:
-        accuracy += f", {need['without_other']:.0f} % without another word"
+        return f"{contribution} Whether spelling needs the cue there was not tested."
+    intact, ablated = f"{need['right']:.0f} %", f"{need['without_cue']:.0f} %"
     is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
-    if need["verdict"] == "needed":
+    verdict = need["verdict"]
+    if verdict == "at chance":
         return (
-            f"{contribution}{', and' if is_more else ', but'} ablating it there lowers spelling "
-            f"accuracy ({accuracy})."
+            f"{contribution} The intact model spells no better than chance ({intact} correct), so "
+            "the need for the cue cannot be tested."
         )
-    if need["verdict"] == "not needed":
-        conjunction = ", but" if is_more else ", and"
-        return (
-            f"{contribution}{conjunction} ablating it there loses less than {MARGIN_POINTS:.0f} points "
-            f"({accuracy})."
+    if verdict == "needed":
+        opening = "Ablating" if is_more else "However, ablating"
+        effect = (
+            f"{opening} the cue there lowers spelling accuracy from {intact} to {ablated}"
+            f"{_number_shares_text(numbers)}."
         )
-    if need["verdict"] == "at chance":
-        chance = f"The intact model spells no better than chance ({need['right']:.0f} % right)"
-        return f"{contribution}. {chance}: need cannot be tested."
-    return (
-        f"{contribution}. Whether spelling needs it there is inconclusive "
-        f"({accuracy}{_inconclusive_reason(need)})."
-    )
+    elif verdict == "not needed":
+        opening = "However, ablating" if is_more else "Ablating"
+        effect = (
+            f"{opening} the cue there costs less than {MARGIN_POINTS:.0f} points of accuracy "
+            f"({intact} intact, {ablated} ablated)."
+        )
+    else:
+        effect = (
+            f"Whether spelling needs the cue there is inconclusive: accuracy is {intact} intact and "
+            f"{ablated} ablated ({_inconclusive_reason(need)})."
+        )
+    if need["without_other"] == need["without_other"]:
+        effect += f" With another word ablated, it is {need['without_other']:.0f} %."
+    return f"{contribution} {effect}"
 
 
 def _inconclusive_reason(need: TableRow) -> str:
     """Say why the effect of an ablation is inconclusive."""
     if need["groups"] < FEWEST_GROUPS:
-        return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
+        groups = format_count(int(need["groups"]), "group")
+        return f"{groups} of clips; a test needs {FEWEST_GROUPS}"
     if need["right_low"] <= CHANCE_PERCENT:
         return (
-            f"; the intact accuracy lies between {need['right_low']:.0f} and "
-            f"{need['right_high']:.0f} %"
+            f"the confidence interval of the intact accuracy is {need['right_low']:.0f} to "
+            f"{need['right_high']:.0f} %, which includes chance"
         )
-    return f"; {format_interval(need['low'], need['high'])} points lost"
+    interval = format_interval(need["low"], need["high"])
+    return f"confidence interval of the loss: {interval} points"
 
 
 def _contribution_text(row: TableRow) -> str:
     """Compare the contribution of the cue in a stack with untrained models, in words."""
     difference = row.get("difference", float("nan"))
     if difference != difference:
-        return (
-            f"the cue contributes {row['trained']:.1f} % to the target (no untrained model to "
-            "compare with)"
-        )
+        return f"the cue contributes {row['trained']:.1f} % to the target"
     if is_idle(row):
         return (
-            f"no source moves the target by {100 * STRENGTH_FLOOR:.0f} % of its state, so the "
+            f"the target's representation changes by less than {100 * STRENGTH_FLOOR:.0f} %, so the "
             "cue's share says nothing"
         )
     if row["claim"]:
         return (
-            f"the cue contributes {abs(difference):.1f} points {row['claim']} than in untrained "
-            "models"
+            f"the cue contributes {abs(difference):.1f} percentage points {row['claim']} than in "
+            "untrained models"
         )
     layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
     if layers:
         claims = " and ".join(layers)
         return (
-            f"the cue contributes {claims} than in untrained models in single layers "
-            f"({difference:+.1f} points overall)"
+            f"the cue contributes {claims} than in untrained models in single layers; over the "
+            f"whole stack the difference is {difference:+.1f} percentage points"
         )
-    return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
+    return f"the difference from untrained models is inconclusive ({difference:+.1f} percentage points)"
 
 
 def _number_shares_text(numbers: TableRow | None) -> str:
@@ -279,10 +289,10 @@ def _ranking_sentence(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     largest_stack = max(claimed_rows, key=lambda row: row["difference"])["stack"]
     most_needed_stack = max(needed_rows, key=lambda pair: pair[1]["lost"])[0]["stack"]
     if most_needed_stack == largest_stack:
-        return f" Contribution and need both point to {stack_phrase(most_needed_stack)}."
+        stack = stack_phrase(most_needed_stack, start=True)
+        return f" {stack} has both the largest contribution and the largest loss by ablation."
     return (
-        f" The contribution is largest in {stack_phrase(largest_stack)}, but the largest loss by ablation "
-        "is in "
-        f"{stack_phrase(most_needed_stack)}: a "
-        "high contribution is no evidence that the model uses the cue."
+        f" The contribution is largest in {stack_phrase(largest_stack)}, but the loss by ablation "
+        f"is largest in {stack_phrase(most_needed_stack)}. A high contribution is no evidence that "
+        "the model uses the cue."
     )

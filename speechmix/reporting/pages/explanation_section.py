@@ -26,13 +26,11 @@ from .study_clips import MAX_PAGE_BYTES, find_audible_clip
 from .study_results import Study
 
 _INTRODUCTION = (
-    "What trained models wrote about the first clips of the run, and about clips in whose "
-    "transcript the target is missing. "
-    "Where a clip has a foil, its target held against that comes first. The number of a measure is "
-    "an attribution. Without it "
-    "is what the word loses when a source is replaced in the sound, or in the text that was "
-    "written before: the median over "
-    "several fills, with its range."
+    "Why trained models wrote their words: for the first clips of the run, and for clips whose "
+    "transcript lacks the target. If a clip has a foil, the explanation of target against foil "
+    "comes first. The number of a measure is an attribution. The effect of removal is the loss of "
+    "the word's probability when a source is replaced in the sound or in the text before the word. "
+    "It is the median over several replacements, with its range."
 )
 _MAX_BYTES = int(0.3 * MAX_PAGE_BYTES)  # of all that is shown here
 
@@ -86,8 +84,8 @@ def _explanation_items(content: PageContent) -> list[Item]:
         )
         if cards and page_bytes > _MAX_BYTES:
             reasons.append(
-                f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to "
-                "be sent."
+                f"{len(by_clip) - len(cards)} more are not shown, to keep the page small enough "
+                "for e-mail."
             )
             break
         cards.append(card)

@@ -20,12 +20,13 @@ from .html_page import Item
 from .page_sections import PageContent, PageSection
 
 _INTRODUCTION = (
-    "Faithfulness evaluation: how well each measure ranks the words that the decision needs "
-    "(Spearman with the effects of a reference perturbation: 1 the same order, 0 none, -1 the "
-    "reverse). Baselines: random scores, words in the order of their length and of their nearness "
-    "to the target. The oracle has the effects themselves. over: difference to that baseline; p is "
-    "corrected for all ways to rank words, and the largest of three. Knock-out is also the "
-    "intervention of Value Zeroing. All perturbations and metrics are in faithfulness.csv."
+    "Which measure ranks words as the model needs them? “mean” is Spearman's rank correlation of "
+    "attribution scores with the effects of a reference perturbation: 1 is the same order, 0 no "
+    "relation, −1 the reverse order. Baselines are random scores, words ordered by length or by "
+    "distance to the target, and the reference itself. “over” is the difference from a baseline. p is "
+    "the largest of three tests, corrected for multiple comparisons over all rankings. Knock-out is "
+    "close to Value Zeroing: both zero value vectors. faithfulness.csv has all references and "
+    "metrics."
 )
 _METRIC, _MAX_MEASURES = "spearman", 8
 _TEXT_COLUMNS = (

@@ -76,7 +76,14 @@ class SortableTable:
     sort_keys: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
+@dataclass(frozen=True)
+class TermList:
+    """Terms with their explanations, one below the other."""
+
+    terms: Mapping[str, str]
+
+
+Item: TypeAlias = "str | TermList | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
 # A part of the page: (heading, what to show under it).
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
@@ -137,6 +144,8 @@ def _macro_and_arguments(item: Item) -> tuple[str, object]:
 
     if isinstance(item, str):
         return "text", item
+    if isinstance(item, TermList):
+        return "terms", item.terms
     if isinstance(item, Picture):
         return "image", {
             "image": _data_url(item.image),

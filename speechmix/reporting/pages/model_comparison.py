@@ -28,6 +28,7 @@ from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.figure_style import write_figure
 from ..plots.published_figures import AS_PUBLISHED_ROWS
 from . import published_section as published_part
+from .column_legend import explain_columns
 from .combined_runs import (
     QUARTER_NAMES,
     WHOLE_STACK_LABEL,
@@ -41,7 +42,6 @@ from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
 from .page_figures import page_svg
-from .result_sentences import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method
 from .study_results import Study
 from .study_tables import KEYS, drop_control_clips, percent_table
 from .table_export import markdown_table
@@ -53,15 +53,13 @@ if TYPE_CHECKING:
     from ...runs.scored_run import Run
 
 _DEPTH_NOTE = (
-    "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in "
-    "their order, each as wide "
-    "as its "
-    "mixing strength, so that idle layers take no room and a deeper model has no advantage."
+    "Trained minus untrained, in percentage points, in each quarter of a stack's mixing. The layers "
+    "are in their order, and each is as wide as its mixing strength. So layers that mix little take "
+    "little room, and models of different depth can be compared."
 )
 _AGREEMENT_NOTE = (
-    "Spearman's rank correlation between measures over clips, in each layer: do the same clips get "
-    "more? 1: the same order; "
-    "0: none; -1: the reverse."
+    "Spearman's rank correlation between two measures over clips, in each layer: does the cue "
+    "contribute most in the same clips? 1 is the same order, 0 no relation, −1 the reverse order."
 )
 
 
@@ -185,11 +183,12 @@ class ModelComparison:
     def _make_parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
         runs = self.table.groupby("run", sort=False)
         run_list = runs.agg(models=("model", _join_unique), clips=("clip", "nunique")).reset_index()
-        method = format_method(self.ties, self.headline.twins)
+        headline = format_contribution_table(self.headline)
+        legend = explain_columns(headline, ties=self.ties, twins=self.headline.twins)
         by_depth = SortableTable(format_contribution_table(self.by_depth))
         parts: list[Part] = [
-            ("What is compared", [run_list, CONTRIBUTION_NOTE, LENGTH_NOTE, method]),
-            ("By stack and measure", [format_contribution_table(self.headline)]),
+            ("Runs", [run_list]),
+            ("By stack and measure", [headline, *legend]),
             ("By depth", [_DEPTH_NOTE, pictures["by_depth"], by_depth]),
             ("Layer by layer", [pictures["heat_map"]]),
         ]

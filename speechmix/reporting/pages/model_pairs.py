@@ -20,14 +20,12 @@ from ..plots.figure_style import model_name
 from .result_sentences import join_names, stack_phrase, unclaimed_reason
 
 PAIRS_NOTE = (
-    "One model against another, over whole stacks: (trained - untrained) of the first minus "
-    "(trained - untrained) of the "
-    "second, "
-    "in percentage points, on the clips that both have scored. Positive: in the first the cue's "
-    "contribution rose more by "
-    "training. p: rank of this gap among the gaps of pairs of untrained twins. It says that these "
-    "two models differ, not "
-    "that their sizes or recipes do: for that, train several seeds of each."
+    "The effect of training in one model against another, over whole stacks: (trained − untrained) "
+    "of the first minus (trained − untrained) of the second, in percentage points. Only clips that "
+    "both models have scored count. A positive difference means that training raised the cue's "
+    "contribution more in the first model. p is the rank of this difference among the differences "
+    "of pairs of untrained twins. A significant difference shows that these two models differ. It "
+    "does not show why: for sizes or training recipes, train several seeds of each."
 )
 _KEYS = ["side", "stack", "measure", "model", "other"]
 

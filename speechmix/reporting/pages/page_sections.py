@@ -59,6 +59,18 @@ class PageContent:
         return self.study.run.folder.path
 
     @property
+    def is_single_clip(self) -> bool:
+        """Whether the run has one clip, for which there is no statistic."""
+        return len(self.run.clips) == 1
+
+    @property
+    def has_comparison(self) -> bool:
+        """Whether trained models can be compared with untrained twins, over several clips."""
+        headline = self.study.headline
+        is_compared = len(headline) > 0 and headline.difference.notna().any()
+        return bool(is_compared) and not self.is_single_clip
+
+    @property
     def has_results(self) -> bool:
         """Whether there is a cue contribution to report."""
         return self.study.layers is not None

@@ -35,32 +35,28 @@ if TYPE_CHECKING:
     from .study_results import Study
 
 _INTRODUCTION = (
-    "A logistic probe for {label}, trained on some words and tried on others: accuracy in %, by "
-    "layer. Encoder: mean over "
-    "the target's frames; decoder: the position that predicts the deciding letters, where the "
-    "other spelling is known. "
-    "Control: the same probe for labels drawn at random for each word. * better than off untrained "
-    "models, + above "
-    "control and most frequent label only; both corrected over all layers of this table. That a "
-    "state tells something "
-    "does not say that the model uses it: see Ablation. All numbers, also of the published "
-    "protocol's position (target "
-    "rows in the decoder, whose number alone may tell a longer spelling), are in probes.csv."
+    "A logistic probe predicts the {label} from hidden states. It is trained on some words and tested "
+    "on others; the table has its accuracy in % by layer. In the encoder, the state is the mean over "
+    "the target's frames. In the decoder, it is the position that predicts the deciding letters, if "
+    "the clip has a foil. Control: the same probe for random labels of words. * more accurate than in "
+    "untrained models, and than the control and the most frequent label. + more accurate than the "
+    "latter two only. Both are corrected for multiple comparisons over all layers of the table. "
+    "Information in a state does not show that the model uses it: see Ablation. probes.csv has all "
+    "numbers. It also has the target rows of the decoder, as published; there, the number of rows "
+    "alone may reveal a longer spelling."
 )
 _FIGURE_CAPTION = (
-    "Above, what a probe reads; below, the contribution of the cue. Where the cue comes in, the "
-    "label should become readable. "
-    "The leftmost point is the input of the first layer."
+    "Above: accuracy of the probe. Below: contribution of the cue. Where the cue contributes, the "
+    "accuracy should rise. The leftmost point is the input of the first layer."
 )
 _PUBLISHED_CAPTION = (
-    "The probes beside the published Figure 4; as there, mean over the target's frames or "
-    "the rows that predict it."
+    "The probes and the published Figure 4. As there, states are averaged over the target's frames, "
+    "or over the rows that predict it."
 )
 _AGREEMENT_NOTE = (
-    "Correlation over layers of the cue's contribution with the probe's accuracy (level) and with "
-    "its rise from the layer "
-    "before (gain), permutation test over layers. Layers are few and neighbours alike: p is rather "
-    "too small."
+    "Correlation over layers between the cue's contribution and the accuracy of the probe (“level”), "
+    "or the rise of its accuracy from the layer before (“gain”). The permutation test is over "
+    "layers. Layers are few, and neighbouring layers are alike, so p is rather too small."
 )
 _TEXT_COLUMNS = (
     "model",

@@ -36,23 +36,20 @@ from .page_figures import side_suffixes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PUBLISHED_TITLE = "Beside the published figures"
+PUBLISHED_TITLE = "Comparison with the published figures"
 _EVIDENCE = (
-    "The published numbers were not printed: they were read off pictures, and are no better than "
-    "that (below, for each). They "
-    "are means over at most a thousand clips of Common Voice, of trained models and of one "
-    "untrained twin each; clips and "
-    "models here are others."
+    "The published numbers were not printed. They were read off figures, and are only as exact as "
+    "stated below. They are means over at most a thousand clips of Common Voice, for trained models "
+    "and one untrained twin each. The clips and models of this run are others."
 )
 _FIGURE_CAPTION = (
-    "Dotted or in whole numbers: published, read off a picture. Trained and untrained models "
-    "on one scale, {rows}."
+    "Dotted, or in whole numbers: published, read off a figure. Trained and untrained models are on "
+    "one scale. {rows}."
 )
 _PROBING_CAPTION = (
-    "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no "
-    "contribution), read off a picture to "
-    "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a "
-    "range could be read."
+    "Figure 4 as published, on its own scale: accuracy of a probe for grammatical number, read off a "
+    "figure to 0.5 points. The probe is a logistic regression; folds are not grouped by sentence or "
+    "lemma. Bands: only a range could be read."
 )
 
 
@@ -110,7 +107,7 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
             band="none",
             colors=colors,
         )
-        ax.set_title(f"probe for number, {stack} (published)", size=TITLE_SIZE)
+        ax.set_title(f"probe of grammatical number, {stack} (published)", size=TITLE_SIZE)
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [
         legend_line(color=color, label=model.split(",")[0]) for model, color in colors.items()
@@ -127,11 +124,11 @@ def published_caption(name: str, table: pd.DataFrame) -> str:
         return _PROBING_CAPTION
     own_rows = describe_target_rows(table) or "the target word"
     comparison = (
-        "as the published"
+        "as published"
         if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS] or not describe_target_rows(table)
-        else "the published of the target rows: not like with like"
+        else "published numbers for the target rows, so the two differ"
     )
-    return _FIGURE_CAPTION.format(rows=f"one's own of {own_rows}, {comparison}")
+    return _FIGURE_CAPTION.format(rows=f"Numbers of this run for {own_rows}, {comparison}")
 
 
 def published_notes(options: Mapping[str, object]) -> list[str]:
@@ -145,13 +142,13 @@ def published_notes(options: Mapping[str, object]) -> list[str]:
     differences = []
     if options.get("heads", "mean") != "each":
         differences.append(
-            "heads are averaged before rows are normalised, published after (heads='each')"
+            "heads are averaged before rows are normalised, not after as published (heads='each')"
         )
     if options.get("rounding", "disjoint") != "paper":
         differences.append(
-            "a frame belongs to one word, published to both at an edge (rounding='paper')"
+            "a frame at a boundary belongs to one word, not to both as published (rounding='paper')"
         )
     difference_text = (
-        f" Here otherwise than published: {'; '.join(differences)}." if differences else ""
+        f" Differences from the published method: {'; '.join(differences)}." if differences else ""
     )
     return [_EVIDENCE + difference_text, *published_sources()]

@@ -17,97 +17,92 @@ from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, contributing_versions
 from .check_sections import model_items, time_items
+from .column_legend import explain_columns
 from .cue_need_sentences import stack_sentences
 from .cue_need_tables import controls_table, format_need_table, need_by_number
-from .html_page import Item
+from .html_page import Item, TermList
 from .page_sections import PageContent, PageSection
-from .result_sentences import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method, result_sentences
+from .result_sentences import result_sentences
 from .study_clips import clip_table_items
 from .study_results import Study
 from .study_tables import format_layer_claims
 from .table_format import format_contribution_table
-from .transcription import transcription_notes
+from .transcription import transcription_items
 
 _MAX_SKIPPED = 500  # rows of the table of what was left out
-_STACKS_NOTE = (
-    "Whole stacks: the mean over the layers of a stack, each layer weighted by its mixing strength."
-)
 _ABLATION_NOTE = (
-    "Share of clips (%) in which the target's own spelling is likelier than its other spelling, "
-    "with the cue's value vectors "
-    "zeroed in all layers of one stack. 50 % is chance."
+    "Spelling accuracy with the cue ablated: its value vectors are zeroed in all layers of one "
+    "stack. A clip counts as correct if the model gives the target a higher probability than its "
+    "other spelling. The table has the % of correct clips; chance is 50 %."
 )
-_NEED_NOTE = (
-    "What spelling loses when the cue's value vectors are zeroed, beside what it loses without "
-    "another word of about its "
-    "length "
-    "(the control): share spelled right, mean over groups, with a 95 % interval; p of a sign test "
-    "over groups, corrected over "
-    "the rows of the model; and the mean drop of the margin log p(target) - log p(foil). Needed: p "
-    "<= 0.05 and the "
-    "interval above "
-    f"zero. Not needed: at most {MARGIN_POINTS:.0f} points are lost, by an equivalence test; one stack "
-    f"takes {{one}} groups without a "
-    f"loss, three stacks {{three}}. At chance: the intact model spells at most "
-    f"{CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} % correctly, by the same kind of test. Everything else is inconclusive."
-).format(one=groups_for_equivalence(), three=groups_for_equivalence(3))
-_CONTROL_COLUMNS = {  # column of the table of controls: what it is
-    "trained - untrained": "the claim: difference in the cue's contribution, in percentage points",
-    "invariant nouns": "the same for nouns with one spelling for both numbers, where the cue "
-    "cannot decide the spelling",
-    "word after the target": "the same for an irrelevant word, the one after the target",
-    "right (%)": "clips spelled right by the intact model",
-    "cue ablated": "clips spelled right with the cue's values zeroed in that stack",
-    "another word ablated": "clips spelled right with those of another word of about its length "
-    "zeroed",
+_NEED_TERMS = {
+    "right (%)": "Accuracy of the intact model, averaged over groups of clips.",
+    "cue ablated (%)": "Accuracy with the cue ablated in this stack.",
+    "another word (%)": "Accuracy with another word of about the same length ablated: a control.",
+    "lost (points)": "Loss of accuracy by ablating the cue, with its 95 % confidence interval.",
+    "p": "Sign test over groups, corrected for multiple comparisons over the rows of the model.",
+    "margin lost (nats)": "Mean loss of log p(target) − log p(other spelling).",
+    "by another word": "The same loss with another word ablated.",
+    "verdict": "Needed: p is at most 0.05, and the confidence interval is above zero. Not needed: an "
+    f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. That takes "
+    f"{groups_for_equivalence()} groups without a loss for one stack, and "
+    f"{groups_for_equivalence(3)} for three stacks. At chance: such a test shows that the intact "
+    f"model has at most {CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} % accuracy. Everything else is "
+    "inconclusive.",
+}
+_CONTROL_TERMS = {  # column of the table of controls: what it is
+    "trained - untrained": "The result: how much more the cue contributes in the trained model than "
+    "in the untrained twins, in percentage points.",
+    "invariant nouns": "First control: the same difference for nouns with one spelling for singular "
+    "and plural. For them the cue does not decide the spelling.",
+    "word after the target": "Second control: the same difference for the word after the target, "
+    "which does not tell the spelling either.",
+    "right (%)": "Spelling accuracy: % of clips that the intact model spells correctly.",
+    "cue ablated": "Spelling accuracy with the cue ablated (its value vectors zeroed) in this stack.",
+    "another word ablated": "Third control: spelling accuracy with another word of about the same "
+    "length ablated.",
 }
 _CONTROLS_NOTE = (
-    " A control as large as its claim means that the stack mixes in any word of that kind, not the "
-    "cue for its number. "
-    '"Inconclusive": the difference is one that clips or random weights can make.'
+    "How to read a row: compare the result with its controls. If a control is clearly smaller, the "
+    "result is specific to the cue. If a control is as large or larger, the stack mixes in any "
+    "such word, and the result is no evidence that the model looks for the grammatical number. "
+    "“Inconclusive”: the choice of clips or of random weights can explain the difference."
 )
 _BY_NUMBER_NOTE = (
-    "The same by number. A model that no longer hears the cue and falls back on one number is "
-    "right there and wrong in the "
-    "other: 50 % together. It may then take much from the cue in that other number alone; see the "
-    "figures by number."
+    "The same accuracy for singular and plural. A model without the cue may always choose one of "
+    "the two. It is then correct for that number and wrong for the other: 50 % together."
 )
 _INVARIANT_NOTE = (
-    "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
+    "A control: nouns with one spelling for singular and plural. The cue does not decide their "
+    "spelling."
 )
 _LAYERS_NOTE = (
-    "Layers in which trained and untrained models differ: the same test, corrected over all "
-    "{count} layers and all whole "
-    "stacks "
-    "of a model, and an interval that leaves out zero. Layers below the floor of mixing strength "
-    "take no part. All numbers are "
-    "in layers.csv."
+    "Layers (counted from 0) in which the trained model differs significantly from its untrained "
+    "twins. The test is that of whole stacks; it is corrected for multiple comparisons over all "
+    "{count} layers. layers.csv has all numbers."
 )
 _CONTRIBUTION_CAUTION = (
-    "A high contribution does not say that the model uses the cue: that is for ablation to say."
+    "A high contribution does not show that the model uses the cue. Only ablation can show that."
 )
 _SHOWN_CLIPS_NOTE = (
-    "Clips with the highest, the median and the lowest difference between trained and untrained by "
-    "Value Zeroing, and those "
-    "asked for. "
+    "The clips with the highest, the median and the lowest contribution of the cue (trained minus "
+    "untrained, Value Zeroing), and requested clips. "
 )
 _PLAYER_NOTE = (
-    "Play a clip and its position moves over the map; click a word to hear it and to see what "
-    "contributes to it. Rows are "
-    "targets, columns are sources; pauses and padding are left out."
+    "While a clip plays, a line moves over the map. Click a word to hear it and to see what "
+    "contributes to it. Rows are targets; columns are sources. Pauses and padding are left out."
 )
 
 
-def _claim_items(content: PageContent) -> list[Item]:
+def _control_table_items(content: PageContent) -> list[Item]:
     """Return the table of differences with their controls, and the figures of the other sides."""
     study = content.study
     controls = {"invariant nouns": study.control, "word after the target": study.after_target}
     table = controls_table(study.headline, study.need, controls)
-    columns = "; ".join(
-        f"{column}: {text}" for column, text in _CONTROL_COLUMNS.items() if column in table
-    )
-    text = f"Each row is one stack. {columns}.{_CONTROLS_NOTE}"
-    return [text, table, *content.need_figures[1:]]
+    terms = TermList({name: text for name, text in _CONTROL_TERMS.items() if name in table})
+    has_controls = {"invariant nouns", "word after the target", "another word ablated"} & set(table)
+    notes = [_CONTROLS_NOTE] if has_controls else []
+    return [terms, table, *notes, *content.need_figures[1:]]
 
 
 def _word_items(content: PageContent) -> list[Item]:
@@ -120,14 +115,8 @@ def _word_items(content: PageContent) -> list[Item]:
 def _contribution_items(content: PageContent) -> list[Item]:
     """Return the headline as a table, and how to read it."""
     study = content.study
-    method = format_method(study.ties, study.headline.twins)
-    return [
-        CONTRIBUTION_NOTE,
-        LENGTH_NOTE,
-        method,
-        _STACKS_NOTE,
-        format_contribution_table(study.headline),
-    ]
+    table = format_contribution_table(study.headline)
+    return [table, *explain_columns(table, ties=study.ties, twins=study.headline.twins)]
 
 
 def _layer_items(content: PageContent) -> list[Item]:
@@ -142,7 +131,9 @@ def _ablation_items(content: PageContent) -> list[Item]:
     study = content.study
     items: list[Item] = [_ABLATION_NOTE, format_contribution_table(study.ablation)]
     if len(study.need):
-        items += [_NEED_NOTE, format_need_table(study.need)]
+        table = format_need_table(study.need)
+        terms = {name: text for name, text in _NEED_TERMS.items() if name in table}
+        items += [table, TermList(terms)]
     if len(study.ablation_by_number):
         items += [_BY_NUMBER_NOTE, format_contribution_table(study.ablation_by_number)]
     return items
@@ -165,7 +156,9 @@ def _skipped_items(content: PageContent) -> list[Item]:
     items: list[Item] = []
     if len(skipped) > _MAX_SKIPPED:
         file = content.run.folder.skipped_path.name
-        items.append(f"The first {_MAX_SKIPPED} of {len(skipped):,}; all are in {file}.")
+        items.append(
+            f"The first {_MAX_SKIPPED} of {len(skipped):,} skipped items. All are in {file}."
+        )
     if skipped:
         items.append(pd.DataFrame(skipped[:_MAX_SKIPPED]))
     if unreadable_maps:
@@ -173,7 +166,7 @@ def _skipped_items(content: PageContent) -> list[Item]:
             f"{len(unreadable_maps)} maps of the clips above cannot be read:",
             *unreadable_maps[:20],
         ]
-    return items or ["Nothing was left out."]
+    return items
 
 
 def _provenance_items(content: PageContent) -> list[Item]:
@@ -198,10 +191,9 @@ def _unequal_twins_note(study: Study) -> list[str]:
     if clip_counts.empty or clip_counts.min() == clip_counts.max():
         return []
     return [
-        f"One untrained twin of each model scored {clip_counts.max()} clips, the others {clip_counts.min()} "
-        "of them, evenly chosen. "
-        "These say how much the draw of weights matters: twins are compared over the clips that "
-        "all of them scored."
+        f"One untrained twin of each model scored {clip_counts.max()} clips. The others scored "
+        f"{clip_counts.min()} of them, evenly chosen. Twins are compared over the clips that all of "
+        "them scored."
     ]
 
 
@@ -214,19 +206,29 @@ def _versions_text(run: StoredRun) -> str:
 CLIP_CARDS = PageSection(
     "Clips to listen to", _clip_card_items, lambda content: len(content.cards) > 1
 )
-CLAIMS = PageSection("Claims and their controls", _claim_items, lambda content: content.has_results)
+CONTROLS = PageSection(
+    "Results and their controls", _control_table_items, lambda content: content.has_comparison
+)
 TRANSCRIPTION = PageSection(
-    "Do the models transcribe the clips?", lambda content: transcription_notes(content.run)
+    "Do the models transcribe the clips?",
+    lambda content: transcription_items(content.run),
+    lambda content: not content.is_single_clip,
 )
-SENTENCES = PageSection("In words", _word_items, lambda content: content.has_results)
+SENTENCES = PageSection(
+    "The results in words",
+    _word_items,
+    lambda content: content.has_results and not content.is_single_clip,
+)
 CONTRIBUTION = PageSection(
-    "Cue contribution", _contribution_items, lambda content: content.has_results
+    "Contribution of the cue", _contribution_items, lambda content: content.has_results
 )
-LAYERS = PageSection("In which layers", _layer_items)
+LAYERS = PageSection("In which layers", _layer_items, lambda content: content.has_comparison)
 ABLATION = PageSection(
-    "Ablation", _ablation_items, lambda content: not content.study.ablation.empty
+    "Spelling with the cue ablated",
+    _ablation_items,
+    lambda content: not content.study.ablation.empty,
 )
 CONTROL = PageSection("Control: invariant nouns", _control_items)
 ALL_CLIPS = PageSection("All clips", lambda content: clip_table_items(content.study, content.cards))
-SKIPPED = PageSection("Left out", _skipped_items)
-PROVENANCE = PageSection("What was run", _provenance_items)
+SKIPPED = PageSection("Skipped clips", _skipped_items)
+PROVENANCE = PageSection("Models, options and versions", _provenance_items)

@@ -7,7 +7,7 @@ layers and the order of layers change none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -21,59 +21,7 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
 from .table_format import format_interval, format_p, format_strength
 
-_EFFECT_SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
-
-METHOD_TEXT = (
-    "{units} Every number is a mean over the clips on which the trained model and all its "
-    "untrained twins were scored. "
-    "Untrained twins are the same architecture with random weights. Difference: trained minus the "
-    "mean of the twins. "
-    "A claim takes three things. (1) An extreme rank among the twins: p is twice the share of "
-    "models, the trained one "
-    "included, whose largest distance from the others, anywhere in their stacks, layers and "
-    "measures, reaches the trained "
-    "model's distance in this row and direction. Twins get random noise as large as the trained "
-    "model's variation between "
-    "{groups}, and the trained model gets one invented, unfavourable group (docs: How often is a "
-    "claim wrong?). (2) A 95 % "
-    "interval of the difference, over {groups} and twins, that leaves out zero. (3) Layers that "
-    "change the target's "
-    "representation: mixing strength is that change, in % of its length, when all other sources "
-    "are zeroed; below "
-    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each "
-    "layer counts by its "
-    "mixing strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary "
-    "this rests on "
-    "simulation. {twins}"
-)
-CONTRIBUTION_NOTE = (
-    "Contribution: the share of the cue in building the target, in % of the target's row. In a "
-    "decoder and in "
-    "cross-attention it "
-    "is read at the position that predicts the deciding letters, where the target's other spelling "
-    "is known; else over all of "
-    "the target's positions."
-)
-LENGTH_NOTE = (
-    "Word-level Value Zeroing grows with the square of a word's length and attention does not. So "
-    "compare a measure with its "
-    "own twins, not with another measure. Length-matched: what a word as long as the cue "
-    "contributes by this measure if it is "
-    "like any other. Share of length: what the cue would contribute if every frame or token "
-    "counted the same."
-)
-
-
-def format_method(ties: str, twins: Iterable[int]) -> str:
-    """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins`
-    how many each row has."""
-    units = (
-        f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
-    )
-    counts = " ".join(map(format_twins, sorted(set(twins))))
-    return METHOD_TEXT.format(
-        units=units, groups="groups" if ties else "clips", twins=counts
-    ).strip()
+_EFFECT_SIZES = ((0.2, "negligible"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
 
 
 def format_twins(count: int) -> str:
@@ -82,22 +30,25 @@ def format_twins(count: int) -> str:
     Examples
     --------
     >>> format_twins(10)
-    '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39
-    twins.'
+    '10 untrained twins: no difference can be significant, because p cannot be below 2 / 11. At
+    least 39 twins are needed.'
     >>> format_twins(39)
-    '39 untrained twins: enough for claims. A further untrained model lies within their range in 95
-    % of cases, row by row.'
+    '39 untrained twins: enough for the test. In 95 % of cases, another untrained model would lie
+    within their range (for one row).'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
     count_text = f"{count} untrained twin{'' if count == 1 else 's'}"
     if count < TWINS_NEEDED:
         reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
-        return f"{count_text}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
+        return (
+            f"{count_text}: no difference can be significant{reason}. At least {TWINS_NEEDED} twins "
+            "are needed."
+        )
     range_share = f"{100 * (count - 1) / (count + 1):.0f} %"
     return (
-        f"{count_text}: enough for claims. A further untrained model lies within their range in "
-        f"{range_share} of cases, row by row."
+        f"{count_text}: enough for the test. In {range_share} of cases, another untrained model "
+        "would lie within their range (for one row)."
     )
 
 
@@ -107,17 +58,17 @@ def unclaimed_reason(row: TableRow) -> str:
     Examples
     --------
     >>> unclaimed_reason({"groups": 2, "twins": 39}), unclaimed_reason({"groups": 20, "twins": 3})
-    ('With 2 groups of clips nothing is claimed (8 are needed)', 'With 3 untrained twins nothing is
-    claimed (39 are needed)')
+    ('With 2 groups of clips no difference can be significant (8 are needed)', 'With 3 untrained
+    twins no difference can be significant (39 are needed)')
     """
     if row["groups"] < FEWEST_GROUPS:
         return (
-            f"With {format_count(row['groups'], 'group')} of clips nothing is claimed "
+            f"With {format_count(row['groups'], 'group')} of clips no difference can be significant "
             f"({FEWEST_GROUPS} are needed)"
         )
     if row["twins"] < TWINS_NEEDED:
         return (
-            f"With {format_count(row['twins'], 'untrained twin')} nothing is claimed "
+            f"With {format_count(row['twins'], 'untrained twin')} no difference can be significant "
             f"({TWINS_NEEDED} are needed)"
         )
     return ""
@@ -143,30 +94,22 @@ def result_sentences(headline: pd.DataFrame, *, max_sentences: int = 12) -> list
 
 def _result_sentence(row: TableRow) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
-    opening = (
-        f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}: by "
-        f"{measure_label(row['measure'])} the cue contributes "
-    )
+    place = f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}"
+    opening = f"{place}: by {measure_label(row['measure'])}, the cue contributes "
     if row["trained"] != row["trained"]:
         return (
-            f"{opening}{row['random']:.1f} % to the target in the untrained twins; there is no "
+            f"{opening}{row['random']:.1f} % to the target in the untrained twins. The run has no "
             "trained model."
         )
-    share = f"{row['trained']:.1f} % to the target"
+    opening += f"{row['trained']:.1f} % to the target"
     if row["random"] != row["random"]:
-        return (
-            f"{opening}{share}. There is no untrained twin, so nothing says what an untrained "
-            "model would show."
-        )
+        return f"{opening}. The run has no untrained twin to compare with."
     twins = f"{row['random']:.1f} % in {format_count(row['twins'], 'untrained twin')}"
     if row["twin_low"] == row["twin_low"]:
-        limits = format_interval(row["twin_low"], row["twin_high"], share=True)
-        twins += f" (lowest and highest: {limits.replace(' to ', ' and ')} %)"
-    difference = (
-        f"Difference: {row['difference']:+.1f} percentage points{_difference_details(row)}."
-    )
+        twins += f" (range: {format_interval(row['twin_low'], row['twin_high'], share=True)} %)"
     return (
-        f"{opening}{share} in the trained model, and {twins}. {difference} "
+        f"{opening} in the trained model, and {twins}. The difference is "
+        f"{row['difference']:+.1f} percentage points{_difference_details(row)}. "
         f"{_claim_sentence(row)}{_length_sentence(row)}"
     )
 
@@ -178,11 +121,11 @@ def _difference_details(row: TableRow) -> str:
         effect_size for limit, effect_size in _EFFECT_SIZES if not abs(row["effect"]) >= limit
     )
     details = [
-        f"95 % interval {interval}" if interval else "",
+        f"95 % confidence interval {interval}" if interval else "",
         f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
-        f"above zero in {round(row['positive'] * row['groups'])} of "
+        f"positive in {round(row['positive'] * row['groups'])} of "
         f"{format_count(row['groups'], 'group')}",
-        f"effect {effect_size}" if row["effect"] == row["effect"] else "",
+        f"{effect_size} effect" if row["effect"] == row["effect"] else "",
     ]
     return f" ({'; '.join(part for part in details if part)})"
 
@@ -195,7 +138,8 @@ def _claim_sentence(row: TableRow) -> str:
         return f"{reason}."
     if row["claim"]:
         return (
-            f"So over the whole stack the cue contributes {row['claim']} than in untrained models."
+            f"The difference is significant: the cue contributes {row['claim']} than in untrained "
+            "models."
         )
     layers = [
         f"{claim} in single layers"
@@ -204,12 +148,12 @@ def _claim_sentence(row: TableRow) -> str:
     ]
     if layers:
         return (
-            "Over the whole stack the result is inconclusive; the cue contributes "
+            "Over the whole stack the result is inconclusive. The cue contributes significantly "
             f"{' and '.join(layers)}."
         )
     return (
-        "The result is inconclusive: the difference is one that clips or random weights can "
-        "make. Training may still matter."
+        "The result is inconclusive: the choice of clips or of random weights can explain the "
+        "difference. Training may still have an effect."
     )
 
 
@@ -219,8 +163,7 @@ def idle_stack(row: TableRow) -> str:
     stack = stack_phrase(row["stack"], start=True)
     return (
         f"{stack} changes the target's representation by only {strength_text} % (minimum "
-        f"{100 * STRENGTH_FLOOR:.0f} %), so no "
-        "claim is made of the cue's share there"
+        f"{100 * STRENGTH_FLOOR:.0f} %), so the cue's share there is not tested"
     )
 
 
@@ -254,7 +197,7 @@ def _length_sentence(row: TableRow) -> str:
     return (
         ""
         if length_matched != length_matched
-        else f" A word of the cue's length would contribute {length_matched:.1f} %."
+        else f" An average word as long as the cue would contribute {length_matched:.1f} %."
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
+from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
@@ -23,16 +24,17 @@ from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
 from .faithfulness_section import FAITHFULNESS
-from .html_page import FirstScreen, Picture, render_page
+from .html_page import FirstScreen, render_page
 from .page_sections import PageContent, PageParts
+from .page_title import default_title, describe_run
 from .probing_section import PROBING
 from .result_sections import (
     ABLATION,
     ALL_CLIPS,
-    CLAIMS,
     CLIP_CARDS,
     CONTRIBUTION,
     CONTROL,
+    CONTROLS,
     LAYERS,
     PROVENANCE,
     SENTENCES,
@@ -47,22 +49,25 @@ from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
 from .table_export import latex_table, markdown_table
 from .table_format import format_contribution_table
-from .transcription import error_rate_notes, transcription_warnings
+from .transcription import transcription_warnings
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
-    from .clip_card import ClipCard
 
 _NO_CUE = (
-    "No clip has both a cue and a target, so there is no cue contribution; maps and clips "
+    "No clip has both a cue and a target, so there is no contribution of a cue. The maps of the clips "
     "are below."
 )
-_NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
+_NO_NUMBER = "No contribution can be reported: no score of this run is a finite number."
+_SINGLE_CLIP = (
+    "This run has one clip, so there is no statistical test: a test compares at least "
+    f"{FEWEST_GROUPS} groups of clips."
+)
 # In the order of the page.
 SECTIONS: list[PageParts] = [
     CLIP_CARDS,
     EXPLANATIONS,
-    CLAIMS,
+    CONTROLS,
     SELECTION,
     TRANSCRIPTION,
     SENTENCES,
@@ -107,9 +112,7 @@ def report(
     description = study.run.description
     return write_page(
         study,
-        title=title
-        if title is not None
-        else description.get("title") or study.run.out.resolve().name,
+        title=title or description.get("title"),
         notes=notes if notes is not None else description.get("notes") or [],
         chosen_clips=chosen_clips,
         audio=audio,
@@ -122,7 +125,7 @@ def report(
 def write_page(
     study: Study | StoredRun | Run,
     *,
-    title: str,
+    title: str | None,
     notes: list[str],
     chosen_clips: Sequence[str] = (),
     audio: str | PathLike[str] | None = None,
@@ -135,11 +138,12 @@ def write_page(
     Parameters
     ----------
     study : Study, StoredRun or Run
-    title : str
+    title : str or None
+        By default the models and clips of the run.
     notes : list of str
         What a reader must know first; paragraphs.
     chosen_clips : sequence of str
-        Clips to show besides those with most, median and least contribution.
+        Clips to show besides those with the highest, median and lowest contribution.
     audio : path, optional
         Folder with the audio files, if they are no longer where the run found them.
     clips : sequence of Clip
@@ -184,9 +188,8 @@ def write_page(
         write_json(
             folder.page_description_path, {"title": title, "notes": notes, **selection_entry}
         )
-        write_text(
-            path, render_page(title, parts, first=_first_screen(study, notes, cards, need_figures))
-        )
+        title = title or default_title(study.run)
+        write_text(path, render_page(title, parts, first=_first_screen(content, notes)))
     except OSError as error:
         raise InputError(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"
@@ -202,10 +205,9 @@ def _write_tables(study: Study) -> None:
     folder, table = study.run.folder, format_contribution_table(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
-        "Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % "
-        f"intervals over {units} and "
-        f"untrained "
-        "twins; p: rank among the twins, corrected over all stacks, layers and measures of a model."
+        "Contribution of the cue (%), mean over the layers of a stack, weighted by mixing strength. "
+        f"95 % confidence intervals over {units} and untrained twins. p: rank test among the twins, "
+        "corrected for multiple comparisons over all stacks, layers and measures of a model."
     )
     write_csv(study.layers, folder.page_file_path("layers", "csv"))
     write_csv(study.headline, folder.page_file_path("headline", "csv"))
@@ -213,42 +215,35 @@ def _write_tables(study: Study) -> None:
     write_text(folder.page_file_path("headline", "tex"), latex_table(table, caption=caption))
 
 
-def _first_screen(
-    study: Study, notes: Sequence[str], cards: Sequence[ClipCard], need_figures: Sequence[Picture]
-) -> FirstScreen:
+def _first_screen(content: PageContent, notes: Sequence[str]) -> FirstScreen:
     """Build the first screen: notes, answer, one figure, one clip to hear."""
-    run = study.run
+    study, run = content.study, content.run
     state_notes = [STOPPED] if run.description.get("state") == RUNNING else []
-    answer: list[str] = (
-        short_answers(study.headline, study.need)
-        if study.layers is not None
-        else [_missing_headline_reason(study)]
-    )
+    if study.layers is None:
+        answer = [_NO_CUE if study.table.empty else _NO_NUMBER]
+    else:
+        answer = short_answers(study.headline, study.need)
     return FirstScreen(
-        notes=[*state_notes, *notes, *_count_notes(run), *error_rate_notes(run)],
+        notes=[*state_notes, *notes, *_count_notes(content)],
         warnings=transcription_warnings(run),
         answer=answer,
-        figure=need_figures[0] if need_figures else None,
-        clip=cards[0] if cards else None,
+        figure=next(iter(content.need_figures), None),
+        clip=next(iter(content.cards), None),
     )
 
 
-def _missing_headline_reason(study: Study) -> str:
-    """Say why there is no headline."""
-    return _NO_CUE if study.table.empty else _NO_NUMBER
-
-
-def _count_notes(run: StoredRun) -> list[str]:
+def _count_notes(content: PageContent) -> list[str]:
     """Count the clips of the run, and those that were skipped before it and in it."""
-    clips = run.clips
-    doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
-    pairs = format_count(run.done, "scored (clip, model) pair")
+    run, clips = content.run, content.run.clips
+    results = format_count(run.done, "result")
     text = (
-        f"{format_count(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out while scoring."
+        f"{describe_run(run)}; {results} (one for each clip and model), {len(run.skipped)} skipped. "
+        f"Folder of the run: {run.out.resolve().name}."
     )
-    text += (
-        f" The word times of {format_count(doubtful_count, 'clip')} are doubtful."
-        if doubtful_count
-        else ""
-    )
-    return [text for text in (selection_sentence(run), text) if text]
+    doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
+    if doubtful_count:
+        text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
+    notes = [selection_sentence(run), text]
+    if content.has_results and content.is_single_clip:
+        notes.append(_SINGLE_CLIP)
+    return [note for note in notes if note]

@@ -21,21 +21,17 @@ from .result_sentences import format_count
 _TITLE = "How the clips were chosen"
 _KEPT_OUTCOME = "kept"
 _STEP_NAMES = {  # stage and unit: what is counted, and what is left after the stage
-    ("mine", "clips"): ("rows of the corpus", "with a pair of cue and target"),
-    ("mine", "pairs"): ("pairs found in them", "that can be used"),
-    ("align", "clips"): ("rows with a pair", "with word times"),
-    ("select", "pairs"): ("pairs of cue and target", "chosen as clips"),
+    ("mine", "clips"): ("Rows of the corpus", "with a cue and a target"),
+    ("mine", "pairs"): ("Pairs of cue and target in them", "that can be used"),
+    ("align", "clips"): ("Rows with such a pair", "with word times"),
+    ("select", "pairs"): ("Pairs of cue and target", "chosen as clips"),
 }
 _INTRODUCTION = (
-    "A row of the corpus can hold several pairs of cue and target; each pair that is chosen "
-    "becomes a clip. Where models are "
-    "named as a reason, clips were chosen because all models spell cue and target right. Results "
-    "hold for such clips, not "
-    "for the corpus."
+    "A row of the corpus can hold several pairs of cue and target. Each chosen pair becomes a clip. "
+    "If models are named as a reason, only clips were chosen in which all models spell cue and "
+    "target correctly. The results hold for such clips, not for the whole corpus."
 )
-_RATES_NOTE = (
-    "Error rates: of all clips that were transcribed, and of the clips that were chosen and scored."
-)
+_RATES_NOTE = "Error rates of each model: over all transcribed clips, and over the scored clips."
 
 
 def selection_sentence(run: StoredRun) -> str:
@@ -46,13 +42,16 @@ def selection_sentence(run: StoredRun) -> str:
         return ""
     rows = steps["mine", "clips"]
     text = (
-        f"{format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT_OUTCOME, 0)} with a "
-        "pair of cue and target"
+        f"Of {format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT_OUTCOME, 0)} "
+        "have a cue and a target."
     )
     if ("select", "pairs") in steps:
         pairs = steps["select", "pairs"]
-        text += f"; of {format_count(sum(pairs.values()), 'pair')} {pairs.get(_KEPT_OUTCOME, 0)} were chosen"
-    return f"{text} (see “{_TITLE}”)."
+        text += (
+            f" Of {format_count(sum(pairs.values()), 'pair')} of cue and target, "
+            f"{pairs.get(_KEPT_OUTCOME, 0)} were chosen."
+        )
+    return f"{text} See “{_TITLE}”."
 
 
 def _selection_items(content: PageContent) -> list[Item]:
@@ -66,7 +65,7 @@ def _selection_items(content: PageContent) -> list[Item]:
     skipped = {str(row["clip"]) for row in run.skipped} - set(run.clips["clip"])
     reasons = [str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped]
     scored = {_KEPT_OUTCOME: len(run.clips), **Counter(reasons)}
-    rows.append(_stage_row("clips", "scored", scored))
+    rows.append(_stage_row("Clips", "scored", scored))
     items: list[Item] = [_INTRODUCTION, pd.DataFrame(rows)]
     if len(rates := _error_rates(run)):
         items += [_RATES_NOTE, rates]
@@ -123,7 +122,7 @@ def _stage_row(unit: str, result: str, outcomes: Mapping[str, int]) -> dict[str,
         "step": f"{unit} {result}",
         "before": sum(outcomes.values()),
         "after": outcomes.get(_KEPT_OUTCOME, 0),
-        "left out": sum(dropped.values()),
+        "skipped": sum(dropped.values()),
         "reasons": _list_reasons(dropped),
     }
 

@@ -22,30 +22,23 @@ from .page_sections import PageContent, PageSection
 from .table_format import format_interval, format_p
 
 _INTRODUCTION = (
-    "The published ablation of cue words. The word itself is taken away: its samples are set to "
-    "zero, its tokens in what the "
-    "decoder is fed are blanked (unk: by the tokenizer's unknown token, as published, which in "
-    "Whisper is the end of text, no "
-    "neutral blank; remove: the text without them), or both. Drop: by how many points the "
-    "probability of the target's "
-    "sub-tokens falls, of those that the intact model finds likeliest; of a model without a "
-    "decoder at the target's own "
-    "frames. Margin: log p(target) - log p(foil), nats. The published control takes the target "
-    "away: its sound, and the one "
-    "token before it, which in \"les livres\" is the cue's; so another word of about the cue's "
-    "length is beside. Claimed is a "
-    "difference between trained and untrained by the rank among the twins, in one test over all "
-    "rows of a model. It says "
-    "that the target is then harder to predict, not that its number is: for that see the margin. "
-    "An untrained model has hardly "
-    "a probability to lose, so that is a low bar: what tells the cue from any word is the "
-    "difference to another word."
+    "The published ablation of cue words removes the word itself. Its audio is muted, its tokens in "
+    "the decoder's input are blanked, or both. Tokens are blanked in two ways. “unk” puts the "
+    "tokenizer's unknown token there, as published; in Whisper that token is the end of text, so it "
+    "is not neutral. “remove” leaves the tokens out. The drop is the loss in probability of the "
+    "target's sub-tokens, in percentage points. It is computed for the tokens that the intact model "
+    "finds likeliest, and without a decoder at the target's frames. The margin is log p(target) − "
+    "log p(foil), in nats. The published control removes the target: its audio and the token before "
+    "it. In “les livres” that is the cue's token. So there is a second control: another word of "
+    "about the cue's length. A difference between trained and untrained models is significant by the "
+    "rank of the trained model among its twins, in one test over all rows of a model. It means that "
+    "the target is harder to predict, not that its grammatical number is; the margin shows the "
+    "latter. An untrained model has almost no probability to lose, so compare the cue with another "
+    "word."
 )
 _CAPTION = (
-    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and "
-    "how; the bar runs from "
-    "the lowest "
-    "to the highest untrained twin."
+    "Mean drop over clips with its 95 % confidence interval over groups. Columns: what was removed, "
+    "and how. Bars: the range of the untrained twins."
 )
 _TEXT_COLUMNS = ("side", "model", *PART_COLUMNS, *REMOVAL_KEYS, "unit", "claim")
 

@@ -24,6 +24,7 @@ from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card
 from .html_page import SortableTable
 from .map_encoding import model_label
+from .result_sentences import stack_phrase
 from .study_results import Study
 from .transcription import model_transcripts
 
@@ -31,9 +32,8 @@ MAX_PAGE_BYTES = 10_000_000  # what a mail attachment may have
 _CARDS_SHARE = 0.6  # of the page, for all cards together
 MAX_LISTED_CLIPS = 1000  # in the page's table; of more the first, and those that can be listened to
 _MORE_CLIPS_NOTE = (
-    " The table holds the first {shown} of {count} clips, and those that can be listened to. All "
-    "are in {clips}, their "
-    "contributions in cue_contribution.parquet, in the run's folder."
+    " The table lists the first {shown} of {count} clips, and the linked ones. All clips are in "
+    "{clips} in the run's folder; their contributions are in cue_contribution.parquet."
 )
 _SHOWN_COLUMNS = (
     "clip",
@@ -59,16 +59,17 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
             name for name in ("trained", "random", "difference") if values[name].notna().any()
         ]
         table = table.merge(values[columns].reset_index(), on="clip", how="left")
+        table = table.rename(columns={"random": "untrained"})
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
         notes.append(
-            f"Contribution{cue} in %, by {measure_label(row['measure'])}, {model_name(row['model'])}, "
+            f"Contribution{cue} in %: {measure_label(row['measure'])}, {model_name(row['model'])}, "
             f"{_comparison_place(study, side)}."
         )
     links = {card.name: f"#{card.anchor}" for card in cards}
     instructions = (
-        f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to "
-        "above."
+        f"{' '.join(notes)} Click on the name of a column to sort. The linked clips have a player, "
+        "further up on this page."
     )
     if len(table) > MAX_LISTED_CLIPS:
         is_listed = (np.arange(len(table)) < MAX_LISTED_CLIPS) | table["clip"].isin(list(links))
@@ -102,16 +103,20 @@ def choose_shown_clips(study: Study, chosen_clips: Sequence[str]) -> dict[str, s
     reasons: dict[str, str] = {}
     for side, ranked_clips in study.ranked_clips.items():
         cue = "" if side == "all" else f", {side} cue"
-        for rank, reason in ((-1, "most"), (len(ranked_clips) // 2, "median"), (0, "least")):
+        for rank, reason in (
+            (-1, "highest"),
+            (len(ranked_clips) // 2, "median"),
+            (0, "lowest"),
+        ):
             if ranked_clips:
-                reasons.setdefault(ranked_clips[rank], f"{reason}{cue}")
+                reasons.setdefault(ranked_clips[rank], f"{reason} contribution{cue}")
     if not reasons:
         names = study.run.clips["clip"].tolist()
         for rank, reason in ((0, "first"), (len(names) // 2, "middle"), (len(names) - 1, "last")):
             reasons.update({name: reason for name in names[rank:][:1] if name not in reasons})
     for name in chosen_clips:
         clip_row(study.run, name)  # raises if there is no such clip
-        reasons.setdefault(str(name), "asked for")
+        reasons.setdefault(str(name), "requested")
     return reasons
 
 
@@ -154,7 +159,7 @@ def clip_cards(
                 name,
                 clip,
                 maps,
-                heading=f"{name} ({reason})",
+                heading=name if len(reasons) == 1 else f"{name} ({reason})",
                 summary=_clip_summary(study, side, row),
                 start=_initial_view(study, side),
                 seconds=float(row["seconds"]),
@@ -203,14 +208,12 @@ def _initial_view(study: Study, side: str | None) -> dict[str, object]:
 
 
 def _comparison_place(study: Study, side: str) -> str:
-    """Name the stack, rows and layer at which the clips of a side are compared."""
+    """Name the stack and rows over which the clips of a side are compared."""
     row = study.main_rows[side]
     is_compared = (study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])
     row_kinds = study.table["rows"][is_compared].unique() if "rows" in study.table else ()
     row_names = [ROW_NAMES[row_kind] for row_kind in row_kinds if row_kind in ROW_NAMES]
-    return ", ".join(
-        [str(row["stack"]), *row_names, f"layer {study.clip_values[side].attrs['layer']}"]
-    )
+    return ", ".join([f"mean over the layers of {stack_phrase(row['stack'])}", *row_names])
 
 
 def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
@@ -221,12 +224,12 @@ def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str
     if side is not None and row["clip"] in study.clip_values[side].index:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()
-        init_names = {"trained": "trained", "random": "untrained"}
+        init_names = {"trained": "the trained model", "random": "the untrained twins"}
         share_texts = (
-            ", ".join(f"{share:.1f} % {init_names[str(init)]}" for init, share in shares)
+            ", ".join(f"{share:.1f} % in {init_names[str(init)]}" for init, share in shares)
             or "no number"
         )
         summary.append(f"contribution of the cue: {share_texts} ({_comparison_place(study, side)})")
     if row.get("doubts"):
-        summary.append(f"word times are doubtful: {row['doubts']}")
+        summary.append(f"the word times may be wrong: {row['doubts']}")
     return "; ".join(summary)

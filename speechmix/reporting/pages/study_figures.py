@@ -59,35 +59,32 @@ _DRAWN_COLUMNS = (
 )
 DrawFunction = Callable[..., "Figure"]  # narrow=
 _BANDS_NOTE = (
-    "Bands: of a trained model the 95 % interval of its mean over groups of clips (none below "
-    f"{FEWEST_GROUPS} groups); of "
-    "untrained twins from the lowest to the highest (none for one twin)."
+    "Bands: the 95 % confidence interval of a trained model's mean over groups of clips (from "
+    f"{FEWEST_GROUPS} groups on), and the range of the untrained twins (from two twins on)."
 )
 _STRIPS_NOTE = (
-    " Strips: how far each layer of the trained model moves the target, as a share of its length "
-    "(mixing strength); below "
-    f"{STRENGTH_FLOOR:g} a layer moves next to nothing, and its points are grey."
+    " Strips: the mixing strength of each layer of the trained model, which is the change of the "
+    "target's representation as a share of its length. Layers below "
+    f"{STRENGTH_FLOOR:g} mix almost nothing; their points are grey."
 )
 _CAPTIONS = {
-    "cue_contribution": "Cue contribution over layers; trained models solid, untrained twins "
-    f"dashed. {_BANDS_NOTE}",
-    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; untrained twin "
-    "beside trained model.",
-    "cue_difference": "Trained - untrained in percentage points; white is no difference. Bold: "
-    "claimed (see In which layers).",
-    "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and "
-    "others nothing.",
+    "cue_contribution": "Contribution of the cue over layers. Solid: trained models. Dashed: "
+    f"untrained twins. {_BANDS_NOTE}",
+    "cue_heat_map": "Contribution of the cue in %: layers downwards, measures to the right. The "
+    "untrained twins are beside the trained model.",
+    "cue_difference": "Trained minus untrained, in percentage points. White is no difference. Bold "
+    "numbers are significant.",
+    "cue_distribution": "Contribution of the cue in single clips. A mean can hide that some clips "
+    "have a large contribution and others none.",
 }
 
 _CONTRIBUTION_CAPTION = (
-    "Cue contribution in each layer (solid: trained; dashed: untrained, with the band from the "
-    "lowest to the highest untrained "
-    "twin)"
+    "Contribution of the cue in each layer. Solid: trained model. Dashed: untrained twins, with "
+    "their range as a band."
 )
 _NEED_CAPTION = (
-    ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 "
-    "% interval of the mean over "
-    "groups)"
+    " Below: what the decision loses if the cue is ablated in that layer alone (mean over groups, "
+    "with a 95 % confidence interval)."
 )
 
 
@@ -247,7 +244,7 @@ def draw_need_figures(study: Study) -> list[Picture]:
         )
         name = f"contribution_and_need{suffixes[str(side)]}"
         side_text = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{side_text}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(side_drops) else ''}.{_strips_note(part)}"
+        caption = f"{side_text}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(side_drops) else ''}{_strips_note(part)}"
         pictures.append(write_page_figure(study, name, figure, caption, narrow=narrow_figure))
     return pictures
 
@@ -267,8 +264,8 @@ def _figure_caption(name: str, table: pd.DataFrame) -> str:
     if name.startswith("by_"):
         column = name.removeprefix("by_").split("_")[0]
         caption = (
-            f"Cue contribution by {column}; one measure, trained models solid, untrained twins "
-            f"dashed. {_BANDS_NOTE}"
+            f"Contribution of the cue by {column}, one measure. Solid: trained models. Dashed: "
+            f"untrained twins. {_BANDS_NOTE}"
         )
         return caption + _strips_note(table)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))

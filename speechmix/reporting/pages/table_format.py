@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...evaluation.statistics.twin_comparison import STRENGTH
+from ...mixing.maps.measure_facts import measure_label
 
 # What the page calls the columns of the tables that it writes.
 _COLUMN_NAMES = {
@@ -14,6 +15,7 @@ _COLUMN_NAMES = {
     "effect": "effect size d",
     "positive": "above zero (%)",
     "mixing_strength": "mixing strength (%)",
+    "claim": "significant",
     "more_in": "more in layers",
     "less_in": "less in layers",
 }
@@ -32,6 +34,12 @@ _ROUNDED_COLUMNS = (
 def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     """Format a table for readers: rounded, an interval in one column, no empty column."""
     table = drop_single_side(table).copy()
+    if "claim" in table:
+        is_open = (table["claim"] == "") & table["difference"].notna()
+        table["claim"] = table["claim"].mask(is_open, "inconclusive")
+    for name, labels in (("measure", measure_label), ("stack", stack_name)):
+        if name in table:
+            table[name] = table[name].astype(object).map(labels)
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:
@@ -53,14 +61,20 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     if "effect" in table:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
     table = table.rename(columns=_COLUMN_NAMES)
-    table = table.drop(
-        columns=[
-            name
-            for name in ("more in layers", "less in layers")
-            if name in table and (table[name] == "").all()
-        ]
-    )
+    table = table.drop(columns=[name for name in table if _is_uninformative(table[name])])
     return table.round({name: 1 for name in table if name in _ROUNDED_COLUMNS})
+
+
+def stack_name(stack: str) -> str:
+    """Name a stack in a table or title."""
+    return "cross-attention" if stack == "cross" else stack
+
+
+def _is_uninformative(column: pd.Series) -> bool:
+    """Whether a column is empty, or counts nothing (no twins; a single clip or group)."""
+    if column.name in ("twins", "groups", "clips"):
+        return bool((column <= (0 if column.name == "twins" else 1)).all())
+    return bool((column.isna() | (column == "")).all())
 
 
 def format_strength(value: float) -> str:

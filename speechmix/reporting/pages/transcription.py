@@ -16,10 +16,9 @@ from ..plots.figure_style import model_name
 from .result_sentences import format_count
 
 _TRANSCRIPTION_WARNING = (
-    "{model} does not transcribe {which}: its character error rate is {rate:.0f} %. Its maps show "
-    "how its layers mix these "
-    "sounds. They say nothing about how it would decide a spelling, and its ablation row is no "
-    "evidence."
+    "{model} does not transcribe {which} correctly (character error rate {rate:.0f} %). Its maps show "
+    "how its layers mix these sounds. They are no evidence of how it would choose a spelling; nor "
+    "is its result under ablation."
 )
 
 Piece = tuple[str, bool]  # text, and whether the other text has it differently
@@ -116,6 +115,23 @@ def error_rate_notes(run: StoredRun) -> list[str]:
             )
         notes.append(f"{note}.")
     return notes
+
+
+def transcription_items(run: StoredRun) -> list[pd.DataFrame | str]:
+    """Tabulate the character error rate of each trained model; empty without transcripts."""
+    rows = []
+    for model, rates in _error_rates_by_model(run):
+        corpus_rate = _corpus_error_rate(run, model)
+        cells = {
+            "model": model_name(model),
+            "clips": len(rates),
+            "character error rate (%)": f"{100 * rates.mean():.0f}",
+        }
+        if corpus_rate is not None:
+            cells["clips transcribed"] = corpus_rate[0]
+            cells["error rate over these (%)"] = f"{100 * corpus_rate[1]:.0f}"
+        rows.append(cells)
+    return [pd.DataFrame(rows), *transcription_warnings(run)] if rows else []
 
 
 def transcription_notes(run: StoredRun) -> list[str]:

@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...evaluation.statistics.grouped_means import decode_labels
 from . import map_cells
 from .cue_tables import clip_count_text, ordered_values, target_rows_title
-from .figure_style import CUE_LABEL, model_name
+from .figure_style import CUE_LABEL, INIT_LABELS, model_name
 
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 PanelKey = tuple[str, str, str]  # model, stack, init
@@ -111,13 +111,13 @@ def compute_difference_cells(
     for _, stack, init in grids:
         inits_by_stack.setdefault(stack, [])
         inits_by_stack[stack] += [init] if init not in inits_by_stack[stack] else []
-    condition_names = [model_name(name) for name in (first, second)]
+    condition_names = [INIT_LABELS.get(name, model_name(name)) for name in (first, second)]
     return CellPanels(
         grids,
         inits_by_stack,
         measures,
         map_cells.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {condition_names[0]} - {condition_names[1]} ({clip_count_text(rows)})",
+        f"cue contribution, {condition_names[0]} − {condition_names[1]} ({clip_count_text(rows)})",
         label="difference (percentage points)",
         cmap=map_cells.DIFFERENCE_COLORS,
         bold=_claimed_cells(claims),

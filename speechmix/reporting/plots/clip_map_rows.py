@@ -179,11 +179,11 @@ def _legend_text(rows: Sequence[MapRow], clip: Clip) -> str:
     """Explain outline, mark and peak layers."""
     notes = []
     if clip.cue_words and clip.target is not None:
-        notes.append("outlined: what the cue gives the target")
+        notes.append("outlined: share of the cue in the target")
     if any(deciding_row(row.map) is not None for row in rows):
         notes.append(
-            "\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil"
+            "\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: here the model chooses between target and foil"
         )
     if any(row.peak is not None for row in rows):
-        notes.append("peak: the cue gives most, by value zeroing")
+        notes.append("peak: largest share of the cue by Value Zeroing")
     return "; ".join(notes)

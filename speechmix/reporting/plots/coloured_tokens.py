@@ -26,7 +26,7 @@ from .figure_style import fed_text, map_subtitle, model_title
 _MAX_CELLS = 60_000
 _BAR_LENGTH = 24  # characters of a whole bar
 POSITIVE_COLOR, NEGATIVE_COLOR = "#0072b2", "#d55e00"  # of positive shares and of negative ones
-_DECODER_HEADING = "written before it"
+_DECODER_HEADING = "text before it"
 _DARKEST = 0.7  # of full colour, so that black and white letters can both be read on it
 
 _STYLE = """
@@ -94,7 +94,7 @@ class ColouredTokens:
             max(len(source.label) for source in sources),
         )
         largest_share = max(self._full_color_share, 1e-12)
-        lines = [self.caption, f"row {self.row}, {target.label!r}, receives from"]
+        lines = [self.caption, f"row {self.row}, {target.label!r}, gets contributions from"]
         for source_index, (source, share) in enumerate(zip(sources, shares, strict=True)):
             if self._starts_decoder_tokens(source_index):
                 lines.append(f"  {_DECODER_HEADING}:")
@@ -172,7 +172,7 @@ class ColouredTokens:
         role_legend = (
             "; " + ", ".join(marks[role] for role in marks if role in roles) if roles else ""
         )
-        return f"Choose what receives; below it, what gives, in % of the row{role_legend}."
+        return f"Choose a target; below it are the shares of its sources in %{role_legend}."
 
     def _role_text(self, unit: Span) -> str:
         if unit.word is None:
@@ -220,7 +220,7 @@ def coloured_tokens(
     >>> one = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), words, words, "value_zeroing", "encoder", (3,))
     >>> print(coloured_tokens(one, row="livres"))
     value zeroing, encoder, layer 3
-    row 1, 'livres', receives from
+    row 1, 'livres', gets contributions from
       les       25.0 %  ████████
       livres    75.0 %  ████████████████████████
     """

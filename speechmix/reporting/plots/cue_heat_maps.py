@@ -30,6 +30,7 @@ from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_ro
 from .curve_tables import unit_means
 from .figure_style import (
     CUE_LABEL,
+    INIT_LABELS,
     LABEL_SIZE,
     LAYER_LABEL,
     TICK_SIZE,
@@ -82,7 +83,7 @@ def measure_heat_map(
         ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0)
     )
     ax.set_title(
-        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({clip_count_text(rows)})",
+        f"{rows['stack'].iloc[0]}, {INIT_LABELS[rows['init'].iloc[0]]} ({clip_count_text(rows)})",
         size=TITLE_SIZE,
         parse_math=False,
     )
@@ -247,7 +248,7 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             ):  # the topmost panel of a column: a model may lack the stack
                 titled_panels.add(side)
                 ax.set_title(
-                    ", ".join(part for part in side if part != "difference"),
+                    ", ".join(INIT_LABELS.get(part, part) for part in side if part != "difference"),
                     size=TITLE_SIZE,
                     parse_math=False,
                 )

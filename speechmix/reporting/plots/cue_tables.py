@@ -99,7 +99,7 @@ def target_rows_title(table: pd.DataFrame) -> str:
     comparison = (
         "as published"
         if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS]
-        else f"NOT as published, which is of {ROW_NAMES[AS_PUBLISHED_ROWS]}"
+        else f"but published for {ROW_NAMES[AS_PUBLISHED_ROWS]}"
     )
     return f"{row_names}, {comparison} ({published})"
 

@@ -9,13 +9,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figure_style import INIT_DASHES, LineStyle, add_legend, legend_line, model_name, wrap_text
+from .figure_style import (
+    INIT_DASHES,
+    INIT_LABELS,
+    LineStyle,
+    add_legend,
+    legend_line,
+    model_name,
+    wrap_text,
+)
 from .published_figures import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
 BAND_NOTES = {
-    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to "
-    "the highest",
+    "interval": "bands: 95 % confidence interval of a trained model; range of untrained twins",
     "clips": "bands: the middle half of the clips",
     "none": "",
 }
@@ -33,7 +40,7 @@ def add_curve_legend(
     """Add the legend of models and inits, with notes as its title."""
     handles = [
         legend_line(
-            label=f"{model_name(model)}, {init}",
+            label=f"{model_name(model)}, {INIT_LABELS.get(init, init)}",
             **line_style(colors[model], model, init, single_layer=single_layer),
         )
         for model, init in lines

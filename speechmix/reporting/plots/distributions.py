@@ -23,6 +23,7 @@ from .cue_tables import ordered_values, select_cue_rows
 from .curve_tables import unit_means
 from .figure_style import (
     CUE_LABEL,
+    INIT_LABELS,
     LABEL_SIZE,
     LINE_COLORS,
     NARROW_WIDTH,
@@ -225,9 +226,9 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
         ax.set_title(f"{model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
-    dot_note = "a dot for each clip (group of clips)"
+    dot_note = "dot: a clip (or group of clips)"
     if spreads.units > _MAX_DOTS:
-        dot_note += f", or {_MAX_DOTS:,} evenly from least to most"
+        dot_note += f"; {_MAX_DOTS:,} of them, evenly chosen"
     note = (
         f"{dot_note}; box: middle half and median; at the layer where trained - random is largest"
     )
@@ -244,7 +245,7 @@ def _init_names(rows: pd.DataFrame) -> set[str]:
 
 def _legend_handles(inits: Collection[str]) -> list[Patch]:
     return [
-        Patch(color=color, alpha=0.6, label=init)
+        Patch(color=color, alpha=0.6, label=INIT_LABELS[init])
         for init, color in _COLORS.items()
         if init in inits
     ]

@@ -232,10 +232,10 @@ def _draw_colored_waveform(
 def _label_sides(ax: Axes, explanation: ExplanationNumbers) -> None:
     """Label the sides of the input above the columns, with lines between them."""
     side_titles = {
-        "sound": "words of the sound",
+        "sound": "words of the audio",
         "read": "words of the text",
         "asked": "words of the prompt",
-        "written": "written before",
+        "written": "text before",
     }
     sides = [source.side for source in explanation.sources]
     for side in dict.fromkeys(sides):

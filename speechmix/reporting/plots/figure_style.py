@@ -35,6 +35,7 @@ INIT_DASHES: dict[str, Literal["-", "--"]] = {
     "trained": "-",
     "random": "--",
 }  # of curves; what is neither is dotted
+INIT_LABELS = {"trained": "trained", "random": "untrained"}
 LineStyle = dict[str, Any]  # options of `Axes.plot`
 legend_line = partial(Line2D, [], [])  # an entry of a legend, without data
 
@@ -107,7 +108,7 @@ def model_name(name: object) -> str:
 def model_title(provenance: Mapping[str, object]) -> str:
     """Name the model of a map, and say if it is an untrained twin."""
     return model_name(str(provenance["model"])) + (
-        " (random)" if provenance.get("init") == "random" else ""
+        " (untrained)" if provenance.get("init") == "random" else ""
     )
 
 

@@ -20,6 +20,7 @@ from .curve_tables import curve_table
 from .figure_style import (
     CUE_LABEL,
     INIT_DASHES,
+    INIT_LABELS,
     LABEL_SIZE,
     TITLE_SIZE,
     add_legend,
@@ -193,7 +194,7 @@ def _legend_handle(stack: str, init: str) -> Line2D:
         markerfacecolor=face_color,
         linewidth=1.3,
         linestyle=INIT_DASHES[init],
-        label=f"{stack}, {init}",
+        label=f"{stack}, {INIT_LABELS.get(init, init)}",
     )
 
 

@@ -113,7 +113,7 @@ def compute_need_panels(
         curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
     untrained_label = (
-        "untrained (band: lowest to highest twin)"
+        "untrained twins (band: their range)"
         if twins > 1
         else "untrained"
         if (rows["init"] == "random").any()
@@ -257,7 +257,7 @@ def _draw_drops(
 ) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     if drops.empty:
-        ax.text(0.5, 0.5, "not asked", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
+        ax.text(0.5, 0.5, "not computed", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
     for model, model_drops in (
         drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False)
     ):

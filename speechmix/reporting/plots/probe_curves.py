@@ -22,6 +22,7 @@ from .cue_tables import relative_depth
 from .figure_style import (
     DEPTH_LABEL,
     INIT_DASHES,
+    INIT_LABELS,
     LABEL_SIZE,
     LINE_COLORS,
     NARROW_WIDTH,
@@ -42,9 +43,8 @@ _COLUMNS = ("model", "init", "stack", "layer")
 PROBE_LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
 _VALUE_SCALES = {"accuracy": 100.0, "compression": 1.0}
 _BAND_NOTE = (
-    "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost "
-    "point: the input of the "
-    "first layer"
+    "bands: 95 % confidence interval over groups (trained); range of the untrained twins; leftmost "
+    "point: input of the first layer"
 )
 
 
@@ -268,7 +268,7 @@ def probe_handles(
         legend_line(
             color=colors[str(model)],
             linestyle=INIT_DASHES.get(str(init), "-"),
-            label=f"{model_name(model)}, {init}",
+            label=f"{model_name(model)}, {INIT_LABELS.get(str(init), init)}",
         )
         for model, init in table[["model", "init"]]
         .drop_duplicates()
@@ -280,7 +280,7 @@ def probe_handles(
                 color="0.3",
                 linewidth=0.9,
                 linestyle=(0, (1, 2)),
-                label="control: random labels by word",
+                label="control: random labels of words",
             )
         )
     if "majority" in table or "compression" in table:

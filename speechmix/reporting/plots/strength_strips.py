@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STRIP_HEIGHT = 0.45  # inches that a strip adds to its row of panels
 STRIP_NOTE = (
     f"strips: mixing strength of trained models; grey: layers below {STRENGTH_FLOOR:g}, "
-    "which move next to nothing"
+    "which mix almost nothing"
 )
 IDLE_COLOR = "0.6"
 _MIN_STRENGTH = 1e-3  # what is less is drawn there, as a triangle that points down

@@ -54,7 +54,7 @@ def axis_names(mixing_map: MixingMap) -> tuple[str, str]:
     >>> fed = (Span(0, 1, "<s>", "special"), Span(1, 2, "les", "token", 0))
     >>> target_kind = (Span(0, 1, "les", "token", 0), Span(1, 2, "livres", "token", 1))
     >>> axis_names(MixingMap(np.ones((1, 2, 2)), target_kind, fed, "attention", "decoder", (0,)))
-    ('token fed (source)', 'token written (target)')
+    ('input token (source)', 'predicted token (target)')
     >>> axis_names(MixingMap(np.ones((1, 2, 2)), fed, fed, "attention", "decoder", (0,)))
     ('source', 'target')
     """
@@ -72,13 +72,13 @@ def axis_names(mixing_map: MixingMap) -> tuple[str, str]:
     )
     has_times = all(span.onset is not None for span in mixing_map.sources)
     column = (
-        f"{target_kind} fed"
+        f"input {target_kind}"
         if mixing_map.stack == "decoder"
-        else f"{source_kind} heard"
+        else f"{source_kind} of the audio"
         if has_times
         else "source"
     )
-    return f"{column} (source)", f"{target_kind} written (target)"
+    return f"{column} (source)", f"predicted {target_kind} (target)"
 
 
 def _unit_kind(spans: Sequence[Span]) -> str:

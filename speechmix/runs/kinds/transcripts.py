@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...adapters.generation.transcription import transcribe
+from ...errors import SpeechmixError
 from ...inputs.words.transcript_accuracy import character_error_rate
 from .result_kind import Result, ResultItem, ResultKind
 
@@ -14,14 +15,21 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     transcribes = (
         model.can_transcribe and model.init == "trained" and model.prefix.task == "transcribe"
     )
-    if not item.clip.text or not transcribes:
+    clips = item.options.get("clips")  # without it, all
+    is_requested = clips is None or item.clip.name in clips
+    if not (item.clip.text and transcribes and is_requested):
         return None
     ingredients = item.ingredients
     return {name: ingredients[name] for name in _INGREDIENTS}
 
 
 def _compute(item: ResultItem) -> Result:
-    transcript = transcribe(item.model, item.clip)
+    try:
+        transcript = transcribe(item.model, item.clip)
+    except SpeechmixError:
+        if "clips" not in item.options:
+            raise
+        return Result([])  # nothing else depends on the transcript of a drawn clip
     rate = character_error_rate(item.clip.text or "", transcript)
     row = {"text": item.clip.text, "transcript": transcript, "character_error_rate": rate}
     return Result([row])

@@ -116,7 +116,7 @@ function showClip(element) {
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
     drawScale(find(".bar canvas"));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
-    find(".bar .sides").textContent = `of a row; row: ${map.row}, column: ${map.column}; green: the share of the cue in the target`;
+    find(".bar .sides").textContent = `of the row. Row: ${map.row}. Column: ${map.column}. Green outline: share of the cue in the target`;
     tell(layer);
     move();
   }
@@ -125,7 +125,7 @@ function showClip(element) {
   function tell(layer) {
     const { targets, sources, measure, stack } = state.map, rows = state.rows;
     if (!rows.length) {
-      find(".row").textContent = "Click a word to hear it and to see its row.";
+      find(".row").textContent = "Click a word to hear it and to see what contributes to it.";
       return;
     }
     const shares = meanRow(state.map, layer, rows).map((share, column) => [share, sources[column].label]);
@@ -135,7 +135,7 @@ function showClip(element) {
     const name = rows.map((row) => targets[row].label).join(" ") + which;
     const listed = shares.slice(0, 12).map(([part, from]) => `${from} ${Number.isNaN(part) ? "no value" : part.toFixed(1) + " %"}`);
     const more = shares.length > 12 ? `, and ${shares.length - 12} more` : "";
-    find(".row").textContent = `What contributes to ${name} in layer ${state.layer} (${stack}, ${measure}): ${listed.join(", ")}${more}`;
+    find(".row").textContent = `Contributions to ${name} in layer ${state.layer} (${stack}, ${measure}): ${listed.join(", ")}${more}`;
   }
 
   // The position of the player: a line over what has times, a frame around the columns of the word that sounds.
