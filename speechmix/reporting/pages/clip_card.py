@@ -112,8 +112,7 @@ def clip_card(
         if len(sound) > max_bytes / 2:
             sound, silence_reason = (
                 "",
-                f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be "
-                "sent.",
+                f"The audio ({seconds:.0f} s) is not on the page, to keep it small enough for e-mail.",
             )
     drawn_maps_data = encode_maps(
         maps, seconds, start.get("layer"), max_bytes - len(sound) - len(picture)

@@ -229,9 +229,7 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     dot_note = "dot: a clip (or group of clips)"
     if spreads.units > _MAX_DOTS:
         dot_note += f"; {_MAX_DOTS:,} of them, evenly chosen"
-    note = (
-        f"{dot_note}; box: middle half and median; at the layer where trained - random is largest"
-    )
+    note = f"{dot_note}; box: middle half and median; layer of the largest trained − untrained"
     title = wrap_text(note, figure.get_figwidth())
     add_legend(
         figure, _legend_handles(spreads.inits), columns=2, loc="outside lower center", title=title
