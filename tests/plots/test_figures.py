@@ -719,7 +719,12 @@ def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
         ignore_index=True,
     )
     titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
-    assert titles == ["encoder, trained", "encoder, untrained", "decoder, trained", "decoder, untrained"]
+    assert titles == [
+        "encoder, trained",
+        "encoder, untrained",
+        "decoder, trained",
+        "decoder, untrained",
+    ]
 
 
 # plots
