@@ -46,15 +46,22 @@ def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str,
     silent = [
         str(error) for number, error in enumerate(explanation.errors) if number not in explained
     ]
-    doubts = [f"word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
-    notes = [f"left out: {name}: {reason}" for name, reason in explanation.left_out]
+    doubts = [f"The word times may be wrong: {doubt}" for doubt in explanation.doubts]
+    notes = [f"Not computed: {name}: {reason}" for name, reason in explanation.left_out]
     besides = explanation.without_own_sound()
     return {
         "item": explanation.item,
         "text": explanation.text,
         "by": explanation.by,
         "said": " ".join(explanation.said),
-        "notes": [*doubts, *(f"{error}: no token decides that" for error in silent), *notes],
+        "notes": [
+            *doubts,
+            *(
+                f"{error}: no token of the model decides this error, so it has no explanation"
+                for error in silent
+            ),
+            *notes,
+        ],
         "sound": None if clip is None else _sound(clip, with_samples=sound),
         "sources": [
             {

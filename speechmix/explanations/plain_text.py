@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 SAME_FOR_ALL = "almost the same for every word"
 _FIRST = 2  # sources in a line
-_LEGEND = "[lowest to highest over fills]; specific: points of share more than for the other words"
+_LEGEND = (
+    "[lowest to highest over fills]; specific: percentage points of the attribution more than for "
+    "the other words"
+)
 
 
 def text_of(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
     lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}", f"  {_LEGEND}"]
-    lines += [f"  word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
+    lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()
     for place, choice in enumerate(explanation.choices):
@@ -42,7 +45,7 @@ def text_of(explanation: ExplanationNumbers) -> str:
                 )
             )
         title = (
-            "occlusion (nats)" if OCCLUSION in explanation.claims else "effect of removal (nats)"
+            "occlusion (loss, nats)" if OCCLUSION in explanation.claims else "removal (loss, nats)"
         )
         lines += (
             [_line(title, *of_effect)]
@@ -91,7 +94,7 @@ def _effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], st
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
         f"{explanation.drops[place, i]:+.3g}{_range(low[place, i], high[place, i])}"
-        f"{_specific(explanation, place, OCCLUSION, i)} without it p = "
+        f"{_specific(explanation, place, OCCLUSION, i)}, without it p = "
         f"{explanation.probability_without[place, i]:.3g}"
         for i in order
     )

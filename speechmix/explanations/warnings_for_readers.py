@@ -93,13 +93,14 @@ def _fills_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
                 for row, source in firsts.items()
             )
             what = "segment of the sound" if side == "sound" else "word of the text"
-            sentences.append(f"The fill decides which {what} counts most: {told}.")
+            sentences.append(f"Which {what} has the largest effect depends on the fill: {told}.")
     low, high = explanation.drop_range
     mixed = np.flatnonzero((low[place] <= -LEAST_NATS) & (high[place] >= LEAST_NATS))
     if len(mixed):
         named = _listed([explanation.source_name(place, index) for index in mixed.tolist()])
         sentences.append(
-            f"The fill decides whether the word gains or loses by the removal of {named}."
+            f"Whether the removal of {named} raises or lowers the word's probability depends on the "
+            "fill."
         )
     return sentences
 

@@ -523,7 +523,7 @@ def test_why_a_word_was_written_is_asked_hovered_heard_and_saved(opened):
     opened.until("window.heard")
     _, start, end = opened.evaluate(WORDS)[1]
     assert opened.evaluate("window.heard") == pytest.approx([start / 1000, end / 1000], abs=2e-3)
-    assert "in the sound from maisons" in text(opened, "#why .w-heading")
+    assert "Largest source in the sound: maisons" in text(opened, "#why .w-heading")
     colours = (
         "[...document.querySelectorAll('#why .w-lane button')].map((part) => "
         "getComputedStyle(part).backgroundColor)"

@@ -136,4 +136,4 @@ def test_doubts_are_said_with_their_reason(wav):
         np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a"
     ).with_doubts(["too quiet."])
     line = result_line(clip, trained("tiny-french-whisper"), [])
-    assert line == "a  tiny-french-whisper  1.00 s, 1 words  word times DOUBTFUL: too quiet."
+    assert line == "a  tiny-french-whisper  1.00 s, 1 words  word times may be wrong: too quiet."

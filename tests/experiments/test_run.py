@@ -184,7 +184,7 @@ def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monk
         corrected = grid.read_text(encoding="utf-8").replace("0.4", "0.41")
         grid.write_text(corrected, encoding="utf-8")  # by hand, in Praat
     assert (run.done, asked) == (1, ["a"])
-    assert any("DOUBTFUL: made up" in line for line in lines)
+    assert any("word times may be wrong: made up" in line for line in lines)
     runs.score_clips(models[:1], [clip("a", words=None)], tmp_path, **quiet)
     assert grid.read_text(encoding="utf-8") == corrected
     assert run.contributions.cue.iloc[0] == "les"

@@ -672,9 +672,9 @@ def test_doubtful_word_times_are_said_wherever_it_is_read():
     )
     why = speechmix.explain(model, clip, measures="occlusion", include=["silence"])
     assert why.doubts == ("the letters fit badly",)
-    assert "word times DOUBTFUL: the letters fit badly" in str(why)
-    assert "word times DOUBTFUL: the letters fit badly" in why.to_html()
-    assert "occlusion (nats)" in str(why)
+    assert "the word times may be wrong: the letters fit badly" in str(why)
+    assert "The word times may be wrong: the letters fit badly" in why.to_html()
+    assert "occlusion (loss, nats)" in str(why)
 
 
 def test_a_text_that_came_with_a_clip_is_not_placed_by_the_model_that_is_explained():

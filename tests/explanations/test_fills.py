@@ -160,8 +160,8 @@ def test_fills_that_disagree_are_said():
     assert firsts == [1, 0]  # silence names the word, noise its cue
     told = view_of(why, sound=False)["choices"][place]["remarks"]["all"]
     expected = (
-        "The fill decides which segment of the sound counts most: with silence maisons (own "
-        "sound); with noise nos."
+        "Which segment of the sound has the largest effect depends on the fill: with silence maisons "
+        "(own sound); with noise nos."
     )
     assert expected in told
     assert expected in str(why)

@@ -160,9 +160,11 @@ class TestInChromium:
                     browser.evaluate(
                         f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()"
                     )
-                    name = {"": "by itself", "reference": "said", "runner_up": "runner-up"}[
-                        choice.against
-                    ]
+                    name = {
+                        "": "alone",
+                        "reference": "against the reference",
+                        "runner_up": "against the runner-up",
+                    }[choice.against]
                     named = f"(button) => button.innerText.includes('{name}')"
                     browser.evaluate(
                         f"[...document.querySelectorAll('.w-instead button')].find({named}).click()"
@@ -236,7 +238,7 @@ class TestInChromium:
             browser.press("ArrowRight")
             assert browser.evaluate(PRESSED) == 1
             browser.until("!document.querySelector('audio').paused")
-            assert "first of all from" in browser.evaluate(
+            assert "Largest source: " in browser.evaluate(
                 "document.querySelector('[aria-live]').innerText"
             )
 

@@ -2,10 +2,11 @@
 // The view of an explanation: explanationView(root, data, options) draws it, in a page, in a notebook, in the app.
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
-  const NOTE = "Hover, tap or focus a word: blue supports it, red opposes it, each line by its own largest number. " +
-    "A measure's number is an attribution; in brackets, how many points of share more this source has than for the other words. " +
-    "Without it: the nats that the word loses when that source alone is replaced, the median over fills [lowest to highest].";
-  const FINE = " The waveform is coloured by frame where a measure tells frames apart, the words below it as wholes.";
+  const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Red: it opposes the word. " +
+    "Each line is coloured relative to its largest number. The number of a measure is an attribution. The number in parentheses: by how many " +
+    "percentage points this source's share of the attribution is larger than for the other words. " +
+    "Removed: the loss of the word's log-probability (nats) when this source alone is replaced, the median over fills [lowest to highest].";
+  const FINE = " If a measure scores each frame, the waveform is coloured by frame, and the words below it by their sums.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
   function make(tag, attributes = {}, ...children) {
@@ -122,10 +123,10 @@
       this.lines = make("div", { class: "w-lines" });
       this.remarks = make("div", { class: "w-remarks" });
       const canHear = this.audio || this.options.play;
-      const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " hear it on hover") : null;
-      const fine = data.frames.length ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.fine = target.checked; this.show(); } }), " waveform by frame") : null;
-      const said = data.said ? ` · said: ${data.said}` : "";
-      const list = make("div", { class: "w-words", role: "toolbar", "aria-label": "Written words; arrow keys walk" }, ...this.words);
+      const hear = canHear ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.aloud = target.checked; } }), " play on hover") : null;
+      const fine = data.frames.length ? make("label", {}, make("input", { type: "checkbox", checked: true, onchange: ({ target }) => { this.fine = target.checked; this.show(); } }), " colour the waveform by frame") : null;
+      const said = data.said ? ` · reference: ${data.said}` : "";
+      const list = make("div", { class: "w-words", role: "toolbar", "aria-label": "Words of the transcript; move with the arrow keys" }, ...this.words);
       list.addEventListener("keydown", (event) => this.walk(event));
       this.root.replaceChildren(...[
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
@@ -141,15 +142,15 @@
       return make("button", {
         type: "button", class: `w-word ${unit.kind}`, tabindex: index ? -1 : 0, onpointerenter: begin, onpointerleave: () => clearTimeout(this.waiting),
         onfocus: (event) => { if (event.target.matches(":focus-visible")) this.take(index); }, onclick: () => this.take(index),
-      }, make("span", {}, unit.label || "␣"), make("small", {}, `p ${digits(unit.probability)}`));
+      }, make("span", {}, unit.label || "␣"), make("small", {}, `p = ${digits(unit.probability)}`));
     }
 
     measures() {
       this.choosers = this.data.measures.map(({ name, title, unit, mark }) => make("button", {
         type: "button", title: `colour by ${title} (${unit})`, onclick: () => { this.measure = name; this.show(); },
       }, title, mark ? make("small", {}, `, ${mark}`) : null));
-      const own = this.data.choices.some((choice) => choice.own.length) ? make("label", {}, make("input", { type: "checkbox", class: "w-own", checked: true, onchange: ({ target }) => { this.own = target.checked; this.show(); } }), " with the word's own sound") : null;
-      return make("p", { class: "w-measures", role: "group", "aria-label": "Coloured by" }, ...this.choosers, own);
+      const own = this.data.choices.some((choice) => choice.own.length) ? make("label", {}, make("input", { type: "checkbox", class: "w-own", checked: true, onchange: ({ target }) => { this.own = target.checked; this.show(); } }), " include the word's own sound") : null;
+      return make("p", { class: "w-measures", role: "group", "aria-label": "Measure that colours the sources" }, ...this.choosers, own);
     }
 
     // The outline of the sound, each source in the colour of what it gives; each frame, where a measure tells them apart.
@@ -186,7 +187,7 @@
       this.picture = svg;
       const score = make("div", { class: "w-score" }, svg, lane);
       score.style.minWidth = `${Math.round(60 * sound.seconds)}px`;
-      return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by what each part gives" }, score);
+      return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by the contribution of each part" }, score);
     }
 
     // A text that is read stands where the sound would, a prompt below it.
@@ -279,30 +280,30 @@
 
     // What could have been written instead; where it was held against that, it has colours of its own.
     tellInstead() {
-      const own = this.choice.unit, kinds = { "": "by itself", reference: "said", runner_up: "runner-up", foil: "other spelling" };
+      const own = this.choice.unit, kinds = { "": "alone", reference: "against the reference", runner_up: "against the runner-up", foil: "against the foil" };
       const buttons = this.choices(own).map(([choice, place]) => {
         const text = choice.contrast ? `${choice.contrast.label} not ${choice.contrast.foil}` : this.data.units[own].label;
         const button = make("button", { type: "button", "aria-pressed": place === this.place, title: choice.name, onclick: () => { this.choose(place); this.instead.children[at]?.focus(); } },
-          make("span", {}, text), make("small", {}, choice.contrast ? `${kinds[choice.against]}, p ${digits(choice.contrast.probability)}` : kinds[""]));
+          make("span", {}, text), make("small", {}, choice.contrast ? `${kinds[choice.against]}, p = ${digits(choice.contrast.probability)}` : kinds[""]));
         const at = 1 + this.choices(own).findIndex(([, other]) => other === place);
         return button;
       });
       const others = this.choice.runners_up.map(({ label, probability, others }) =>
-        `instead of ${label} (${digits(probability)}): ${others.map((other) => `${other.label} ${digits(other.probability)}`).join(", ")}`).join("; ");
-      this.instead.replaceChildren(make("small", { class: "quiet" }, "why "), ...buttons, make("small", { class: "quiet" }, others));
+        `alternatives to ${label} (p = ${digits(probability)}): ${others.map((other) => `${other.label} ${digits(other.probability)}`).join(", ")}`).join("; ");
+      this.instead.replaceChildren(make("small", { class: "quiet" }, "explain "), ...buttons, make("small", { class: "quiet" }, others));
     }
 
     // In words, for who does not see colours.
     tell(values, of) {
       const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
       const name = choice.contrast ? choice.name : data.units[choice.unit].label;
-      const parts = [`${name}, p ${digits(choice.probability)}`];
-      if (first !== undefined && values[first] > 0) parts.push(`first of all from ${this.name(first)} (${told(values[first], of)})`);
-      if (isOwn && second !== undefined && values[second] > 0) parts.push(`besides its own sound from ${this.name(second)} (${told(values[second], of)})`);
-      if (strongest) parts.push(`in the sound from ${strongest.label}, ${seconds(strongest)}`);
+      const parts = [`${name}: p = ${digits(choice.probability)}`];
+      if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)} (${told(values[first], of)})`);
+      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Besides its own sound: ${this.name(second)} (${told(values[second], of)})`);
+      if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
-      if (peak !== undefined && fine[peak] > 0) parts.push(`the frame that gives most is at ${data.frames[peak].toFixed(2)} s`);
-      this.heading.textContent = parts.join("; ");
+      if (peak !== undefined && fine[peak] > 0) parts.push(`Largest frame: at ${data.frames[peak].toFixed(2)} s`);
+      this.heading.textContent = `${parts.join(". ")}.`;
     }
 
     // The part of the sound that gives most to the word.
@@ -315,7 +316,7 @@
     claimed() {
       const effects = this.choice.drop.some((drop) => drop !== null);
       return this.data.measures.filter(({ name }) => !(effects && name === "occlusion")).map(({ name, title, of, unit, mark }) => {
-        const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `rest ${signed(rest)}`].filter(Boolean);
+        const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `remainder ${signed(rest)}`].filter(Boolean);
         return this.line(title, notes.join(", "), this.values(name), (value, index) => told(value, of) + this.specific(name, index));
       });
     }
@@ -331,23 +332,23 @@
       const { choice, data } = this, drops = this.besides(choice.drop);
       if (choice.drop.every((drop) => drop === null)) return "";
       const range = (index) => (choice.drop_low[index] === choice.drop_high[index] ? "" : ` [${signed(choice.drop_low[index])} to ${signed(choice.drop_high[index])}]`);
-      const numbers = (drop, index) => `${signed(drop)}${range(index)}${this.specific("occlusion", index)}; p ${digits(choice.probability_without[index])}`;
+      const numbers = (drop, index) => `${signed(drop)}${range(index)}${this.specific("occlusion", index)}; p = ${digits(choice.probability_without[index])}`;
       const fills = (index) => data.fills.map(({ label }, fill) => [label, choice.drop_by_fill[fill][index]]).filter(([, drop]) => drop !== null).map(([label, drop]) => `${label} ${signed(drop)}`).join(", ");
-      return this.line("without it", `nats lost [range over fills]; probability, now ${digits(choice.probability)}`, drops, numbers, fills);
+      return this.line("removed", `loss in nats [range over fills]; p without it`, drops, numbers, fills);
     }
 
     // Two sources taken away together: what that takes beyond the sum of what each takes alone.
     together() {
       const { pairs } = this.choice, telling = pairs.filter(({ kind }) => kind).slice(0, MOST);
       if (!pairs.length) return "";
-      const shades = depths(pairs.map(({ beyond }) => beyond)), hint = { "either-or": "one stands in for the other", "both needed": "losing either is enough", undone: "the loss of one makes up for the loss of the other" };
+      const shades = depths(pairs.map(({ beyond }) => beyond)), hint = { "either-or": "either of the two is enough", "both needed": "both of them are needed", undone: "removing one compensates for removing the other" };
       const chips = telling.map((pair) => {
         const names = [pair.first, pair.second].map((index) => this.data.sources[index].name).join({ "either-or": " or ", "both needed": " and " }[pair.kind] ?? " against ");
-        const chip = make("span", { class: "w-chip", title: hint[pair.kind] }, names, make("small", {}, `${pair.kind} ${signed(pair.beyond)}, p ${digits(pair.probability)}`));
+        const chip = make("span", { class: "w-chip", title: hint[pair.kind] }, names, make("small", {}, `${pair.kind} ${signed(pair.beyond)}, p = ${digits(pair.probability)}`));
         return colour(chip, shades[pairs.indexOf(pair)]);
       });
-      const none = chips.length ? null : make("small", { class: "quiet" }, `of ${pairs.length} pairs each takes about what its two take alone`);
-      return make("div", { class: "w-line" }, make("em", {}, "without both", make("small", {}, " nats beyond the sum; probability")), ...chips, none);
+      const none = chips.length ? null : make("small", { class: "quiet" }, `in all ${pairs.length} pairs, removing both costs about as much as removing each in turn`);
+      return make("div", { class: "w-line" }, make("em", {}, "both removed", make("small", {}, " nats beyond the sum of both; p without them")), ...chips, none);
     }
 
     // One line of sources, the strongest first.

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from ...runs.scored_run import Run
 
 _NO_CUE = (
-    "No clip has both a cue and a target, so there is no contribution of a cue. The maps of the clips "
-    "are below."
+    "No clip has both a cue and a target, so there is no cue contribution. The maps of the clips show "
+    "what contributes to each word."
 )
 _NO_NUMBER = "No contribution can be reported: no score of this run is a finite number."
 _SINGLE_CLIP = (

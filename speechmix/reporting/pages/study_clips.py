@@ -50,7 +50,9 @@ _SHOWN_COLUMNS = (
 
 
 def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
-    """Return a table of all clips that can be sorted, and how to read it."""
+    """Return a table of all clips that can be sorted, and how to read it; nothing for one clip."""
+    if len(study.run.clips) < 2:
+        return []
     notes = []
     table = visible_columns(study.run.clips)
     if study.main_rows:

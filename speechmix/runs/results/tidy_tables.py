@@ -229,7 +229,7 @@ def result_line(
     """
     parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
-        parts.append(f"word times DOUBTFUL: {' '.join(clip.doubts)}")
+        parts.append(f"word times may be wrong: {' '.join(clip.doubts)}")
     if transcript is not None:
         parts.append(describe_accuracy(transcript, clip.text))
     if shares and clip.words and clip.cue is not None and clip.target is not None:

@@ -116,7 +116,7 @@ function showClip(element) {
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
     drawScale(find(".bar canvas"));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
-    find(".bar .sides").textContent = `of the row. Row: ${map.row}. Column: ${map.column}. Green outline: share of the cue in the target`;
+    find(".bar .sides").textContent = `of the row. Row: ${map.row}. Column: ${map.column}.${outlined.rows.length && outlined.columns.length ? " Green outline: share of the cue in the target." : ""}`;
     tell(layer);
     move();
   }
