@@ -269,9 +269,13 @@ def of_error(
             "text_first": float(texts.max(initial=-np.inf) > scores.max()),
         }
 
-    for measure, claim in why.claims.items():
-        yield {**told, "measure": measure, **ranked(claim.values[place], claim.values[place])}
-    if "occlusion" in why.claims:
+    for measure, attribution in why.attributions.items():
+        yield {
+            **told,
+            "measure": measure,
+            **ranked(attribution.values[place], attribution.values[place]),
+        }
+    if "occlusion" in why.attributions:
         for fills, of_sound, of_text in each_fill(why, place):
             yield {**told, "measure": "occlusion", "fills": fills, **ranked(of_sound, of_text)}
     for baseline, scores in orders.items():

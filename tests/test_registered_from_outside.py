@@ -187,10 +187,12 @@ def test_contributions_name_the_option_as_it_was_given(model, clips):
 
 def test_explain_and_faithfulness_have_measures_with_their_own_options(model, clips):
     both = [*SCOPES.values(), *WITH_OPTIONS.values()]
-    claims = speechmix.explain(model, clips[0], measures=both, top=0, sound_fill="zeros").claims
-    halved, whole = claims[WITH_OPTIONS["removal"]].values, claims["banzhaf"].values
+    attributions = speechmix.explain(
+        model, clips[0], measures=both, top=0, sound_fill="zeros"
+    ).attributions
+    halved, whole = attributions[WITH_OPTIONS["removal"]].values, attributions["banzhaf"].values
     np.testing.assert_allclose(halved, whole / 2)
-    assert set(claims) == set(both)
+    assert set(attributions) == set(both)
     trial = speechmix.faithfulness(
         model, clips, measures=both, perturbations=["quieter"], min_words=2
     )
@@ -254,18 +256,18 @@ def test_explain_has_a_claim_of_each_scope(model, clips):
     why = speechmix.explain(
         model, clips[0], measures=[*SCOPES.values(), "shapley"], top=0, sound_fill="zeros"
     )
-    assert {name: claim.of for name, claim in why.claims.items()} == {
+    assert {name: attribution.of for name, attribution in why.attributions.items()} == {
         "value_length": "share",
         "state_length": "size",
         "position_shares": "logit",
         "banzhaf": "log-probability",
         "shapley": "log-probability",
     }
-    assert why.claims["banzhaf"].errors is None
-    assert why.claims["shapley"].errors is not None
-    assert why.claims["state_length"].by_frame is not None
-    for claim in why.claims.values():
-        assert np.isfinite(claim.values).any()
+    assert why.attributions["banzhaf"].errors is None
+    assert why.attributions["shapley"].errors is not None
+    assert why.attributions["state_length"].by_frame is not None
+    for attribution in why.attributions.values():
+        assert np.isfinite(attribution.values).any()
 
 
 def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):

@@ -1,7 +1,6 @@
-"""What is claimed: how much each source counts for each written word, by measures of the whole
-model.
+"""Attribution of each written word to its sources, by measures of the whole model.
 
-In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices,
+In: a `Writing`, its choices and their readings. Out: an `Attribution` for each measure, [choices,
 sources]. Measures of one layer (Value Zeroing, attention, ...) are rolled out, or composed over
 encoder, cross-attention and decoder, layers weighted by mixing strength
 (`maps.composition.compose`); those of one number (gradients) are taken where sources enter the
@@ -14,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +32,11 @@ from ..mixing.passes.input_attribution import (
 )
 from ..mixing.passes.logit_contributions import check_splits_logits
 from ..mixing.passes.mix import mix_one
-from .choices import Choice, Readings, positions_of, possible_sources
-from .frame_attributions import FrameParts, in_frames, made_of_frames
-from .removals import removals_of
-from .source_units import by_source, row_at
+from .attribution import LOG_PROBABILITY, LOGIT, SHARE, SIZE, Attribution
+from .choices import Choice, Readings, possible_sources, reading_positions
+from .frame_attributions import FrameParts, split_into_frames, sum_frames
+from .removals import make_removals
+from .source_columns import find_row, sum_by_source
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -45,47 +45,8 @@ if TYPE_CHECKING:
     from .fills import Fills
     from .generated_tokens import Writing
 
-LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
 DEFAULT_MEASURES = ("occlusion", "gradient_input", "alti_logit", "decompx")
 Logit = tuple[int, ...]  # position, token, and a foil's token
-
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """What a measure says of the sources.
-
-    Parameters
-    ----------
-    measure : str
-    values : ndarray [C, S]
-        NaN where a source stands behind what is explained, or the measure does not reach it.
-    of : {"log-probability", "logit", "share", "size"}
-        What the values are parts of; a share and a size know no sign.
-    totals : ndarray [C] or None
-        What values and `rest` add up to, where they do.
-    errors : ndarray [C, S] or None
-        Standard errors of sampled values.
-    by_frame : FrameParts or None
-        The same of each frame of the sound, where that was asked for.
-    """
-
-    measure: str
-    values: np.ndarray
-    of: str
-    totals: np.ndarray | None = None
-    errors: np.ndarray | None = None
-    by_frame: FrameParts | None = None
-
-    @property
-    def unit(self) -> str:
-        """What its numbers are counted in: nats of a log-probability, else what they are parts
-        of."""
-        return "nats" if self.of == LOG_PROBABILITY else self.of
-
-    @property
-    def rest(self) -> np.ndarray | None:
-        """What is left for nobody: biases, feed-forwards, silence, the prefix; [C]."""
-        return None if self.totals is None else self.totals - np.nansum(self.values, axis=1)
 
 
 def defined_measures(writing: Writing) -> tuple[str, ...]:
@@ -107,7 +68,7 @@ def _is_defined(measure: str, model: Model) -> bool:
     return False
 
 
-def claim_of(
+def compute_attribution(
     measure: str,
     writing: Writing,
     choices: Sequence[Choice],
@@ -117,8 +78,8 @@ def claim_of(
     samples: int | None = None,
     seed: int = 0,
     frames: bool | None = None,
-) -> Claim:
-    """What one measure claims; of frames of the sound, too, if that is asked for (None: if words
+) -> Attribution:
+    """Attribution of one measure; of frames of the sound, too, if that is asked for (None: if words
     are made of them).
 
     Raises
@@ -128,67 +89,86 @@ def claim_of(
     """
     facts = measure_facts(measure)
     if facts.scope == "removal":
-        claim = _removal(measure, writing, readings, fills, samples=samples, seed=seed)
-        return _of_possible(claim, writing, choices)
+        attribution = _attribute_by_removal(
+            measure, writing, readings, fills, samples=samples, seed=seed
+        )
+        return _mask_impossible_sources(attribution, writing, choices)
     check_reaches_audio(writing.model, measure)
     if frames is None:
         frames = bool(facts.word_from_frames) and any(
             source.side == "sound" for source in writing.sources
         )
     if not frames:
-        return _of_possible(_claimed(measure, writing, choices), writing, choices)
-    in_parts = in_frames(writing)
-    of_frames = _of_possible(_claimed(measure, in_parts, choices), in_parts, choices)
+        return _mask_impossible_sources(
+            _attribute_by_kind(measure, writing, choices), writing, choices
+        )
+    in_parts = split_into_frames(writing)
+    of_frames = _mask_impossible_sources(
+        _attribute_by_kind(measure, in_parts, choices), in_parts, choices
+    )
     count = sum(source.side == "sound" for source in in_parts.sources)
     by_frame = FrameParts(of_frames.values[:, :count], of_frames.rest)
     if facts.word_from_frames:
-        claim = replace(of_frames, values=made_of_frames(measure, writing, of_frames.values))
+        attribution = replace(of_frames, values=sum_frames(measure, writing, of_frames.values))
     else:
-        claim = _of_possible(_claimed(measure, writing, choices), writing, choices)
-    return replace(claim, by_frame=by_frame)
+        attribution = _mask_impossible_sources(
+            _attribute_by_kind(measure, writing, choices), writing, choices
+        )
+    return replace(attribution, by_frame=by_frame)
 
 
-def claims_from_one_pass(
+def attribute_in_one_pass(
     measures: Sequence[str], writing: Writing, choices: Sequence[Choice]
-) -> dict[str, Claim]:
-    """What those measures claim that can share one forward pass, if there are several: those of
+) -> dict[str, Attribution]:
+    """Attributions of the measures that can share one forward pass, if there are several: those of
     layers, and one that reads contributions from their blocks.
 
-    Where one of them fails none is there, and `claim_of` says which.
+    Where one of them fails none is there, and `compute_attribution` says which.
     """
     of_layers = [name for name in measures if measure_facts(name).is_layerwise]
     of_logits = [name for name in measures if measure_named(name).block_reader][:1]
     if not of_layers or len(of_layers + of_logits) < 2 or writing.model.converses:
         return {}
     try:
-        claims = dict[str, Claim]()
+        attributions = dict[str, Attribution]()
         for name in of_logits:
             numbers = [_choice_logits(writing, choice) for choice in choices]
             maps, parts = maps_and_attributions(
-                writing.model, writing.inputs, of_layers, name, numbers, spans=_spans(writing)
+                writing.model, writing.inputs, of_layers, name, numbers, spans=_list_spans(writing)
             )
-            claims[name] = Claim(name, by_source(writing, parts.columns), LOGIT, parts.totals)
+            attributions[name] = Attribution(
+                name, sum_by_source(writing, parts.columns), LOGIT, parts.totals
+            )
         if not of_logits:
-            maps = _maps(writing, of_layers)
-        claims |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
+            maps = _compute_maps(writing, of_layers)
+        attributions |= {name: _roll_out_rows(name, writing, choices, maps) for name in of_layers}
     except SpeechmixError:
         return {}
-    return {name: _of_possible(claim, writing, choices) for name, claim in claims.items()}
+    return {
+        name: _mask_impossible_sources(attribution, writing, choices)
+        for name, attribution in attributions.items()
+    }
 
 
-def _claimed(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+def _attribute_by_kind(measure: str, writing: Writing, choices: Sequence[Choice]) -> Attribution:
     facts = measure_facts(measure)
     if facts.is_layerwise:
-        return _of_layers(measure, writing, choices)
-    return (_to_logit if facts.scope == "logit" else _gradient)(measure, writing, choices)
+        return _attribute_by_layers(measure, writing, choices)
+    return (_attribute_logits if facts.scope == "logit" else _attribute_by_gradient)(
+        measure, writing, choices
+    )
 
 
-def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> Claim:
-    """Nothing is claimed of what stands behind what is explained."""
-    return replace(claim, values=np.where(possible_sources(writing, choices), claim.values, np.nan))
+def _mask_impossible_sources(
+    attribution: Attribution, writing: Writing, choices: Sequence[Choice]
+) -> Attribution:
+    """Set the attribution of sources behind the explained word to NaN."""
+    return replace(
+        attribution, values=np.where(possible_sources(writing, choices), attribution.values, np.nan)
+    )
 
 
-def _removal(
+def _attribute_by_removal(
     measure: str,
     writing: Writing,
     readings: Readings,
@@ -196,7 +176,7 @@ def _removal(
     *,
     samples: int | None,
     seed: int,
-) -> Claim:
+) -> Attribution:
     """A game for each side: all its sources are players, and what is read of all words are its
     margins.
 
@@ -212,7 +192,7 @@ def _removal(
 
         def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
             absent = (itertools.compress(players, ~row) for row in sets)
-            removed = [removals_of(writing, of_set, first) for of_set in absent]
+            removed = [make_removals(writing, of_set, first) for of_set in absent]
             values: np.ndarray = runs.read(removed) @ readings.of_choices
             return values
 
@@ -222,16 +202,16 @@ def _removal(
             errors = None
         elif errors is not None:
             errors[:, players] = scores.errors.T
-    return Claim(measure, values, LOG_PROBABILITY, errors=errors)
+    return Attribution(measure, values, LOG_PROBABILITY, errors=errors)
 
 
-def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+def _attribute_logits(measure: str, writing: Writing, choices: Sequence[Choice]) -> Attribution:
     """Parts of the logits of all tokens of a word, added up."""
     numbers = [_choice_logits(writing, choice) for choice in choices]
     columns, totals = input_attributions(
-        writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
+        writing.model, writing.inputs, measure, numbers, spans=_list_spans(writing)
     )
-    return Claim(measure, by_source(writing, columns), LOGIT, totals)
+    return Attribution(measure, sum_by_source(writing, columns), LOGIT, totals)
 
 
 def _choice_logits(writing: Writing, choice: Choice) -> list[Logit]:
@@ -241,39 +221,43 @@ def _choice_logits(writing: Writing, choice: Choice) -> list[Logit]:
     return [(writing.tokens[place].position, writing.tokens[place].id) for place in choice.tokens]
 
 
-def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+def _attribute_by_gradient(
+    measure: str, writing: Writing, choices: Sequence[Choice]
+) -> Attribution:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
     at_once = not measure_facts(measure).at_one_position
     numbers = [
-        [_number_of(writing, choice)] if at_once else _choice_logits(writing, choice)
+        [_choice_reader(writing, choice)] if at_once else _choice_logits(writing, choice)
         for choice in choices
     ]
     columns, _ = input_attributions(
-        writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
+        writing.model, writing.inputs, measure, numbers, spans=_list_spans(writing)
     )
-    return Claim(measure, by_source(writing, columns), SIZE)
+    return Attribution(measure, sum_by_source(writing, columns), SIZE)
 
 
-def _number_of(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
+def _choice_reader(writing: Writing, choice: Choice) -> Callable[[Any], Any]:
     """What is read of a choice, as a function of the output of one run."""
     readings = Readings.of(writing, [choice])
     rows = np.flatnonzero(readings.of_choices[:, 0]).tolist()
     return lambda output: readings.read(output)[0, rows].sum()
 
 
-def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
+def _attribute_by_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Attribution:
     """A measure of one layer, by a pass of its own."""
-    return _rolled_out(measure, writing, choices, _maps(writing, [measure]))
+    return _roll_out_rows(measure, writing, choices, _compute_maps(writing, [measure]))
 
 
-def _maps(writing: Writing, measures: Sequence[str]) -> Maps:
+def _compute_maps(writing: Writing, measures: Sequence[str]) -> Maps:
     stacks = tuple(writing.model.stacks)
     return mix_one(
-        writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_spans(writing)
+        writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_list_spans(writing)
     )
 
 
-def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps: Maps) -> Claim:
+def _roll_out_rows(
+    measure: str, writing: Writing, choices: Sequence[Choice], maps: Maps
+) -> Attribution:
     """Measures of one layer, rolled out or composed; the mean of the rows that a word is read
     from."""
     model = writing.model
@@ -284,15 +268,15 @@ def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps:
         (stack,) = model.stacks
         whole = roll_out(maps[measure, stack])
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
-    shares = by_source(writing, columns)
+    shares = sum_by_source(writing, columns)
     rows = [
-        [row_at(whole.targets, position) for position in positions_of(writing, choice)]
+        [find_row(whole.targets, position) for position in reading_positions(writing, choice)]
         for choice in choices
     ]
-    return Claim(
+    return Attribution(
         measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE
     )
 
 
-def _spans(writing: Writing) -> list[Span] | None:
+def _list_spans(writing: Writing) -> list[Span] | None:
     return None if writing.spans is None else list(writing.spans)

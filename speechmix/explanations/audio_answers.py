@@ -17,15 +17,15 @@ from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view_kinds import make_view
-from .generated_drafts import drafts_of_ids, finished, text_sources
-from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
+from .generated_drafts import draft_tokens, make_writing, text_sources
+from .generated_tokens import SourceUnit, Writing, make_open_decision, read_logits
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
 
 
-def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
+def write_answer(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
     """What the model answers about a clip with words, or the answer that it is asked about.
 
     Raises
@@ -44,7 +44,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     texts = [word.text for word in clip.words or ()]
     among_tokens = {
         source.index: source
-        for source in words_as_sources(_of_sound(view.sources("decoder")), texts)
+        for source in words_as_sources(_sound_spans(view.sources("decoder")), texts)
     }
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     in_encoder = words_as_sources(spans, texts)
@@ -55,24 +55,24 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
         for source in in_encoder
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
-    sources += _of_prompt(asked, ids[: heard.answer_position])
+    sources += _prompt_sources(asked, ids[: heard.answer_position])
     written = prepared.generated_text
-    drafts, words = drafts_of_ids(
+    drafts, words = draft_tokens(
         asked, ids, heard.answer_position, ended=written is None or written.ended
     )
     sources += text_sources(drafts, words, by_token=by_token)
-    decision = decision_on(
+    decision = make_open_decision(
         asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())}
     )
     by = "given" if written is None else written.by
-    return finished(asked, decision, drafts, words, sources, logits_on(decision), by, spans)
+    return make_writing(asked, decision, drafts, words, sources, read_logits(decision), by, spans)
 
 
-def _of_sound(spans: Iterable[Span]) -> list[Span]:
+def _sound_spans(spans: Iterable[Span]) -> list[Span]:
     return [span for span in spans if span.onset is not None]
 
 
-def _of_prompt(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
+def _prompt_sources(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
     """Words of the prompt, by the tokens that spell them; none where the conversation does not hold
     it as it was given."""
     audio = getattr(model.processor, "audio_token", None)

@@ -17,9 +17,14 @@ import numpy as np
 from ..adapters.transformers_types import ModelOutput
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import normalize_transcript
-from .contrasts import Contrast, contrast_with_wording, runner_up, where_it_was_said
+from .contrasts import (
+    Contrast,
+    contrast_at_deletion,
+    contrast_with_runner_up,
+    contrast_with_wording,
+)
 from .generated_tokens import END
-from .removals import reading_of
+from .removals import make_reader
 from .transcript_errors import TranscriptError
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ class Choice:
         )
 
 
-def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
+def list_units(writing: Writing, *, by_token: bool) -> list[Choice]:
     """Every written word, and the end of the text; or every token."""
     tokens = writing.tokens
     if by_token:
@@ -98,23 +103,26 @@ def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
     ]
 
 
-def choices_of(
+def list_choices(
     writing: Writing,
     units: Sequence[Choice],
     errors: Sequence[TranscriptError],
     against: Sequence[str],
 ) -> list[Choice]:
     """Errors first, then every unit by itself, then what else units are held against."""
-    ahead = list(_of_errors(writing, units, errors)) if "reference" in against else []
+    ahead = list(_list_error_choices(writing, units, errors)) if "reference" in against else []
     behind = []
     if "runner_up" in against:
-        behind += [_against(unit, "runner_up", runner_up(writing, unit.tokens)) for unit in units]
+        behind += [
+            _add_contrast(unit, "runner_up", contrast_with_runner_up(writing, unit.tokens))
+            for unit in units
+        ]
     if "foil" in against:
-        behind += list(_of_foil(writing, units))
+        behind += list(_list_foil_choices(writing, units))
     return [*ahead, *units, *behind]
 
 
-def _against(
+def _add_contrast(
     unit: Choice, against: str, contrast: Contrast | None, error: int | None = None
 ) -> Choice:
     return Choice(
@@ -122,7 +130,7 @@ def _against(
     )
 
 
-def _of_errors(
+def _list_error_choices(
     writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError]
 ) -> Iterator[Choice]:
     for number, error in enumerate(errors):
@@ -134,13 +142,15 @@ def _of_errors(
         else:
             words[error.written] = error.said
         if writing.by_frame and error.kind == "deletion" and error.onset is not None:
-            contrast = where_it_was_said(writing, error, words)
+            contrast = contrast_at_deletion(writing, error, words)
         else:
             contrast = contrast_with_wording(writing, words, error.written)
-        yield from _at(writing, units, contrast, error.written, "reference", number)
+        yield from _choices_at_contrast(
+            writing, units, contrast, error.written, "reference", number
+        )
 
 
-def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
+def _list_foil_choices(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
     item = writing.decision.item
     foil, target = getattr(item, "foil", None), getattr(item, "target", None)
     if foil is None or not isinstance(target, int):
@@ -151,12 +161,12 @@ def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
     for index, word in enumerate(writing.words):
         if asked is None or normalize_transcript(word) == asked:
             words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
-            yield from _at(
+            yield from _choices_at_contrast(
                 writing, units, contrast_with_wording(writing, words, index), index, "foil"
             )
 
 
-def _at(
+def _choices_at_contrast(
     writing: Writing,
     units: Sequence[Choice],
     contrast: Contrast | None,
@@ -174,7 +184,7 @@ def _at(
         if any(writing.tokens[t].position == contrast.position for t in unit.tokens)
     ]
     beside = [unit for unit in units if unit.word is not None and unit.word >= place]
-    yield _against(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
+    yield _add_contrast(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
 
 
 @dataclass(frozen=True)
@@ -213,10 +223,10 @@ class Readings:
         for row, choice in enumerate(contrasts, start=len(tokens)):
             column = next(place for place, other in enumerate(choices) if other is choice)
             of_choices[:, column] = np.arange(len(ids)) == row
-        return cls(reading_of(positions, ids, foils), of_choices, of_probabilities)
+        return cls(make_reader(positions, ids, foils), of_choices, of_probabilities)
 
 
-def positions_of(writing: Writing, choice: Choice) -> list[int]:
+def reading_positions(writing: Writing, choice: Choice) -> list[int]:
     """Positions whose logits a choice is read from."""
     if choice.contrast is not None:
         return [choice.contrast.position]
@@ -230,7 +240,7 @@ def possible_sources(writing: Writing, choices: Sequence[Choice]) -> np.ndarray:
         [
             [
                 source.side != "written"
-                or max(source.source.positions) <= min(positions_of(writing, choice))
+                or max(source.source.positions) <= min(reading_positions(writing, choice))
                 for source in writing.sources
             ]
             for choice in choices

@@ -16,7 +16,7 @@ from rapidfuzz.distance import Levenshtein
 
 from ..adapters.generation.tokens import first_difference
 from ..inputs.clips.clip import Clip
-from .generated_tokens import label_of
+from .generated_tokens import token_label
 from .transcript_errors import TranscriptError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Contrast:
 def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
     """Where what is written parts from another wording, whose first `place` words are the same."""
     if not writing.by_frame:
-        return _in_tokens(writing, words, place)
-    contrast = _in_frames(writing, words)
+        return _contrast_in_tokens(writing, words, place)
+    contrast = _contrast_in_frames(writing, words)
     return (
         None
         if contrast is None
@@ -59,7 +59,7 @@ def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) ->
     )
 
 
-def runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
+def contrast_with_runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
     """Against the second-likeliest token, at the one of these tokens that the model was least sure
     of."""
     token = min((writing.tokens[place] for place in places), key=lambda token: token.probability)
@@ -67,7 +67,7 @@ def runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
     return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
 
 
-def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+def _contrast_in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
     """Where a decoder's tokens part from those of another wording, whose first `place` words are
     the same."""
     model, tokens = writing.model, writing.tokens
@@ -75,7 +75,7 @@ def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast |
     if not fed:  # a mask stands for one token
         ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
         return (
-            _contrast(writing, tokens[place].position, tokens[place].id, ids[0])
+            _make_contrast(writing, tokens[place].position, tokens[place].id, ids[0])
             if len(ids) == 1
             else None
         )
@@ -89,10 +89,10 @@ def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast |
     if parting is None:
         return None
     positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
-    return _contrast(writing, positions[parting], own[parting], others[parting])
+    return _make_contrast(writing, positions[parting], own[parting], others[parting])
 
 
-def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
+def _contrast_in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
     """Where a CTC model's letters part from those of another wording: the frame that decides."""
     model, blank = writing.model, writing.model.config.pad_token_id
     tokens = [token for token in writing.tokens if token.word is not None]
@@ -102,7 +102,7 @@ def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
         return None
     if edit.tag != "insert":
         token = tokens[edit.src_pos]
-        return _contrast(
+        return _make_contrast(
             writing,
             token.position,
             token.id,
@@ -111,10 +111,10 @@ def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
     # A letter that is not there: where it would be likeliest, between its neighbours.
     first = tokens[edit.src_pos - 1].position + 1 if edit.src_pos else 0
     stop = tokens[edit.src_pos].position if edit.src_pos < len(tokens) else len(writing.logits)
-    return _likeliest_at(writing, others[edit.dest_pos], first, stop)
+    return _likeliest_frame(writing, others[edit.dest_pos], first, stop)
 
 
-def where_it_was_said(
+def contrast_at_deletion(
     writing: Writing, error: TranscriptError, words: Sequence[str]
 ) -> Contrast | None:
     """The first letter of a missing word, where it is likeliest while the word is said, and what
@@ -126,23 +126,23 @@ def where_it_was_said(
     if not ids or not isinstance(clip, Clip):
         return None
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
-    contrast = _likeliest_at(
+    contrast = _likeliest_frame(
         writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0)
     )
     return replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
 
 
-def _likeliest_at(writing: Writing, foil: int, first: int, stop: int) -> Contrast:
+def _likeliest_frame(writing: Writing, foil: int, first: int, stop: int) -> Contrast:
     """A letter that is not written, at the frame of [first, stop) where it is likeliest."""
     first = min(first, len(writing.logits) - 1)
     scores = writing.logits[first : max(stop, first + 1)].log_softmax(dim=-1)
     frame = first + int(scores[:, foil].argmax())
     likeliest = writing.logits[frame].topk(2).indices.tolist()
-    return _contrast(writing, frame, next(id_ for id_ in likeliest if id_ != foil), foil)
+    return _make_contrast(writing, frame, next(id_ for id_ in likeliest if id_ != foil), foil)
 
 
-def _contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
-    labels = [label_of(writing.model, token) for token in (id_, foil)]
+def _make_contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
+    labels = [token_label(writing.model, token) for token in (id_, foil)]
     return Contrast(
         position,
         id_,

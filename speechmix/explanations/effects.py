@@ -1,7 +1,7 @@
 """Effects of removal: each written word without each source, with each fill, and without two
 sources at once.
 
-In: a `Writing`, its choices and what measures claim of them. Out: `Effects`. All choices are read
+In: a `Writing`, its choices and the attributions of measures. Out: `Effects`. All choices are read
 in each run.
 """
 
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .choices import Choice, Readings, possible_sources
-from .removals import read_without, removals_of
-from .source_pairs import Pair, PairRuns, pairs_of, sets_of, sources_to_pair
+from .removals import make_removals, read_without
+from .source_pairs import Pair, PairRuns, list_source_sets, make_pairs, sources_to_pair
 
 if TYPE_CHECKING:
-    from .attributions import Claim
+    from .attribution import Attribution
     from .fills import Fills
     from .generated_tokens import Writing
 
@@ -35,25 +35,25 @@ class Effects:
     pairs: tuple[Pair, ...]
 
 
-def effects_of(
+def measure_effects(
     writing: Writing,
     choices: Sequence[Choice],
     readings: Readings,
     fills: Fills,
-    claims: Mapping[str, Claim],
+    attributions: Mapping[str, Attribution],
     *,
     everything: bool,
     top: int,
     pairs: int,
 ) -> Effects:
     """Remove sources one at a time with each fill, and of each choice's first ones every two."""
-    claimed = [claim.values for claim in claims.values()]
-    ranked = _sources_to_remove(claimed, len(writing.sources), everything=everything, top=top)
+    attribution = [attribution.values for attribution in attributions.values()]
+    ranked = _sources_to_remove(attribution, len(writing.sources), everything=everything, top=top)
     ranked = sorted(
-        {*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)}
+        {*ranked, *(index for sources in sources_to_pair(attribution, pairs) for index in sources)}
     )
     alone = [(index, f) for index in ranked for f in fills.of_source(writing.sources[index])]
-    removals = [(), *(removals_of(writing, (index,), (fill,)) for index, fill in alone)]
+    removals = [(), *(make_removals(writing, (index,), (fill,)) for index, fill in alone)]
     runs = read_without(writing, removals, readings.read)
     values = runs[0] @ readings.of_choices
     possible = possible_sources(writing, choices)
@@ -65,35 +65,35 @@ def effects_of(
         log_probability[fills.all.index(fill), :, index] = run @ readings.of_probabilities
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
     value_without = median_over_fills(by_fill)
-    if everything and not claimed:
+    if everything and not attribution:
         # Occlusion is the only measure. Others choose better: of two that stand in for each other
         # it misses neither.
-        claimed = [values[:, None] - value_without]
+        attribution = [values[:, None] - value_without]
     paired = [
         [index for index in sources if np.isfinite(value_without[place, index])]
-        for place, sources in enumerate(sources_to_pair(claimed, pairs))
+        for place, sources in enumerate(sources_to_pair(attribution, pairs))
     ]
-    runs_of_pairs = _without_both(writing, sets_of(paired), readings, fills, by_fill)
+    runs_of_pairs = _run_pairs(writing, list_source_sets(paired), readings, fills, by_fill)
     return Effects(
         values,
         by_fill,
         value_without,
         np.exp(median_over_fills(log_probability)),
-        pairs_of(paired, values, runs_of_pairs),
+        make_pairs(paired, values, runs_of_pairs),
     )
 
 
 def median_over_fills(by_fill: np.ndarray) -> np.ndarray:
     """Median over the fills that a source was removed with; NaN where it was not removed."""
-    return _over_fills(np.nanmedian, by_fill)
+    return _apply_over_fills(np.nanmedian, by_fill)
 
 
 def range_over_fills(by_fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest value over fills."""
-    return _over_fills(np.nanmin, by_fill), _over_fills(np.nanmax, by_fill)
+    return _apply_over_fills(np.nanmin, by_fill), _apply_over_fills(np.nanmax, by_fill)
 
 
-def _over_fills(statistic: Callable[..., np.ndarray], by_fill: np.ndarray) -> np.ndarray:
+def _apply_over_fills(statistic: Callable[..., np.ndarray], by_fill: np.ndarray) -> np.ndarray:
     if not len(by_fill):
         return np.full(by_fill.shape[1:], np.nan)
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def _over_fills(statistic: Callable[..., np.ndarray], by_fill: np.ndarray) -> np
         return statistic(by_fill, axis=0)
 
 
-def _without_both(
+def _run_pairs(
     writing: Writing,
     sets: Sequence[tuple[int, int]],
     readings: Readings,
@@ -117,7 +117,7 @@ def _without_both(
     }
     if not used:
         return {}
-    removals = [removals_of(writing, pair, together) for pair in sets for together in used[pair]]
+    removals = [make_removals(writing, pair, together) for pair in sets for together in used[pair]]
     runs = iter(read_without(writing, removals, readings.read))
     found = {}
     for pair, combinations in used.items():
@@ -133,13 +133,13 @@ def _without_both(
 
 
 def _sources_to_remove(
-    claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int
+    attributions: Sequence[np.ndarray], count: int, *, everything: bool, top: int
 ) -> list[int]:
     """The sources that some measure ranks first for some word."""
     if everything:
         return list(range(count))
     first: set[int] = set()
-    for values in claims:
+    for values in attributions:
         for row in values:
             known = np.flatnonzero(np.isfinite(row))
             first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())

@@ -2,42 +2,33 @@
 
 In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes
 (`writers`), its words are aligned with what was said (`transcript_errors`), measures rank the
-sources of each (`claims`), and the sources they rank first are removed from the input, one at a
+sources of each (`attributions`), and the sources they rank first are removed from the input, one at a
 time and with several fills (`effects`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..errors import InputError, SpeechmixError
+from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.timed_words import Word
-from ..mixing.maps.measure_registry import MEASURE_FACTS, measure_facts
-from .attributions import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
-from .choices import AGAINST, Choice, Readings, choices_of, units_of
-from .effects import effects_of
+from .choices import AGAINST, list_choices, list_units
+from .explained_writing import explain_writing
 from .explanation import Explanation
-from .fills import fills_for
-from .frame_attributions import frames_asked, named_for_frames, seconds_of_frames
-from .generators import MOST_TOKENS, writing_of_clip, writing_of_text
+from .fills import choose_fills
+from .frame_attributions import frame_request, measures_with_frames
+from .generators import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
-from .source_words import find_source_words, with_silence
-from .specificity import distance_between_words, specific_shares
-from .spelling_prior import spelling_margins
-from .transcript_errors import TranscriptError, transcript_errors
-from .word_audio import own_sounds
+from .source_words import add_pauses, find_source_words
+from .transcript_errors import transcript_errors
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from .fills import Fills
-    from .generated_tokens import Writing
 
-_BY = ("word", "token")
+_UNITS = ("word", "token")
 
 
 def explain(
@@ -148,8 +139,8 @@ def explain(
     >>> why.text, why.top("maisons").label
     ('nos maisons', 'maisons')
     """
-    if by not in _BY:
-        raise InputError(f"by should be one of {_BY}, found {by!r}")
+    if by not in _UNITS:
+        raise InputError(f"by should be one of {_UNITS}, found {by!r}")
     against = (against,) if isinstance(against, str) else tuple(against)
     if set(against) - set(AGAINST):
         raise InputError(f"against should be some of {AGAINST}, found {against}")
@@ -164,15 +155,15 @@ def explain(
             f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}"
         )
     item = Sentence(item) if isinstance(item, str) else item
-    asked_of_frames = frames_asked(frames, item)
+    asked_of_frames = frame_request(frames, item)
     with model.unchanged():
         said: tuple[Word, ...] = ()
         if isinstance(item, Clip):
             said, item = find_source_words(model, item, text, aligner, align_method)
-            clip = with_silence(item) if "silence" in include else item
-            writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
+            clip = add_pauses(item) if "silence" in include else item
+            writing = write_about_clip(model, clip, text=text, by_token=by == "token")
         else:
-            writing = writing_of_text(
+            writing = write_about_text(
                 model, item, text=text, by_token=by == "token", max_tokens=max_tokens
             )
         if not writing.sources:
@@ -180,10 +171,10 @@ def explain(
                 f"{item.name}: there is no word that what is written could have come from"
             )
         errors = transcript_errors(said, writing.words) if said else []
-        units = units_of(writing, by_token=by == "token")
-        choices = choices_of(writing, units, errors, against)
-        fills = fills_for(writing, sound=sound_fill, text=token_fill)
-        return _explained(
+        units = list_units(writing, by_token=by == "token")
+        choices = list_choices(writing, units, errors, against)
+        fills = choose_fills(writing, sound=sound_fill, text=token_fill)
+        return explain_writing(
             writing,
             units,
             choices,
@@ -196,105 +187,5 @@ def explain(
             samples=samples,
             seed=seed,
             frames=asked_of_frames,
-            framed=named_for_frames(frames),
+            framed=measures_with_frames(frames),
         )
-
-
-def _explained(
-    writing: Writing,
-    units: Sequence[Choice],
-    choices: Sequence[Choice],
-    errors: Sequence[TranscriptError],
-    said: Sequence[Word],
-    fills: Fills,
-    measures: str | Sequence[str] | None,
-    *,
-    top: int,
-    pairs: int,
-    samples: int | None,
-    seed: int,
-    frames: Callable[[str], bool | None],
-    framed: Sequence[str],
-) -> Explanation:
-    readings = Readings.of(writing, choices)
-    names, left_out = _measure_names(writing, measures), list[tuple[str, str]]()
-    if unasked := [name for name in framed if name not in names]:
-        raise InputError(
-            f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name "
-            "it there, too"
-        )
-    of_words = [name for name in names if not frames(name)]
-    claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
-    one_by_one = [name for name in names if measure_facts(name).one_by_one]
-    for name in [name for name in names if name not in one_by_one]:
-        try:
-            claims[name] = together.get(name) or claim_of(
-                name,
-                writing,
-                choices,
-                readings,
-                fills,
-                samples=samples,
-                seed=seed,
-                frames=frames(name),
-            )
-        except SpeechmixError as error:
-            if measures is not None:
-                raise
-            left_out.append((name, str(error)))
-    effects = effects_of(
-        writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs
-    )
-    for name in one_by_one:  # the intervention itself as a measure: its attribution is its effect
-        claims[name] = Claim(name, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
-    claims = {name: claims[name] for name in names if name in claims}
-    model, decision = writing.model, writing.decision
-    return Explanation(
-        item=decision.name,
-        text=writing.text,
-        by=writing.by,
-        tokens=writing.tokens,
-        units=tuple(units),
-        choices=tuple(choices),
-        sources=writing.sources,
-        errors=tuple(errors),
-        said=tuple(word.text for word in said),
-        values=effects.values,
-        claims=claims,
-        value_without=effects.value_without,
-        probability_without=effects.probability_without,
-        fills=fills.all,
-        value_by_fill=effects.value_by_fill,
-        own_sound=own_sounds(writing, choices, errors),
-        specific={name: specific_shares(claim.values, choices) for name, claim in claims.items()},
-        distances={
-            name: distance_between_words(claim.values, choices) for name, claim in claims.items()
-        },
-        spellings=spelling_margins(writing, choices),
-        pairs=effects.pairs,
-        frames=seconds_of_frames(writing)
-        if any(claim.by_frame for claim in claims.values())
-        else np.empty((0, 2)),
-        left_out=tuple(left_out),
-        clip=decision.item if isinstance(decision.item, Clip) else None,
-        provenance={
-            "model": model.name,
-            "init": model.init,
-            "seed": model.seed,
-            "weights": model.fingerprint,
-            "item": decision.name,
-            **fills.names,
-            **({"prompt": model.prompt.text} if model.converses else {}),
-        },
-    )
-
-
-def _measure_names(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
-    if measures is None:
-        return list(defined_measures(writing))
-    names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))
-    if not names:
-        raise InputError(f"no measure asked for; there are {', '.join(MEASURE_FACTS)}")
-    for name in names:
-        measure_facts(name)  # raises an error that lists what there is
-    return names

@@ -1,7 +1,7 @@
 """Explanation: what a model wrote, and why, as a table, a figure, a page with coloured words,
 files, plain text.
 
-In: the numbers of `speechmix.explain` (`numbers`). Out: whatever a reader wants of them.
+In: the numbers of `speechmix.explain` (`explanation_numbers`). Out: whatever a reader wants of them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
-from .numbers import ExplanationNumbers
-from .tables import claims_table, effects_table, frames_table, pairs_table, sort_sources
+from .explanation_numbers import ExplanationNumbers
+from .tables import attribution_table, effects_table, frames_table, pairs_table, sort_sources
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from .attributions import Claim
+    from .attribution import Attribution
     from .generated_tokens import SourceUnit
 
 TABLES = (".csv", ".parquet")
@@ -65,7 +65,7 @@ class Explanation(ExplanationNumbers):
     def ranked(
         self, word: str | int, measure: str | None = None, against: str = ""
     ) -> list[SourceUnit]:
-        """The sources of a word by what a measure claims, first first.
+        """The sources of a word by the attribution of a measure, largest first.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class Explanation(ExplanationNumbers):
         measure : str, optional
             The first by default.
         """
-        values = self._claim(measure).values[self.choice(word, against)]
+        values = self._find_attribution(measure).values[self.choice(word, against)]
         return [self.sources[index] for index in sort_sources(values)]
 
     def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
@@ -88,12 +88,12 @@ class Explanation(ExplanationNumbers):
         ranked = self.ranked(word, measure, against)
         if not ranked:
             raise InputError(
-                f"{measure or self.measures[0]} claims nothing of any source of {word!r}"
+                f"{measure or self.measures[0]} has no attribution for any source of {word!r}"
             )
         return ranked[0]
 
     def to_dataframe(self, *, own_sound: bool = True) -> pd.DataFrame:
-        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and the
+        """A row for each choice, source and measure, `tables.COLUMNS`: the attribution, and the
         effect of removal.
 
         ``value`` is what is explained, in nats; ``value_without``, ``drop`` and
@@ -108,7 +108,7 @@ class Explanation(ExplanationNumbers):
         own_sound : bool
             With each word's own sound; else as of `without_own_sound`.
         """
-        return claims_table(self if own_sound else self.without_own_sound())
+        return attribution_table(self if own_sound else self.without_own_sound())
 
     def effects_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is
@@ -150,7 +150,7 @@ class Explanation(ExplanationNumbers):
         """A row for each choice, measure and frame of the sound, `tables.FRAME_COLUMNS`.
 
         ``onset`` and ``offset`` are seconds of the frame, ``source`` and ``label`` of the word that
-        it is in (missing between words), ``claimed`` is in the unit of the measure. Empty where no
+        it is in (missing between words), ``attribution`` is in the unit of the measure. Empty where no
         measure tells frames apart.
 
         Examples
@@ -161,7 +161,7 @@ class Explanation(ExplanationNumbers):
         >>> why = speechmix.explain(model, bundled.clips()[1], measures="lrp")   # synthetic: "nos maisons"
         >>> frames = why.frames_to_dataframe().query("written == 'nos' and label == 'maisons'")
         >>> words = why.to_dataframe().query("written == 'nos' and label == 'maisons'")
-        >>> bool(abs(frames.claimed.sum() - words.claimed.item()) < 1e-6)   # a word is the sum of its frames
+        >>> bool(abs(frames.attribution.sum() - words.attribution.item()) < 1e-6)   # a word is the sum of its frames
         True
         """
         return frames_table(self)
@@ -169,7 +169,7 @@ class Explanation(ExplanationNumbers):
     def plot(
         self, word: str | int | None = None, *, measure: str | None = None, against: str = ""
     ) -> Figure:
-        """Draw what each word came from, or one word with what is claimed and shown
+        """Draw what each word came from, or one word with attributions and effects
         (`plots.explanation_figures`)."""
         from ..reporting.plots.explanation_figures import explained_text, explained_word
 
@@ -185,19 +185,19 @@ class Explanation(ExplanationNumbers):
         sound : bool
             Put the sound into the page, so that parts of it can be played.
         """
-        from .page import page_of
+        from .page import explanation_page
 
-        return page_of(self, sound=sound)
+        return explanation_page(self, sound=sound)
 
     def _repr_html_(self) -> str:
-        from .page import body_of
+        from .page import explanation_body
 
-        return body_of(self, sound=self.clip is not None)
+        return explanation_body(self, sound=self.clip is not None)
 
     def save(self, path: str | Path) -> Path:
         """Write a page (.html), a figure (.png, .svg, .pdf) or the table (.csv, .parquet).
 
-        Where pairs were asked for, their table lies beside that of the claims: ``why_pairs.csv``
+        Where pairs were asked for, their table lies beside that of the attributions: ``why_pairs.csv``
         beside ``why.csv``.
 
         Raises
@@ -227,22 +227,24 @@ class Explanation(ExplanationNumbers):
 
     def __str__(self) -> str:
         """What was written, where it errs, and what each word may have come from, as plain text."""
-        from .plain_text import text_of
+        from .plain_text import explanation_text
 
-        return text_of(self)
+        return explanation_text(self)
 
     def __repr__(self) -> str:
         return (
             f"Explanation({self.item!r}: {len(self.units)} units of {self.text!r}, "
             f"{len(self.sources)} sources, "
-            f"{', '.join(self.claims)}; {len(self.errors)} errors)"
+            f"{', '.join(self.attributions)}; {len(self.errors)} errors)"
         )
 
-    def _claim(self, measure: str | None) -> Claim:
-        name = measure or next(iter(self.claims))
-        if name not in self.claims:
-            raise InputError(f"no claims of {name!r}; there are {', '.join(self.claims)}")
-        return self.claims[name]
+    def _find_attribution(self, measure: str | None) -> Attribution:
+        name = measure or next(iter(self.attributions))
+        if name not in self.attributions:
+            raise InputError(
+                f"no attributions of {name!r}; there are {', '.join(self.attributions)}"
+            )
+        return self.attributions[name]
 
 
 def _write_table(table: pd.DataFrame, path: Path) -> None:

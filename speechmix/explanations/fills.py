@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 SOUND, TEXT = "sound", "text"
 REMOVE = "remove"
 DEFAULT_SOUND_FILLS = ("zeros", "noise")
-_SOUND_LABELS = {"zeros": "silence", "room": "room tone", "noise": "noise", "word": "another word"}
+_SOUND_FILL_LABELS = {
+    "zeros": "silence",
+    "room": "room tone",
+    "noise": "noise",
+    "word": "another word",
+}
 _SPECIAL_TOKENS = ("mask", "unk", "pad", "eos", "bos")
 _NEUTRAL_TEXTS = (
     " ",
@@ -32,7 +37,7 @@ _NEUTRAL_TEXTS = (
     "-",
     ".",
 )  # a space, the commonest letter, punctuation: tokens that most tokenizers have
-_TOKENS_BY_DEFAULT = 2  # fills that are a token; removal is the third
+_N_DEFAULT_TOKEN_FILLS = 2  # fills that are a token; removal is the third
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Fills:
         }
 
 
-def fills_for(
+def choose_fills(
     writing: Writing, *, sound: str | Sequence[str] | None, text: str | Sequence[str] | None
 ) -> Fills:
     """Resolve the fills of an explanation.
@@ -116,10 +121,10 @@ def fills_for(
     InputError
         For a fill that is not possible.
     """
-    names = _as_names(sound) or DEFAULT_SOUND_FILLS
+    names = _to_names(sound) or DEFAULT_SOUND_FILLS
     if unknown := [name for name in names if name not in SOUND_FILLS]:
         raise InputError(f"sound_fill should be some of {SOUND_FILLS}, found {unknown[0]!r}")
-    of_sound = tuple(Fill(SOUND, name, _SOUND_LABELS[name]) for name in names)
+    of_sound = tuple(Fill(SOUND, name, _SOUND_FILL_LABELS[name]) for name in names)
     sides = {source.side for source in writing.sources}
     of_sound = of_sound if SOUND in sides else ()
     if sides == {SOUND}:
@@ -131,7 +136,7 @@ def fills_for(
         return Fills(of_sound)
     if text is None:
         return Fills(of_sound, default_text_fills(writing.model))
-    return Fills(of_sound, tuple(_text_fill(writing.model, name) for name in _as_names(text)))
+    return Fills(of_sound, tuple(_make_text_fill(writing.model, name) for name in _to_names(text)))
 
 
 def default_text_fills(model: Model) -> tuple[Fill, ...]:
@@ -144,28 +149,28 @@ def default_text_fills(model: Model) -> tuple[Fill, ...]:
     marks = {fill_token_id(model, name) for name in ("eos", "bos", "pad")}
     names = [name for name in ("mask", "unk") if fill_token_id(model, name) not in {None, *marks}]
     fills = [
-        *(_text_fill(model, name) for name in names),
-        *filter(None, (_neutral(model, t) for t in _NEUTRAL_TEXTS)),
+        *(_make_text_fill(model, name) for name in names),
+        *filter(None, (_make_neutral_fill(model, t) for t in _NEUTRAL_TEXTS)),
     ]
     if not fills:
         fills = [
-            _text_fill(model, name)
+            _make_text_fill(model, name)
             for name in ("unk", "pad", "eos")
             if fill_token_id(model, name) is not None
         ]
     distinct = list({fill.token: fill for fill in reversed(fills)}.values())[::-1]
     if model.capabilities.can_shorten_text:
-        return (*distinct[:_TOKENS_BY_DEFAULT], _removal())
-    return tuple(distinct[: _TOKENS_BY_DEFAULT + 1])
+        return (*distinct[:_N_DEFAULT_TOKEN_FILLS], _make_removal_fill())
+    return tuple(distinct[: _N_DEFAULT_TOKEN_FILLS + 1])
 
 
-def _text_fill(model: Model, name: str) -> Fill:
+def _make_text_fill(model: Model, name: str) -> Fill:
     if name == REMOVE:
         model.refuse_audio_tokens(
             f"token_fill={name!r}: in {model.name} the positions of the sound would move; name a "
             "token"
         )
-        return _removal()
+        return _make_removal_fill()
     if name in _SPECIAL_TOKENS:
         token = fill_token_id(model, name)
         fill = (
@@ -174,7 +179,7 @@ def _text_fill(model: Model, name: str) -> Fill:
             else Fill(TEXT, name, str(model.tokenizer.convert_ids_to_tokens(token)), token)
         )
     else:
-        fill = _neutral(model, name)
+        fill = _make_neutral_fill(model, name)
     if fill is None:
         there = ", ".join(repr(other.name) for other in default_text_fills(model))
         raise InputError(
@@ -183,11 +188,11 @@ def _text_fill(model: Model, name: str) -> Fill:
     return fill
 
 
-def _removal() -> Fill:
+def _make_removal_fill() -> Fill:
     return Fill(TEXT, REMOVE, "removal")
 
 
-def _neutral(model: Model, text: str) -> Fill | None:
+def _make_neutral_fill(model: Model, text: str) -> Fill | None:
     """A text that is one token of the tokenizer, and no unknown one."""
     ids = model.tokenizer(text, add_special_tokens=False).input_ids
     if len(ids) != 1 and text == " ":  # SentencePiece writes no token for a space alone
@@ -200,7 +205,7 @@ def _neutral(model: Model, text: str) -> Fill | None:
     return Fill(TEXT, text, "a space" if text == " " else f'"{text}"', ids[0])
 
 
-def _as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+def _to_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return (
         () if names is None else (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
     )

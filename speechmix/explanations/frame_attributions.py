@@ -1,7 +1,7 @@
-"""Where in the sound: what measures claim of each encoder frame, and not of each word alone.
+"""Where in the sound: the attribution of each encoder frame, and not of each word alone.
 
 In: a `Writing` of a clip. Out: the same with frames as sources, of which measures are asked like of
-any others; `FrameParts`, [choices, frames]. What LRP claims of a word is the sum of its frames, of
+any others; `FrameParts`, [choices, frames]. The LRP attribution of a word is the sum of its frames, of
 gradients and Chefer's relevances their mean, so words are read off the frames and nothing is
 computed twice. Where a measure takes a word as a whole (Value Zeroing, ALTI-Logit, DecompX) or
 rolls maps out (attention), frames are an answer of their own.
@@ -31,12 +31,12 @@ _WORD_FROM_FRAMES: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "mean"
 
 @dataclass(frozen=True, eq=False)
 class FrameParts:
-    """What a measure claims of the frames of a sound.
+    """Attribution of the frames of a recording.
 
     Parameters
     ----------
     values : ndarray [C, F]
-        Of the same unit as the claim of the words.
+        Of the same unit as the attribution of the words.
     rest : ndarray [C] or None
         Of parts of a logit: what is left for no frame, and for no word of the text that was written
         before.
@@ -46,39 +46,39 @@ class FrameParts:
     rest: np.ndarray | None = None
 
 
-def in_frames(writing: Writing) -> Writing:
+def split_into_frames(writing: Writing) -> Writing:
     """The same writing, with the frames of its sound as sources in place of the words; those behind
     its end are left out."""
     clip: Any = writing.decision.item
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
-    last = max(position for source in writing.sources for position in _positions(source))
+    last = max(position for source in writing.sources for position in _list_positions(source))
     spans = [
         span
         for frame, span in enumerate(frame_spans(grid))
         if (span.onset or 0.0) < clip.duration or frame <= last
     ]
-    heard = [_unit_of(frame, span) for frame, span in enumerate(spans)]
+    heard = [_make_frame_unit(frame, span) for frame, span in enumerate(spans)]
     others = [source for source in writing.sources if source.side != "sound"]
     return replace(writing, sources=(*heard, *others), spans=tuple(spans))
 
 
-def _unit_of(frame: int, span: Span) -> SourceUnit:
+def _make_frame_unit(frame: int, span: Span) -> SourceUnit:
     return SourceUnit(
         "sound", Source(frame, span.label, tuple(span.positions)), span.onset, span.offset
     )
 
 
-def _positions(source: SourceUnit) -> Sequence[int]:
+def _list_positions(source: SourceUnit) -> Sequence[int]:
     return source.source.positions if source.side == "sound" else ()
 
 
-def seconds_of_frames(writing: Writing) -> np.ndarray:
+def frame_times(writing: Writing) -> np.ndarray:
     """Beginning and end of each frame, [F, 2]."""
-    heard = [source for source in in_frames(writing).sources if source.side == "sound"]
+    heard = [source for source in split_into_frames(writing).sources if source.side == "sound"]
     return np.array([(source.onset, source.offset) for source in heard], dtype=float)
 
 
-def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.ndarray:
+def sum_frames(measure: str, writing: Writing, values: np.ndarray) -> np.ndarray:
     """Values [C, S] of the sources, words of the sound made of their frames.
 
     Parameters
@@ -98,7 +98,7 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
     )
     make = _WORD_FROM_FRAMES[measure_facts(measure).word_from_frames]
     columns = [
-        make(values[:, list(_positions(source))], axis=1)
+        make(values[:, list(_list_positions(source))], axis=1)
         if source.side == "sound"
         else values[:, next(texts)]
         for source in writing.sources
@@ -106,14 +106,14 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
     return np.stack(columns, axis=1)
 
 
-def named_for_frames(frames: bool | str | Sequence[str] | None) -> tuple[str, ...]:
+def measures_with_frames(frames: bool | str | Sequence[str] | None) -> tuple[str, ...]:
     """The measures that an option `frames` names."""
     if frames is None or isinstance(frames, bool):
         return ()
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
-def frames_asked(
+def frame_request(
     frames: bool | str | Sequence[str] | None, item: Clip | Sentence
 ) -> Callable[[str], bool | None]:
     """Whether frames are asked of a measure; None: if they cost nothing.
@@ -128,7 +128,7 @@ def frames_asked(
         raise InputError(f"{item.name!r} is a text, which has no frames: leave frames out")
     if frames is None or isinstance(frames, bool):
         return lambda measure: frames
-    names = named_for_frames(frames)
+    names = measures_with_frames(frames)
     for name in names:
         if measure_facts(name).scope == "removal":
             raise InputError(

@@ -8,10 +8,12 @@ the words they spell, and what was written before as sources of what follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.generation.decoder_prefix import first_timestamp_id
 from ..errors import InputError
 from ..interventions.removable_sources import Source
@@ -21,8 +23,8 @@ from .generated_tokens import (
     SourceUnit,
     Writing,
     group_pieces,
-    label_of,
-    with_probabilities,
+    read_probabilities,
+    token_label,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def text_sources(
     ]
 
 
-def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
+def decode_pieces(model: Model, ids: Sequence[int]) -> list[str]:
     """What each token adds to the text, spaces kept; of a character in several tokens the last has
     all of it."""
     pieces, before = [], ""
@@ -66,16 +68,16 @@ def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
     return pieces
 
 
-def drafts_of_ids(
+def draft_tokens(
     model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, ahead: int = 1
 ) -> tuple[list[Draft], list[str]]:
     """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
     the text has one."""
     own = list(ids[n_prefix:])
-    owners, words = group_pieces(pieces_of(model, own))
+    owners, words = group_pieces(decode_pieces(model, own))
     timestamps = first_timestamp_id(model) if model.prefix.timestamps else None
     drafts = [
-        Draft(id_, label_of(model, id_), n_prefix + place - ahead, word, n_prefix + place)
+        Draft(id_, token_label(model, id_), n_prefix + place - ahead, word, n_prefix + place)
         for place, (id_, word) in enumerate(zip(own, owners, strict=True))
         if timestamps is None or id_ < timestamps
     ]
@@ -84,7 +86,7 @@ def drafts_of_ids(
     return drafts, words
 
 
-def finished(
+def make_writing(
     model: Model,
     decision: Decision,
     drafts: Sequence[Draft],
@@ -99,6 +101,44 @@ def finished(
             f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give "
             "text="
         )
-    tokens = with_probabilities(model, drafts, logits)
+    tokens = read_probabilities(model, drafts, logits)
     text, places = " ".join(words), None if spans is None else tuple(spans)
     return Writing(decision, tokens, tuple(words), tuple(sources), text, by, places, logits)
+
+
+def draft_letters(model: Model, logits: Tensor) -> tuple[list[Draft], list[str]]:
+    """Letters of the greedy path; a run of one letter is written once."""
+    scores, ids = logits.log_softmax(dim=-1), logits.argmax(dim=-1).tolist()
+    placed = []
+    for id_, run in groupby(range(len(ids)), key=ids.__getitem__):
+        frames = list(run)
+        if id_ != model.config.pad_token_id:
+            placed.append((id_, max(frames, key=lambda frame: float(scores[frame, id_]))))
+    return _make_letter_drafts(model, placed)
+
+
+def draft_given_letters(model: Model, logits: Tensor, text: str) -> tuple[list[Draft], list[str]]:
+    """Letters of a given text at the frames of its best path."""
+    scores, ids = logits.log_softmax(dim=-1), model.tokenizer(text).input_ids
+    frames, _ = best_ctc_path(scores.float(), ids, blank=model.config.pad_token_id)
+    peaks = [
+        max(run, key=lambda frame: float(scores[frame, id_]))
+        for id_, run in zip(ids, frames, strict=True)
+    ]
+    return _make_letter_drafts(model, list(zip(ids, peaks, strict=True)))
+
+
+def _make_letter_drafts(
+    model: Model, placed: Sequence[tuple[int, int]]
+) -> tuple[list[Draft], list[str]]:
+    delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
+    special = set(model.tokenizer.all_special_ids) - {delimiter}
+    kept = [(id_, frame) for id_, frame in placed if id_ not in special]
+    owners, words = group_pieces(
+        [" " if id_ == delimiter else token_label(model, id_) for id_, _ in kept]
+    )
+    drafts = [
+        Draft(id_, token_label(model, id_), frame, word)
+        for (id_, frame), word in zip(kept, owners, strict=True)
+    ]
+    return drafts, words

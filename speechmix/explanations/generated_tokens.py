@@ -180,7 +180,7 @@ class Writing:
         return HashedInputs(prepared.inputs, prepared.audio_hash)
 
 
-def decision_on(
+def make_open_decision(
     model: Model,
     item: Clip | Sentence,
     prepared: PreparedInputs,
@@ -192,7 +192,7 @@ def decision_on(
     return Decision(model, item, prepared, Objective(token_logits, Span(0, 1)), sources)
 
 
-def logits_on(decision: Decision) -> Tensor:
+def read_logits(decision: Decision) -> Tensor:
     """Return logits [T, V] in double precision; encoder states are kept for later runs."""
     inputs = decision.prepared.inputs
     if decision.can_share_encoder:
@@ -200,7 +200,7 @@ def logits_on(decision: Decision) -> Tensor:
     return decision.read_output(inputs, lambda output: token_logits(output)[0].double().cpu())
 
 
-def with_probabilities(
+def read_probabilities(
     model: Model, drafts: Sequence[Draft], logits: Tensor
 ) -> tuple[WrittenToken, ...]:
     """Tokens with how likely they were, and the likeliest others."""
@@ -209,7 +209,7 @@ def with_probabilities(
         probabilities = logits[draft.position].softmax(dim=-1)
         likeliest = probabilities.topk(min(RUNNERS_UP + 1, len(probabilities)))
         others = [
-            Candidate(id_, label_of(model, id_), probability)
+            Candidate(id_, token_label(model, id_), probability)
             for id_, probability in zip(
                 likeliest.indices.tolist(), likeliest.values.tolist(), strict=True
             )
@@ -230,7 +230,7 @@ def with_probabilities(
     return tuple(written)
 
 
-def label_of(model: Model, id_: int) -> str:
+def token_label(model: Model, id_: int) -> str:
     """A token as it is shown: its text; a CTC model's blank, the end of text and a space by
     name."""
     tokenizer = model.tokenizer
@@ -244,19 +244,19 @@ def label_of(model: Model, id_: int) -> str:
         return str(tokenizer.convert_ids_to_tokens(id_))
     text = tokenizer.decode([id_])
     return (
-        _bytes_named(str(tokenizer.convert_ids_to_tokens(id_)))
+        _spell_bytes(str(tokenizer.convert_ids_to_tokens(id_)))
         if "\ufffd" in text
         else text.strip() or SPACE
     )
 
 
-def _bytes_named(piece: str) -> str:
+def _spell_bytes(piece: str) -> str:
     """A part of a character as its bytes, which a byte-level vocabulary spells by letters that it
     does not mean.
 
     Examples
     --------
-    >>> _bytes_named("\u00c3"), _bytes_named("\u0120\u00c3"), _bytes_named("<0xC3>")
+    >>> _spell_bytes("\u00c3"), _spell_bytes("\u0120\u00c3"), _spell_bytes("<0xC3>")
     ('<0xC3>', '<0x20><0xC3>', '<0xC3>')
     """
     # The others are moved behind these, in order.

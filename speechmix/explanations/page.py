@@ -17,31 +17,31 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .page_data import view_of
-from .plain_text import text_of
+from .page_data import explanation_view
+from .plain_text import explanation_text
 
 if TYPE_CHECKING:
-    from .numbers import ExplanationNumbers
+    from .explanation_numbers import ExplanationNumbers
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
+def explanation_page(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     """A whole page; light or dark as the reader has it."""
-    body = body_of(explanation, sound=sound)
+    body = explanation_body(explanation, sound=sound)
     return (
         "<!doctype html>\n<html "
         f'lang="en"><head>{_html_head(explanation.item)}</head><body>{body}</body></html>\n'
     )
 
 
-def body_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
+def explanation_body(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     """The same as a part of another page, as notebooks show it."""
-    view = {**view_of(explanation, sound=sound), "head": _html_head(explanation.item)}
+    view = {**explanation_view(explanation, sound=sound), "head": _html_head(explanation.item)}
     data = json.dumps(view, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<div class="why-view"><style>{view_file("explanation.css")}</style>'
-        f'<div class="why"><pre>{escape(text_of(explanation), quote=False)}</pre></div>'
+        f'<div class="why"><pre>{escape(explanation_text(explanation), quote=False)}</pre></div>'
         f'<script type="application/json">{data}</script><script>{view_file("explanation.js")}</script></div>'
     )
 

@@ -18,21 +18,21 @@ from ..inputs.audio.waveform_envelope import waveform_envelope
 from ..inputs.clips.player import encode_wav
 from ..mixing.maps.measure_facts import measure_label
 from .plain_text import SAME_FOR_ALL
+from .reader_warnings import list_remarks
 from .tables import COLUMNS, PAIR_COLUMNS
-from .warnings_for_readers import remarks_of
 
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
     from .choices import Choice
-    from .numbers import ExplanationNumbers
+    from .explanation_numbers import ExplanationNumbers
 
-_LEAST_LIKELY = (
+_MIN_RUNNER_UP_PROBABILITY = (
     0.005  # probability of what could have been written instead, below which it is not told
 )
-_PER_SECOND, _LEAST_BARS, _MOST_BARS = 150, 600, 1500  # of the outline of the sound
+_BARS_PER_SECOND, _MIN_BARS, _MAX_BARS = 150, 600, 1500  # of the outline of the sound
 
 
-def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str, object]:
+def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str, object]:
     """All that is shown of an explanation.
 
     Parameters
@@ -62,17 +62,17 @@ def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str,
             ),
             *notes,
         ],
-        "sound": None if clip is None else _sound(clip, with_samples=sound),
+        "sound": None if clip is None else _encode_sound(clip, with_samples=sound),
         "sources": [
             {
                 "label": source.label,
                 "name": source.name,
                 "side": source.side,
                 "index": source.source.index,
-                "onset": _plain(source.onset),
-                "offset": _plain(source.offset),
+                "onset": _round_value(source.onset),
+                "offset": _round_value(source.offset),
                 "pieces": [
-                    [_plain(onset), _plain(offset)] for onset, offset in source.times
+                    [_round_value(onset), _round_value(offset)] for onset, offset in source.times
                 ],  # of a word in several
             }
             for source in explanation.sources
@@ -81,51 +81,54 @@ def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str,
             {
                 "name": name,
                 "title": measure_label(name),
-                "of": claim.of,
-                "unit": claim.unit,
-                "distance": _plain(explanation.distances[name]),
+                "of": attribution.of,
+                "unit": attribution.unit,
+                "distance": _round_value(explanation.distances[name]),
                 "mark": "" if explanation.tells_words_apart(name) else SAME_FOR_ALL,
             }
-            for name, claim in explanation.claims.items()
+            for name, attribution in explanation.attributions.items()
         ],
         "fills": [{"side": fill.side, "label": fill.label} for fill in explanation.fills],
-        "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
-        "frames": _edges(explanation.frames),
-        "units": [_unit(explanation, unit) for unit in explanation.units],
+        "columns": {"attributions": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
+        "frames": _frame_edges(explanation.frames),
+        "units": [_encode_unit(explanation, unit) for unit in explanation.units],
         "choices": [
-            _choice(explanation, besides, place) for place in range(len(explanation.choices))
+            _encode_choice(explanation, besides, place) for place in range(len(explanation.choices))
         ],
     }
 
 
-def _sound(clip: Clip, *, with_samples: bool) -> dict[str, object]:
+def _encode_sound(clip: Clip, *, with_samples: bool) -> dict[str, object]:
     """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound
     itself."""
     samples = clip.audio(16_000)
-    count = min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS)
+    count = min(max(round(_BARS_PER_SECOND * clip.duration), _MIN_BARS), _MAX_BARS)
     _, low, high = waveform_envelope(samples, 16_000, count)
     loudest = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
     return {
-        "seconds": _plain(clip.duration),
+        "seconds": _round_value(clip.duration),
         "low": np.round(100 * low / loudest).astype(int).tolist(),
         "high": np.round(100 * high / loudest).astype(int).tolist(),
         "wav": base64.b64encode(encode_wav(clip)).decode("ascii") if with_samples else None,
     }
 
 
-def _edges(frames: np.ndarray) -> list[float | None]:
+def _frame_edges(frames: np.ndarray) -> list[float | None]:
     """Where frames begin, and where the last ends: one follows the other."""
-    return _plains(np.array([*frames[:, 0], *frames[-1:, 1]]))
+    return _round_values(np.array([*frames[:, 0], *frames[-1:, 1]]))
 
 
-def _in_bytes(values: np.ndarray) -> dict[str, object]:
+def _encode_bytes(values: np.ndarray) -> dict[str, object]:
     """Numbers for colours: the largest, and all as parts of it in 127ths, a byte each (base64)."""
     largest = float(np.abs(np.nan_to_num(values)).max(initial=0.0))
     parts = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
-    return {"largest": _plain(largest), "parts": base64.b64encode(parts.tobytes()).decode("ascii")}
+    return {
+        "largest": _round_value(largest),
+        "parts": base64.b64encode(parts.tobytes()).decode("ascii"),
+    }
 
 
-def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, object]:
+def _encode_unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, object]:
     erred = any(
         other.error is not None and other.unit == unit.unit for other in explanation.choices
     )
@@ -137,18 +140,18 @@ def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, object]:
     )
     return {
         "label": unit.label,
-        "probability": _plain(unit.probability),
+        "probability": _round_value(unit.probability),
         "kind": "error" if erred else "special" if unit.word is None else "",
         "source": next(as_source, None),  # what it is to the words behind it
     }
 
 
-def _choice(
+def _encode_choice(
     explanation: ExplanationNumbers, besides: ExplanationNumbers, place: int
 ) -> dict[str, object]:
     choice, contrast = explanation.choices[place], explanation.choices[place].contrast
     error = None if choice.error is None else explanation.errors[choice.error]
-    claims = explanation.claims.items()
+    attributions = explanation.attributions.items()
     return {
         "unit": choice.unit,
         "against": choice.against,
@@ -159,73 +162,91 @@ def _choice(
         else {
             "label": contrast.label,
             "foil": contrast.foil_label,
-            "probability": _plain(contrast.foil_probability),
+            "probability": _round_value(contrast.foil_probability),
         },
-        "runners_up": _runners_up(explanation, choice),
-        "value": _plain(explanation.values[place]),
-        "spelling_margin": _plain(explanation.spellings.margin[place]),
-        "spelling_prior": _plain(explanation.spellings.prior[place]),
+        "runners_up": _list_runners_up(explanation, choice),
+        "value": _round_value(explanation.values[place]),
+        "spelling_margin": _round_value(explanation.spellings.margin[place]),
+        "spelling_prior": _round_value(explanation.spellings.prior[place]),
         "own": np.flatnonzero(explanation.own_sound[place]).tolist(),
-        "remarks": {"all": remarks_of(explanation, place), "besides": remarks_of(besides, place)},
-        "probability": _plain(choice.probability),
-        "claimed": {name: _plains(claim.values[place]) for name, claim in claims},
-        "claimed_error": {
-            name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None
+        "remarks": {
+            "all": list_remarks(explanation, place),
+            "besides": list_remarks(besides, place),
         },
-        "specific": {name: _plains(explanation.specific[name][place]) for name, _ in claims},
+        "probability": _round_value(choice.probability),
+        "attribution": {
+            name: _round_values(attribution.values[place]) for name, attribution in attributions
+        },
+        "attribution_error": {
+            name: _round_values(attribution.errors[place])
+            for name, attribution in attributions
+            if attribution.errors is not None
+        },
+        "specific": {
+            name: _round_values(explanation.specific[name][place]) for name, _ in attributions
+        },
         "by_frame": {
-            name: _in_bytes(parts.values[place])
-            for name, claim in claims
-            if (parts := claim.by_frame)
+            name: _encode_bytes(parts.values[place])
+            for name, attribution in attributions
+            if (parts := attribution.by_frame)
         },
         "rest": {
-            name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None
+            name: _round_value(attribution.rest[place])
+            for name, attribution in attributions
+            if attribution.rest is not None
         },
-        "value_without": _plains(explanation.value_without[place]),
-        "drop": _plains(explanation.drops[place]),
-        "drop_low": _plains(explanation.drop_range[0][place]),
-        "drop_high": _plains(explanation.drop_range[1][place]),
-        "drop_by_fill": [_plains(drops) for drops in explanation.drop_by_fill[:, place]],
-        "probability_without": _plains(explanation.probability_without[place]),
+        "value_without": _round_values(explanation.value_without[place]),
+        "drop": _round_values(explanation.drops[place]),
+        "drop_low": _round_values(explanation.drop_range[0][place]),
+        "drop_high": _round_values(explanation.drop_range[1][place]),
+        "drop_by_fill": [_round_values(drops) for drops in explanation.drop_by_fill[:, place]],
+        "probability_without": _round_values(explanation.probability_without[place]),
         "pairs": [
             {
                 "first": pair.first,
                 "second": pair.second,
                 "kind": pair.kind,
-                "beyond": _plain(pair.beyond),
+                "beyond": _round_value(pair.beyond),
             }
             | {
-                "drop_first": _plain(pair.drop_first),
-                "drop_second": _plain(pair.drop_second),
+                "drop_first": _round_value(pair.drop_first),
+                "drop_second": _round_value(pair.drop_second),
                 "fills": pair.fills,
             }
-            | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
+            | {
+                "drop_both": _round_value(pair.drop_both),
+                "probability": _round_value(pair.probability_without),
+            }
             for pair in explanation.pairs
             if pair.choice == place
         ],
     }
 
 
-def _runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, object]]:
+def _list_runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, object]]:
     """What would have been written instead of each token, where that was at all likely."""
     listed: list[dict[str, object]] = []
     for token in (explanation.tokens[place] for place in choice.tokens):
         others: Iterable[Mapping[str, object]] = [
-            {"label": other.label, "probability": _plain(other.probability)}
+            {"label": other.label, "probability": _round_value(other.probability)}
             for other in token.runners_up
-            if other.probability >= _LEAST_LIKELY
+            if other.probability >= _MIN_RUNNER_UP_PROBABILITY
         ]
         if others:
             listed.append(
-                {"label": token.label, "probability": _plain(token.probability), "others": others}
+                {
+                    "label": token.label,
+                    "probability": _round_value(token.probability),
+                    "others": others,
+                }
             )
     return listed
 
 
-def _plain(value: float | None) -> float | None:
+def _round_value(value: float | None) -> float | None:
     """A number of six digits; None where it is none."""
     return None if value is None or not np.isfinite(value) else float(f"{float(value):.6g}")
 
 
-def _plains(values: np.ndarray) -> list[float | None]:
-    return [_plain(value) for value in values]
+def _round_values(values: np.ndarray) -> list[float | None]:
+    return [_round_value(value) for value in values]

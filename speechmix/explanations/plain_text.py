@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..interventions.removal_measures import OCCLUSION
+from .reader_warnings import list_remarks
 from .tables import sort_sources
-from .warnings_for_readers import remarks_of
 
 if TYPE_CHECKING:
-    from .numbers import ExplanationNumbers
+    from .explanation_numbers import ExplanationNumbers
 
 SAME_FOR_ALL = "almost the same for every word"
-_FIRST = 2  # sources in a line
+_MAX_SOURCES = 2  # sources in a line
 _LEGEND = (
     "[lowest to highest over fills]; specific: percentage points of the attribution more than for "
     "the other words"
 )
 
 
-def text_of(explanation: ExplanationNumbers) -> str:
+def explanation_text(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
     lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}", f"  {_LEGEND}"]
     lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
@@ -34,25 +34,33 @@ def text_of(explanation: ExplanationNumbers) -> str:
     besides = explanation.without_own_sound()
     for place, choice in enumerate(explanation.choices):
         lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
-        for name, claim in explanation.claims.items():
+        for name, attribution in explanation.attributions.items():
             if name == OCCLUSION:
                 continue
             mark = "" if explanation.tells_words_apart(name) else f"; {SAME_FOR_ALL}"
             lines.append(
-                _line(
-                    f"{name} ({claim.unit}{mark})",
-                    *_of_both(explanation, besides, place, _claimed, name),
+                _format_line(
+                    f"{name} ({attribution.unit}{mark})",
+                    *_format_with_and_without_own(
+                        explanation, besides, place, _format_attribution, name
+                    ),
                 )
             )
         title = (
-            "occlusion (loss, nats)" if OCCLUSION in explanation.claims else "removal (loss, nats)"
+            "occlusion (loss, nats)"
+            if OCCLUSION in explanation.attributions
+            else "removal (loss, nats)"
         )
         lines += (
-            [_line(title, *of_effect)]
-            if (of_effect := _of_both(explanation, besides, place, _effects))[0]
+            [_format_line(title, *of_effect)]
+            if (
+                of_effect := _format_with_and_without_own(
+                    explanation, besides, place, _format_effects
+                )
+            )[0]
             else []
         )
-        remarks, of_others = remarks_of(explanation, place), remarks_of(besides, place)
+        remarks, of_others = list_remarks(explanation, place), list_remarks(besides, place)
         lines += [f"    {remark}" for remark in remarks]
         lines += [
             f"    Besides its own sound: {remark}" for remark in of_others if remark not in remarks
@@ -60,7 +68,7 @@ def text_of(explanation: ExplanationNumbers) -> str:
     return "\n".join(lines)
 
 
-def _of_both(
+def _format_with_and_without_own(
     explanation: ExplanationNumbers,
     besides: ExplanationNumbers,
     place: int,
@@ -75,36 +83,41 @@ def _of_both(
     return told, others
 
 
-def _line(title: str, told: str, others: str) -> str:
+def _format_line(title: str, told: str, others: str) -> str:
     return f"    {title:<24} {told}" + (f"; besides its own sound: {others}" if others else "")
 
 
-def _claimed(explanation: ExplanationNumbers, place: int, name: str) -> tuple[list[int], str]:
-    claim = explanation.claims[name]
-    order = sort_sources(claim.values[place])[:_FIRST]
+def _format_attribution(
+    explanation: ExplanationNumbers, place: int, name: str
+) -> tuple[list[int], str]:
+    attribution = explanation.attributions[name]
+    order = sort_sources(attribution.values[place])[:_MAX_SOURCES]
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
-        f"{claim.values[place, i]:+.2g}{_specific(explanation, place, name, i)}"
+        f"{attribution.values[place, i]:+.2g}{_format_specific(explanation, place, name, i)}"
         for i in order
     )
 
 
-def _effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], str]:
-    (low, high), order = explanation.drop_range, sort_sources(explanation.drops[place])[:_FIRST]
+def _format_effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], str]:
+    (low, high), order = (
+        explanation.drop_range,
+        sort_sources(explanation.drops[place])[:_MAX_SOURCES],
+    )
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
-        f"{explanation.drops[place, i]:+.3g}{_range(low[place, i], high[place, i])}"
-        f"{_specific(explanation, place, OCCLUSION, i)}, without it p = "
+        f"{explanation.drops[place, i]:+.3g}{_format_range(low[place, i], high[place, i])}"
+        f"{_format_specific(explanation, place, OCCLUSION, i)}, without it p = "
         f"{explanation.probability_without[place, i]:.3g}"
         for i in order
     )
 
 
-def _range(low: float, high: float) -> str:
+def _format_range(low: float, high: float) -> str:
     return "" if low == high else f" [{low:+.3g} to {high:+.3g}]"
 
 
-def _specific(explanation: ExplanationNumbers, place: int, name: str, source: int) -> str:
+def _format_specific(explanation: ExplanationNumbers, place: int, name: str, source: int) -> str:
     """In points of share."""
     specific = explanation.specific.get(name)
     if specific is None or np.isnan(specific[place, source]):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .generated_tokens import Writing
 
 
-def removals_of(
+def make_removals(
     writing: Writing, sources: Iterable[int], fills: Iterable[Fill | None]
 ) -> tuple[Removal, ...]:
     """Return the removals that take some sources away together.
@@ -47,14 +47,14 @@ def removals_of(
         here = (source.source.index,) if is_sound else source.source.positions
         units.setdefault(sides[source.side], []).extend(here)
     return tuple(
-        Removal(side, tuple(here), _fill_of_tokens(by_side["text"], by_name=by_name))
+        Removal(side, tuple(here), _token_fill(by_side["text"], by_name=by_name))
         if side != SOUND
         else Removal(side, tuple(here), by_side["sound"].name)
         for side, here in units.items()
     )
 
 
-def _fill_of_tokens(fill: Fill, *, by_name: bool) -> str | int:
+def _token_fill(fill: Fill, *, by_name: bool) -> str | int:
     """A fill as `Removal` takes it. Only padding goes by its name: it is left out of the attention,
     too.
 
@@ -75,7 +75,9 @@ def read_without(
     return np.repeat(clean, len(removals), axis=0)
 
 
-def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int | None]) -> Reader:
+def make_reader(
+    positions: Sequence[int], ids: Sequence[int], foils: Sequence[int | None]
+) -> Reader:
     """A function that reads log-probabilities of tokens, each less that of its foil where it has
     one.
 

@@ -85,14 +85,14 @@ class Pair:
         return BOTH_NEEDED if self.beyond < 0 and min(alone) >= _LEAST_PART * largest else UNDONE
 
 
-def sources_to_pair(claims: Sequence[np.ndarray], most: int) -> list[list[int]]:
-    """For each choice the sources that some measure claims most of, as a part of the largest that
-    it claims.
+def sources_to_pair(attributions: Sequence[np.ndarray], most: int) -> list[list[int]]:
+    """For each choice the sources with the largest attribution by some measure, relative to the largest of
+    that measure.
 
     Parameters
     ----------
-    claims : sequence of ndarray [C, S]
-        Of each measure; NaN where it claims nothing.
+    attributions : sequence of ndarray [C, S]
+        Of each measure; NaN where it has none.
     most : int
 
     Returns
@@ -106,7 +106,7 @@ def sources_to_pair(claims: Sequence[np.ndarray], most: int) -> list[list[int]]:
     [[0, 1]]
     """
     parts = []
-    for values in claims:
+    for values in attributions:
         known = np.where(np.isfinite(values), values, -np.inf)
         largest = np.maximum(known.max(axis=1, keepdims=True), 1e-300)
         parts.append(known / largest)
@@ -120,7 +120,7 @@ def sources_to_pair(claims: Sequence[np.ndarray], most: int) -> list[list[int]]:
     ]
 
 
-def sets_of(paired: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def list_source_sets(paired: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """The pairs of all choices, each once: all choices are read in the same run."""
     return list(dict.fromkeys(pair for sources in paired for pair in combinations(sources, 2)))
 
@@ -158,7 +158,7 @@ class PairRuns:
         return min(middle, key=lambda index: abs(beyond[index]), default=None)
 
 
-def pairs_of(
+def make_pairs(
     paired: Sequence[Sequence[int]], values: np.ndarray, runs: Mapping[tuple[int, int], PairRuns]
 ) -> tuple[Pair, ...]:
     """Each choice's pairs, the largest difference from the sum first.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
 
 SILENCE = "<silence>"
-_LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
+_MIN_SILENCE_SECONDS = 0.03  # seconds between words that are a source of their own
 
 
 def find_source_words(
@@ -35,7 +35,7 @@ def find_source_words(
     if clip.words is not None:
         return clip.words, clip
     if clip.text:
-        clip = _with_its_text_placed(model, clip, aligner, method)
+        clip = _align_text(model, clip, aligner, method)
         return clip.words or (), clip
     own = text or transcribe(model, clip)
     if not normalize_transcript(own):
@@ -46,7 +46,7 @@ def find_source_words(
     return (), align(clip.replace(text=own), model=aligner or model, method=method)
 
 
-def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
+def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
     """The clip with the words of its text as `speechmix score` places them, which does not ask the
     model that is explained.
 
@@ -60,13 +60,13 @@ def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, metho
     return align(clip, model=aligner or model, method=method)
 
 
-def with_silence(clip: Clip) -> Clip:
+def add_pauses(clip: Clip) -> Clip:
     """The clip with its pauses among its words; its cue and target are the words that they were."""
     words, reached = list(clip.words or ()), 0.0
     for start, end in sorted(
         [*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]
     ):
-        if start - reached >= _LEAST_SILENCE:
+        if start - reached >= _MIN_SILENCE_SECONDS:
             words.append(Word(SILENCE, reached, start))
         reached = max(reached, end)
     order = sorted(range(len(words)), key=lambda index: words[index].start)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 LEAST_DISTANCE = 0.1
 
 
-def shares_of(values: np.ndarray) -> np.ndarray:
+def positive_shares(values: np.ndarray) -> np.ndarray:
     """What supports each choice, as shares of one [C, S]; NaN where nothing does, or a value is
     unknown.
 
     Examples
     --------
-    >>> shares_of(np.array([[3.0, 1.0, -2.0]])).tolist()
+    >>> positive_shares(np.array([[3.0, 1.0, -2.0]])).tolist()
     [[0.75, 0.25, 0.0]]
     """
     support = np.clip(values, 0, None)
@@ -70,7 +70,7 @@ def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray
         if not compared:
             continue
         columns = known[compared].all(axis=0)
-        shares = shares_of(np.where(columns, values, 0.0))
+        shares = positive_shares(np.where(columns, values, 0.0))
         shares[~known[:, columns].all(axis=1)] = np.nan
         of_group = columns & (reached[None] == known[words].T).all(axis=1)
         for row, unit in enumerate(units):

@@ -29,7 +29,7 @@ from ..interventions.runner import Reader
 from ..mixing.maps.numerics import ctc_log_probability
 from ..mixing.measures.token_objectives import token_logits
 from .fills import SOUND, Fill
-from .removals import read_without, removals_of
+from .removals import make_removals, read_without
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     margin, prior = np.full(len(choices), np.nan), list[np.ndarray]()
     if not spelled:
         return SpellingMargins(margin, np.empty((0, len(choices))))
-    read = _reading_of(writing, [choices[place] for place in spelled])
+    read = _spelling_reader(writing, [choices[place] for place in spelled])
     margin[spelled] = read_without(writing, [()], read)[0]
     every_word = tuple(
         place for place, source in enumerate(writing.sources) if source.side == SOUND
@@ -92,7 +92,7 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     for name in PRIOR_FILLS:
         of_fill = np.full(len(choices), np.nan)
         try:
-            removals = removals_of(writing, every_word, [Fill(SOUND, name, name)])
+            removals = make_removals(writing, every_word, [Fill(SOUND, name, name)])
             of_fill[spelled] = read_without(writing, [removals], read)[0]
         except InputError:  # no 30 ms of the room's own tone
             continue
@@ -100,7 +100,7 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     return SpellingMargins(margin, np.array(prior))
 
 
-def _reading_of(writing: Writing, choices: Sequence[Choice]) -> Reader:
+def _spelling_reader(writing: Writing, choices: Sequence[Choice]) -> Reader:
     """A function that reads the margin of each choice's texts over all paths."""
     tokenizer, blank = writing.model.tokenizer, writing.model.config.pad_token_id
     ids = [

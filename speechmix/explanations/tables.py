@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from .numbers import ExplanationNumbers
+    from .explanation_numbers import ExplanationNumbers
 
-_OF_CHOICE = ("item", "written", "unit", "against", "foil")
-_OF_CLAIM = (*_OF_CHOICE, "error", "measure", "of")
+_CHOICE_COLUMNS = ("item", "written", "unit", "against", "foil")
+_ATTRIBUTION_COLUMNS = (*_CHOICE_COLUMNS, "error", "measure", "of")
 COLUMNS = (
-    *_OF_CLAIM,
+    *_ATTRIBUTION_COLUMNS,
     "distance",
     "side",
     "source",
@@ -26,8 +26,8 @@ COLUMNS = (
     "own_sound",
     "onset",
     "offset",
-    "claimed",
-    "claimed_error",
+    "attribution",
+    "attribution_error",
     "specific",
     "rank",
     "value",
@@ -41,7 +41,7 @@ COLUMNS = (
     "probability_without",
 )
 EFFECT_COLUMNS = (
-    *_OF_CHOICE,
+    *_CHOICE_COLUMNS,
     "side",
     "source",
     "label",
@@ -52,18 +52,18 @@ EFFECT_COLUMNS = (
     "drop",
 )
 FRAME_COLUMNS = (
-    *_OF_CLAIM,
+    *_ATTRIBUTION_COLUMNS,
     "frame",
     "onset",
     "offset",
     "source",
     "label",
-    "claimed",
+    "attribution",
     "value",
     "probability",
 )
 PAIR_COLUMNS = (
-    *_OF_CHOICE,
+    *_CHOICE_COLUMNS,
     "first_side",
     "first",
     "second_side",
@@ -79,34 +79,34 @@ PAIR_COLUMNS = (
 )
 
 
-def claims_table(explanation: ExplanationNumbers) -> pd.DataFrame:
+def attribution_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, source and measure, `COLUMNS`."""
     rows, (low, high) = [], explanation.drop_range
-    for name, claim in explanation.claims.items():
+    for name, attribution in explanation.attributions.items():
         of_measure = {
             "measure": name,
-            "of": claim.of,
+            "of": attribution.of,
             "distance": explanation.distances.get(name, np.nan),
         }
         for place in range(len(explanation.choices)):
-            values = claim.values[place]
+            values = attribution.values[place]
             ranks = {index: rank for rank, index in enumerate(sort_sources(values), start=1)}
             what = {
-                **_of_choice(explanation, place),
+                **_choice_cells(explanation, place),
                 **of_measure,
-                **_of_spellings(explanation, place),
+                **_spelling_cells(explanation, place),
             }
             for index in sorted(ranks):
                 rows.append(
                     {
                         **what,
-                        **_of_source(explanation, place, index),
+                        **_source_cells(explanation, place, index),
                         "onset": explanation.sources[index].onset,
                         "offset": explanation.sources[index].offset,
-                        "claimed": values[index],
-                        "claimed_error": np.nan
-                        if claim.errors is None
-                        else claim.errors[place, index],
+                        "attribution": values[index],
+                        "attribution_error": np.nan
+                        if attribution.errors is None
+                        else attribution.errors[place, index],
                         "specific": explanation.specific[name][place, index],
                         "rank": ranks[index],
                         "value_without": explanation.value_without[place, index],
@@ -123,8 +123,8 @@ def effects_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, removed source and fill, `EFFECT_COLUMNS`."""
     rows = [
         {
-            **_of_choice(explanation, place),
-            **_of_source(explanation, place, index),
+            **_choice_cells(explanation, place),
+            **_source_cells(explanation, place, index),
             "fill": explanation.fills[fill].label,
             "value_without": explanation.value_by_fill[fill, place, index],
             "drop": explanation.drop_by_fill[fill, place, index],
@@ -141,7 +141,7 @@ def pairs_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice and pair of its sources, `PAIR_COLUMNS`."""
     rows = []
     for pair in explanation.pairs:
-        what = _of_choice(explanation, pair.choice)
+        what = _choice_cells(explanation, pair.choice)
         first, second = explanation.sources[pair.first], explanation.sources[pair.second]
         both = {
             "first_side": first.side,
@@ -184,11 +184,11 @@ def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
         "label": [words[frame].label if frame in words else None for frame in range(count)],
     }
     tables = [
-        pd.DataFrame({**of_frames, "claimed": claim.by_frame.values[place]}).assign(
-            **_of_choice(explanation, place), measure=name, of=claim.of
+        pd.DataFrame({**of_frames, "attribution": attribution.by_frame.values[place]}).assign(
+            **_choice_cells(explanation, place), measure=name, of=attribution.of
         )
-        for name, claim in explanation.claims.items()
-        if claim.by_frame is not None
+        for name, attribution in explanation.attributions.items()
+        if attribution.by_frame is not None
         for place in range(len(explanation.choices))
     ]
     if not tables:
@@ -197,13 +197,13 @@ def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
 
 
 def sort_sources(values: np.ndarray) -> list[int]:
-    """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
+    """Sources by attribution, largest first, without those that have none."""
     known = np.flatnonzero(np.isfinite(values))
     order: list[int] = known[np.argsort(-values[known], kind="stable")].tolist()
     return order
 
 
-def _of_source(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, object]:
+def _source_cells(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, object]:
     source = explanation.sources[index]
     own = bool(explanation.own_sound[place, index])
     return {
@@ -214,12 +214,12 @@ def _of_source(explanation: ExplanationNumbers, place: int, index: int) -> dict[
     }
 
 
-def _of_spellings(explanation: ExplanationNumbers, place: int) -> dict[str, float]:
+def _spelling_cells(explanation: ExplanationNumbers, place: int) -> dict[str, float]:
     spellings = explanation.spellings
     return {"spelling_margin": spellings.margin[place], "spelling_prior": spellings.prior[place]}
 
 
-def _of_choice(explanation: ExplanationNumbers, place: int) -> dict[str, Any]:
+def _choice_cells(explanation: ExplanationNumbers, place: int) -> dict[str, Any]:
     choice = explanation.choices[place]
     return {
         "item": explanation.item,

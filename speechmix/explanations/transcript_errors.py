@@ -87,9 +87,9 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     'livres' was written 'livre'
     'oui' was written, which nobody said
     """
-    reference, transcript = _compared(said), _compared(written)
+    reference, transcript = _comparable_words(said), _comparable_words(written)
     errors = []
-    for kind, row, column in edits(
+    for kind, row, column in align_words(
         [form for _, form in reference], [form for _, form in transcript]
     ):
         place = transcript[column][0] if column < len(transcript) else len(written)
@@ -112,25 +112,25 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     return errors
 
 
-def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
+def align_words(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
     """The fewest edits between two rows of words, each as (kind, place in the reference, place in
     the transcript).
 
     Examples
     --------
-    >>> edits(["oui", "notre", "maison"], ["nos", "maisons"])
+    >>> align_words(["oui", "notre", "maison"], ["nos", "maisons"])
     [('deletion', 0, 0), ('substitution', 1, 0), ('substitution', 2, 1)]
     """
-    # costs[i][j] of turning the first i words into the first j: how many edits, then how unlike the
+    # costs[i][j] of turning the first i words into the first j: how many align_words, then how unlike the
     # exchanged words are.
     costs: list[list[tuple[int, float]]] = [[(j, 0.0) for j in range(len(transcript) + 1)]]
     for i, word in enumerate(reference, start=1):
         row = [(i, 0.0)]
         for j, other in enumerate(transcript, start=1):
             ways = [
-                _plus(costs[-1][j], 1),
-                _plus(row[-1], 1),
-                _plus(costs[-1][j - 1], *_exchange(word, other)),
+                _add_edit(costs[-1][j], 1),
+                _add_edit(row[-1], 1),
+                _add_edit(costs[-1][j - 1], *_substitution_cost(word, other)),
             ]
             row.append(min(ways))
         costs.append(row)
@@ -140,13 +140,15 @@ def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str
             i
             and j
             and costs[i][j]
-            == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+            == _add_edit(
+                costs[i - 1][j - 1], *_substitution_cost(reference[i - 1], transcript[j - 1])
+            )
         )
         if exchanged:
             i, j = i - 1, j - 1
             if reference[i] != transcript[j]:
                 found.append(("substitution", i, j))
-        elif i and costs[i][j] == _plus(costs[i - 1][j], 1):
+        elif i and costs[i][j] == _add_edit(costs[i - 1][j], 1):
             i -= 1
             found.append(("deletion", i, j))
         else:
@@ -155,15 +157,15 @@ def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str
     return found[::-1]
 
 
-def _exchange(word: str, other: str) -> tuple[int, float]:
+def _substitution_cost(word: str, other: str) -> tuple[int, float]:
     return (0, 0.0) if word == other else (1, Levenshtein.normalized_distance(word, other))
 
 
-def _plus(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple[int, float]:
+def _add_edit(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple[int, float]:
     return cost[0] + count, cost[1] + unlikeness
 
 
-def _compared(words: Sequence[Word | str]) -> list[tuple[int, str]]:
+def _comparable_words(words: Sequence[Word | str]) -> list[tuple[int, str]]:
     """Index and plain form of each word that has letters."""
     forms = [
         (index, normalize_transcript(word.text if isinstance(word, Word) else word))

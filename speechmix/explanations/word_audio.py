@@ -16,16 +16,16 @@ import numpy as np
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import normalize_transcript
 from .source_words import SILENCE
-from .transcript_errors import TranscriptError, edits
+from .transcript_errors import TranscriptError, align_words
 
 if TYPE_CHECKING:
-    from .attributions import Claim
+    from .attribution import Attribution
     from .choices import Choice
     from .frame_attributions import FrameParts
     from .generated_tokens import SourceUnit, Writing
 
 
-def own_sounds(
+def find_own_audio(
     writing: Writing, choices: Sequence[Choice], errors: Sequence[TranscriptError]
 ) -> np.ndarray:
     """Whether a source is the audio segment of the very word that a choice is about, bool [C, S].
@@ -39,7 +39,9 @@ def own_sounds(
     if not isinstance(clip, Clip) or not writing.model.transcribes:
         return owned
     spoken = [index for index, word in enumerate(clip.words or ()) if word.text != SILENCE]
-    segment_of = _segments(writing.words, [(clip.words or ())[index].text for index in spoken])
+    segment_of = _written_segments(
+        writing.words, [(clip.words or ())[index].text for index in spoken]
+    )
     place_of = {
         source.source.index: place
         for place, source in enumerate(writing.sources)
@@ -57,12 +59,12 @@ def own_sounds(
     return owned
 
 
-def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:
+def _written_segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:
     """For each written word the number of the spoken word that it is aligned to.
 
     Examples
     --------
-    >>> _segments(["nos", "euh", "maison"], ["Nos", "maisons"])
+    >>> _written_segments(["nos", "euh", "maison"], ["Nos", "maisons"])
     {0: 0, 2: 1}
     """
     heard = [
@@ -77,7 +79,7 @@ def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int
     ]
     steps = {
         (row, column): kind
-        for kind, row, column in edits([w for _, w in heard], [w for _, w in wrote])
+        for kind, row, column in align_words([w for _, w in heard], [w for _, w in wrote])
     }
     pairs, row, column = {}, 0, 0
     while row < len(heard) and column < len(wrote):
@@ -88,36 +90,38 @@ def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int
     return pairs
 
 
-def claim_besides(claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]) -> Claim:
-    """A claim without each choice's own sound [C, S]; a share is then one of all that is not the
+def without_own_audio(
+    attribution: Attribution, owned: np.ndarray, sources: Sequence[SourceUnit]
+) -> Attribution:
+    """A attribution without each choice's own sound [C, S]; a share is then one of all that is not the
     own sound.
 
     The rest that belongs to no source stays as it was.
     """
-    of_own = np.where(owned, np.nan_to_num(claim.values), 0.0).sum(axis=1)
-    values = np.where(owned, np.nan, claim.values)
-    if claim.of == "share":
+    of_own = np.where(owned, np.nan_to_num(attribution.values), 0.0).sum(axis=1)
+    values = np.where(owned, np.nan, attribution.values)
+    if attribution.of == "share":
         remaining = 1 - of_own[:, None]
         values = np.divide(
             values, remaining, out=np.full_like(values, np.nan), where=remaining > 1e-12
         )
-    errors = None if claim.errors is None else np.where(owned, np.nan, claim.errors)
-    totals = None if claim.totals is None else claim.totals - of_own
+    errors = None if attribution.errors is None else np.where(owned, np.nan, attribution.errors)
+    totals = None if attribution.totals is None else attribution.totals - of_own
     return replace(
-        claim,
+        attribution,
         values=values,
         errors=errors,
         totals=totals,
-        by_frame=_frames_besides(claim, owned, sources),
+        by_frame=_frames_without_own_audio(attribution, owned, sources),
     )
 
 
-def _frames_besides(
-    claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]
+def _frames_without_own_audio(
+    attribution: Attribution, owned: np.ndarray, sources: Sequence[SourceUnit]
 ) -> FrameParts | None:
-    if claim.by_frame is None:
+    if attribution.by_frame is None:
         return None
-    values = claim.by_frame.values.copy()
+    values = attribution.by_frame.values.copy()
     for row, place in np.argwhere(owned):
         values[row, list(sources[place].source.positions)] = np.nan
-    return replace(claim.by_frame, values=values)
+    return replace(attribution.by_frame, values=values)

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.explanations.page_data import view_of
+from speechmix.explanations.page_data import explanation_view
 from speechmix.interfaces.app import clip_changes
 from speechmix.interfaces.app import downloads as saving
 from speechmix.interfaces.app import measurements as answers
@@ -315,7 +315,7 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
     answer = worked(server, kind="explain", **question)["answer"]
     session = server.app.session
     model, own = session.get_model("tiny-french-ctc"), parse_requested_clip(session, question)
-    assert answer == view_of(answers.explain_clip(model, own), sound=False)
+    assert answer == explanation_view(answers.explain_clip(model, own), sound=False)
     assert [word["label"] for word in answer["units"]] == ["nos", "maisons"]
     assert {choice["against"] for choice in answer["choices"]} == {"", "runner_up"}
     monkeypatch.setattr(answers, "explain_clip", None)  # remembered

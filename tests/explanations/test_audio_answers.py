@@ -78,8 +78,8 @@ def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
         value = sum(float(scores[token.position, token.id]) for token in tokens)
         assert why.value_without[place, index] == pytest.approx(value, abs=1e-7), source.name
     assert np.isnan(why.value_without[place, -1])
-    assert list(why.claims) == ["occlusion", "gradient_input"]
-    assert (why.claims["gradient_input"].values[place, :7] >= 0).all()
+    assert list(why.attributions) == ["occlusion", "gradient_input"]
+    assert (why.attributions["gradient_input"].values[place, :7] >= 0).all()
 
 
 def test_what_is_asked_for_a_transcript_is_held_against_what_was_said():

@@ -1,4 +1,4 @@
-"""Claims of frames: the parts of a word, what is between words, and the parts of a logit again."""
+"""Attributions of frames: the parts of a word, what is between words, and the parts of a logit again."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_frames_are_those_of_the_model_up_to_the_end_of_the_clip(explained):
     centres = why.frames.mean(axis=1)
     np.testing.assert_allclose(centres[1:], grid.centres()[1 : len(centres)], atol=1e-9)
     assert why.frames[-1, 0] < why.clip.duration <= why.frames[-1, 1] + grid.stride
-    for claim in why.claims.values():
-        assert claim.by_frame.values.shape == (len(why.choices), len(why.frames))
-        assert np.isfinite(claim.by_frame.values).all()
+    for attribution in why.attributions.values():
+        assert attribution.by_frame.values.shape == (len(why.choices), len(why.frames))
+        assert np.isfinite(attribution.by_frame.values).all()
 
 
 @pytest.mark.parametrize("measure", MADE)
@@ -47,14 +47,20 @@ def test_a_word_is_made_of_its_frames_and_is_what_is_claimed_without_frames(expl
     alone = speechmix.explain(
         model, clip_named(), measures=measure, frames=False, against="runner_up", top=0
     )
-    assert alone.claims[measure].by_frame is None
-    claim, parts = why.claims[measure], why.claims[measure].by_frame.values
+    assert alone.attributions[measure].by_frame is None
+    attribution, parts = why.attributions[measure], why.attributions[measure].by_frame.values
     for place, frames in of_words(why):
         made = {"lrp": np.sum, "gradient_input": np.mean}[measure](parts[:, frames], axis=1)
-        np.testing.assert_allclose(made, alone.claims[measure].values[:, place], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(claim.values, alone.claims[measure].values, rtol=0, atol=1e-10)
-    if claim.totals is not None:
-        np.testing.assert_allclose(claim.rest, alone.claims[measure].rest, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            made, alone.attributions[measure].values[:, place], rtol=0, atol=1e-10
+        )
+    np.testing.assert_allclose(
+        attribution.values, alone.attributions[measure].values, rtol=0, atol=1e-10
+    )
+    if attribution.totals is not None:
+        np.testing.assert_allclose(
+            attribution.rest, alone.attributions[measure].rest, rtol=0, atol=1e-10
+        )
 
 
 @pytest.mark.long
@@ -64,7 +70,7 @@ def test_so_are_the_others(measure):
     made, alone = (
         speechmix.explain(
             model, clip_named(), measures=measure, frames=frames, against=(), top=0
-        ).claims[measure]
+        ).attributions[measure]
         for frames in (None, False)
     )
     assert made.by_frame is not None
@@ -78,12 +84,12 @@ def test_what_is_left_over_by_frames_is_what_is_left_by_words_less_the_pauses(ex
     alone = speechmix.explain(
         model, clip_named(), measures="lrp", frames=False, against="runner_up", top=0
     )
-    parts = why.claims["lrp"].by_frame
+    parts = why.attributions["lrp"].by_frame
     in_words = {frame for _, frames in of_words(why) for frame in frames}
     pauses = [frame for frame in range(len(why.frames)) if frame not in in_words]
     assert np.abs(parts.values[:, pauses].sum(axis=1)).max() > 1e-3
     np.testing.assert_allclose(
-        alone.claims["lrp"].rest - parts.rest,
+        alone.attributions["lrp"].rest - parts.rest,
         parts.values[:, pauses].sum(axis=1),
         rtol=0,
         atol=1e-10,
@@ -93,15 +99,15 @@ def test_what_is_left_over_by_frames_is_what_is_left_by_words_less_the_pauses(ex
 def test_what_takes_a_word_as_a_whole_has_another_answer_for_its_frames(explained):
     """So the page may not say that a word is the sum of the frames that are coloured."""
     _, why = explained
-    claim = why.claims["alti_logit"]
+    attribution = why.attributions["alti_logit"]
     assert "alti_logit" not in [
         name for name, facts in MEASURE_FACTS.items() if facts.word_from_frames
     ]
     sums = np.stack(
-        [claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1
+        [attribution.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1
     )
     words = [place for place, _ in of_words(why)]
-    assert np.abs(sums - claim.values[:, words]).max() > 0.1
+    assert np.abs(sums - attribution.values[:, words]).max() > 0.1
 
 
 def test_by_default_frames_are_told_apart_where_it_costs_nothing():
@@ -109,12 +115,16 @@ def test_by_default_frames_are_told_apart_where_it_costs_nothing():
     why = speechmix.explain(
         model, clip_named(), measures=["occlusion", "gradient_input", "attention"]
     )
-    assert [name for name, claim in why.claims.items() if claim.by_frame] == ["gradient_input"]
+    assert [name for name, attribution in why.attributions.items() if attribution.by_frame] == [
+        "gradient_input"
+    ]
     assert len(why.frames) == 59
     named = speechmix.explain(
         model, clip_named(), measures=["gradient_input", "attention"], frames="attention", top=0
     )
-    assert [name for name, claim in named.claims.items() if claim.by_frame] == ["attention"]
+    assert [name for name, attribution in named.attributions.items() if attribution.by_frame] == [
+        "attention"
+    ]
     none = speechmix.explain(model, clip_named(), measures="occlusion")
     assert len(none.frames) == 0
     assert none.frames_to_dataframe().empty
@@ -123,15 +133,15 @@ def test_by_default_frames_are_told_apart_where_it_costs_nothing():
 def test_the_table_of_frames_says_in_which_word_each_is(explained):
     _, why = explained
     table = why.frames_to_dataframe()
-    assert len(table) == len(why.claims) * len(why.choices) * len(why.frames)
+    assert len(table) == len(why.attributions) * len(why.choices) * len(why.frames)
     sums = (
         table.query("measure == 'lrp' and against == ''")
-        .groupby(["unit", "label"])["claimed"]
+        .groupby(["unit", "label"])["attribution"]
         .sum()
     )
     for unit in why.units:
         for place, _ in of_words(why):
-            value = why.claims["lrp"].values[why.choice(unit.unit), place]
+            value = why.attributions["lrp"].values[why.choice(unit.unit), place]
             assert sums[unit.unit, why.sources[place].label] == pytest.approx(value, abs=1e-9)
     assert table["label"].isna().any()  # between words
 
@@ -152,6 +162,6 @@ def test_a_words_figure_has_a_waveform_for_each_measure_of_frames(explained):
     waves = [ax for ax in figure.axes if ax.get_xlabel() == "seconds" or ax.get_ylabel()]
     assert [ax.get_ylabel() for ax in waves] == ["gradient input", "lrp", "alti logit", "attention"]
     shades = waves[1].collections[0].get_array().ravel()
-    values = why.claims["lrp"].by_frame.values[why.choice(0)]
+    values = why.attributions["lrp"].by_frame.values[why.choice(0)]
     np.testing.assert_allclose(shades, values / np.abs(values).max(), rtol=0, atol=1e-12)
     figure.canvas.draw()

@@ -16,9 +16,9 @@ import speechmix
 from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.explanations.generated_drafts import pieces_of
-from speechmix.explanations.generated_tokens import label_of
-from speechmix.explanations.removals import read_without, removals_of
+from speechmix.explanations.generated_drafts import decode_pieces
+from speechmix.explanations.generated_tokens import token_label
+from speechmix.explanations.removals import make_removals, read_without
 from speechmix.explanations.tables import COLUMNS
 from speechmix.inputs import bundled
 from tests.models.shared_models import shared
@@ -80,7 +80,7 @@ class TestWriting:
     def test_a_part_of_a_character_is_named_by_its_bytes_and_not_by_a_letter(self):
         tokenizer = model_named(WHISPER).tokenizer
         labels = [
-            label_of(model_named(WHISPER), id_)
+            token_label(model_named(WHISPER), id_)
             for id_ in tokenizer("là", add_special_tokens=False).input_ids
         ]
         assert labels == ["l", "<0xC3>", "<0xA0>"]
@@ -93,7 +93,7 @@ class TestWriting:
         of_word = [why.tokens[place].word for unit in why.units[:-1] for place in unit.tokens]
         assert of_word == [token.word for token in why.tokens[:-1]]
         ids = model.tokenizer("là", add_special_tokens=False).input_ids
-        assert pieces_of(model, ids[:-1]) == ["l", "\ufffd"]  # cut within the character
+        assert decode_pieces(model, ids[:-1]) == ["l", "\ufffd"]  # cut within the character
 
     def test_words_are_those_that_the_model_writes_by_itself(self, explained):
         model, clip, why = explained
@@ -191,7 +191,7 @@ class TestShown:
             scores = model.module(features).logits.log_softmax(dim=-1).numpy()
         for place, token in enumerate(why.tokens):
             drops = scores[0, token.position, token.id] - scores[1:, token.position, token.id]
-            np.testing.assert_array_equal(why.claims["occlusion"].values[place], drops)
+            np.testing.assert_array_equal(why.attributions["occlusion"].values[place], drops)
 
     def test_words_of_the_sound_are_taken_away_by_silence(self, explained):
         model, clip, why = explained
@@ -276,7 +276,7 @@ class TestShown:
 
     def test_occlusion_claims_what_is_shown(self, explained):
         _, _, why = explained
-        np.testing.assert_array_equal(why.claims["occlusion"].values, why.drops)
+        np.testing.assert_array_equal(why.attributions["occlusion"].values, why.drops)
 
     def test_only_the_first_of_a_measure_are_taken_away_without_occlusion(self):
         why = speechmix.explain(
@@ -289,12 +289,12 @@ class TestShown:
         why = speechmix.explain(
             model_named(WHISPER), clip_named(), measures=["occlusion", "attention"], by="token"
         )
-        for claim in why.claims.values():
+        for attribution in why.attributions.values():
             for place, choice in enumerate(why.choices):
                 reads = why.tokens[choice.tokens[0]].position
                 for index, source in enumerate(why.sources):
                     if source.side == "written":
-                        assert np.isnan(claim.values[place, index]) == (
+                        assert np.isnan(attribution.values[place, index]) == (
                             source.source.positions[0] > reads
                         )
 
@@ -312,8 +312,8 @@ class TestClaims:
                 else {"decoder_input_ids": torch.tensor([ids]), "use_cache": False}
             )
             scores = model.module(**inputs, **further).logits[0]
-        for name in {"alti_logit", "decompx"} & set(why.claims):
-            claim = why.claims[name]
+        for name in {"alti_logit", "decompx"} & set(why.attributions):
+            attribution = why.attributions[name]
             for place, choice in enumerate(why.choices):
                 if choice.contrast is not None:
                     at = scores[choice.contrast.position]
@@ -323,10 +323,10 @@ class TestClaims:
                         float(scores[why.tokens[t].position, why.tokens[t].id])
                         for t in choice.tokens
                     )
-                assert np.nansum(claim.values[place]) + claim.rest[place] == pytest.approx(
-                    logit, abs=1e-10
-                )
-                assert claim.totals[place] == pytest.approx(logit, abs=1e-10)
+                assert np.nansum(attribution.values[place]) + attribution.rest[
+                    place
+                ] == pytest.approx(logit, abs=1e-10)
+                assert attribution.totals[place] == pytest.approx(logit, abs=1e-10)
 
     def test_the_rest_is_what_belongs_to_no_source(self):
         model, clip = model_named(CTC), clip_named()
@@ -335,28 +335,28 @@ class TestClaims:
         view = speechmix.logit_contributions(model, clip, objective=(token.position, token.id))
         table = view.to_dataframe()
         np.testing.assert_allclose(
-            why.claims["alti_logit"].values[0], view.total("encoder"), atol=1e-12
+            why.attributions["alti_logit"].values[0], view.total("encoder"), atol=1e-12
         )
         rest = table.loc[table["part"] != "source", "contribution"].sum()
-        assert why.claims["alti_logit"].rest[0] == pytest.approx(rest, abs=1e-10)
+        assert why.attributions["alti_logit"].rest[0] == pytest.approx(rest, abs=1e-10)
 
     def test_shapley_values_of_a_side_add_up_to_what_all_of_it_does(self):
         from speechmix.explanations.choices import Readings
-        from speechmix.explanations.generators import writing_of_clip
+        from speechmix.explanations.generators import write_about_clip
 
         model, clip = model_named(WHISPER), clip_named()
         why = speechmix.explain(model, clip, measures="shapley")
-        writing = writing_of_clip(model, clip, text=None, by_token=False)
+        writing = write_about_clip(model, clip, text=None, by_token=False)
         readings = Readings.of(writing, why.choices)
         sound, text = (
             next(fill for fill in why.fills if fill.side == side) for side in ("sound", "text")
         )
         for side in ("sound", "written"):
             players = [i for i, source in enumerate(why.sources) if source.side == side]
-            removals = [(), removals_of(writing, players, [sound, text])]
+            removals = [(), make_removals(writing, players, [sound, text])]
             clean, without = read_without(writing, removals, readings.read) @ readings.of_choices
-            added = np.nansum(why.claims["shapley"].values[:, players], axis=1)
-            reached = np.isfinite(why.claims["shapley"].values[:, players]).all(axis=1)
+            added = np.nansum(why.attributions["shapley"].values[:, players], axis=1)
+            reached = np.isfinite(why.attributions["shapley"].values[:, players]).all(axis=1)
             np.testing.assert_allclose(added[reached], (clean - without)[reached], atol=1e-8)
 
     def test_gradients_are_those_of_mix(self):
@@ -369,14 +369,14 @@ class TestClaims:
         row = by_hand["gradient_input", "encoder"].scores[0, 0]
         positions = [source.source.positions[0] for source in why.sources]
         np.testing.assert_allclose(
-            why.claims["gradient_input"].values[0], row[positions], rtol=1e-9
+            why.attributions["gradient_input"].values[0], row[positions], rtol=1e-9
         )
 
     def test_a_measure_that_is_not_defined_is_an_error_only_if_it_was_asked_for(self):
         model = bert()
         with pytest.raises(InputError, match="alti_logit is defined for pre-norm"):
             speechmix.explain(model, "the cats <mask> here", measures="alti_logit")
-        assert "alti_logit" not in speechmix.explain(model, "the cats <mask> here").claims
+        assert "alti_logit" not in speechmix.explain(model, "the cats <mask> here").attributions
 
 
 class TestChoices:
@@ -455,7 +455,7 @@ class TestTexts:
             ("written", "are"),
             ("written", "very"),
         ]
-        values = why.claims["occlusion"].values
+        values = why.attributions["occlusion"].values
         assert np.isfinite(values).tolist() == [
             [True, True, False, False],
             [True, True, True, False],
@@ -466,11 +466,11 @@ class TestTexts:
     def test_a_measure_that_says_nothing_of_a_word_has_no_first_source(self):
         why = speechmix.explain(gpt2(), "the cats", text=" are", measures="value_zeroing")
         silent = replace(
-            why.claims["value_zeroing"],
-            values=np.full_like(why.claims["value_zeroing"].values, np.nan),
+            why.attributions["value_zeroing"],
+            values=np.full_like(why.attributions["value_zeroing"].values, np.nan),
         )
-        with pytest.raises(InputError, match="claims nothing of any source of 0"):
-            replace(why, claims={"value_zeroing": silent}).top(0)
+        with pytest.raises(InputError, match="has no attribution for any source of 0"):
+            replace(why, attributions={"value_zeroing": silent}).top(0)
 
     def test_a_translation_has_both_texts_as_sources(self):
         why = speechmix.explain(bart(), "the cats", text="ab cd", measures="value_zeroing")
@@ -595,10 +595,12 @@ class TestForms:
         _, _, why = explained
         table = why.to_dataframe()
         assert tuple(table.columns) == COLUMNS
-        known = sum(int(np.isfinite(claim.values).sum()) for claim in why.claims.values())
+        known = sum(
+            int(np.isfinite(attribution.values).sum()) for attribution in why.attributions.values()
+        )
         assert len(table) == known
         shown = table[table["measure"] == "occlusion"]
-        np.testing.assert_array_equal(shown["claimed"], shown["drop"])
+        np.testing.assert_array_equal(shown["attribution"], shown["drop"])
         alone = shown[shown["against"] == ""]
         np.testing.assert_allclose(
             np.exp(alone["value_without"]), alone["probability_without"], rtol=1e-9
@@ -625,8 +627,12 @@ class TestForms:
 
     def test_figures(self, explained):
         _, _, why = explained
-        by_frame = [claim for claim in why.claims.values() if claim.by_frame is not None]
-        assert len(why.plot("maisons").axes) == len(why.claims) + 1 + len(by_frame)
+        by_frame = [
+            attribution
+            for attribution in why.attributions.values()
+            if attribution.by_frame is not None
+        ]
+        assert len(why.plot("maisons").axes) == len(why.attributions) + 1 + len(by_frame)
         assert (
             why.plot(measure="gradient_input")
             .axes[0]
@@ -657,7 +663,7 @@ class TestForms:
         _, _, why = explained
         with pytest.raises(InputError, match="one of the written words"):
             why.top("livres")
-        with pytest.raises(InputError, match="no claims of"):
+        with pytest.raises(InputError, match="no attributions of"):
             why.top("nos", "taste")
 
     def test_a_masked_model_needs_a_mask(self):

@@ -10,9 +10,9 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.explanations.fills import default_text_fills
-from speechmix.explanations.generators import writing_of_clip
-from speechmix.explanations.page_data import view_of
-from speechmix.explanations.removals import removals_of
+from speechmix.explanations.generators import write_about_clip
+from speechmix.explanations.page_data import explanation_view
+from speechmix.explanations.removals import make_removals
 from speechmix.interventions.removals import change_inputs
 from tests.explanations.test_explain import (
     CTC,
@@ -135,17 +135,17 @@ def test_a_prompt_of_one_word_cannot_be_left_out():
 
 
 def test_a_set_is_removed_with_each_fill_of_both_sides(explained):
-    writing = writing_of_clip(model_named(WHISPER), clip_named(), text=None, by_token=False)
+    writing = write_about_clip(model_named(WHISPER), clip_named(), text=None, by_token=False)
     sound, written = (
         next(s for s in writing.sources if s.side == side) for side in ("sound", "written")
     )
-    from speechmix.explanations.fills import fills_for
+    from speechmix.explanations.fills import choose_fills
 
-    fills = fills_for(writing, sound=None, text=None)
+    fills = choose_fills(writing, sound=None, text=None)
     names = [(a.label, b.label) for a, b in fills.combinations([sound, written])]
     assert names == [("silence", "a space"), ("noise", '"e"'), ("silence", "removal")]
     assert [fill.label for (fill,) in fills.combinations([sound])] == ["silence", "noise"]
-    removals = removals_of(writing, [3], [fills.text[-1]])
+    removals = make_removals(writing, [3], [fills.text[-1]])
     inputs, rows = change_inputs(
         writing.model, writing.decision.item, writing.decision.prepared.inputs, removals
     )
@@ -158,7 +158,7 @@ def test_fills_that_disagree_are_said():
     place = why.choice("maisons", "foil")
     firsts = [int(np.nanargmax(drops[place])) for drops in why.drop_by_fill]
     assert firsts == [1, 0]  # silence names the word, noise its cue
-    told = view_of(why, sound=False)["choices"][place]["remarks"]["all"]
+    told = explanation_view(why, sound=False)["choices"][place]["remarks"]["all"]
     expected = (
         "Which segment of the sound has the largest effect depends on the fill: with silence maisons "
         "(own sound); with noise nos."
@@ -173,7 +173,7 @@ def test_measures_and_effects_that_disagree_are_said(explained):
         "The removal of nos (written) has the largest effect, but alti logit ranks maisons "
         "(own sound) first."
     )
-    assert sentence in view_of(explained, sound=False)["choices"][place]["remarks"]["all"]
+    assert sentence in explanation_view(explained, sound=False)["choices"][place]["remarks"]["all"]
     assert sentence in str(explained)
 
 

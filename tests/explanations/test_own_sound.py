@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.explanations.page_data import view_of
+from speechmix.explanations.page_data import explanation_view
 from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, log_probabilities, model_named
@@ -63,15 +63,15 @@ def test_without_it_shares_are_of_the_others_and_ranks_and_effects_follow(explai
     place, others = explained.choice("maisons"), explained.without_own_sound()
     own = int(np.flatnonzero(explained.own_sound[place])[0])
     shares, left = (
-        explained.claims["attention"].values[place],
-        others.claims["attention"].values[place],
+        explained.attributions["attention"].values[place],
+        others.attributions["attention"].values[place],
     )
     known = np.delete(np.arange(len(shares)), own)
     np.testing.assert_allclose(left[known], shares[known] / (1 - shares[own]), equal_nan=True)
-    for values in (left, others.drops[place], others.claims["alti_logit"].values[place]):
+    for values in (left, others.drops[place], others.attributions["alti_logit"].values[place]):
         assert np.isnan(values[own])
     np.testing.assert_allclose(
-        others.claims["alti_logit"].rest, explained.claims["alti_logit"].rest
+        others.attributions["alti_logit"].rest, explained.attributions["alti_logit"].rest
     )
     table = explained.to_dataframe(own_sound=False)
     assert not table["own_sound"].any()
@@ -156,7 +156,7 @@ def test_other_models_have_no_prior(explained):
 
 
 def test_the_view_has_both(explained):
-    view = json.loads(json.dumps(view_of(explained, sound=False)))
+    view = json.loads(json.dumps(explanation_view(explained, sound=False)))
     for place, choice in enumerate(view["choices"]):
         assert choice["own"] == np.flatnonzero(explained.own_sound[place]).tolist()
         assert set(choice["remarks"]) == {"all", "besides"}
@@ -202,7 +202,7 @@ class TestInChromium:
             assert any("(own sound)" in text for text, _ in with_it)
             browser.evaluate("document.querySelector('.w-own').click()")
             others, place = explained.without_own_sound(), explained.choice("maisons")
-            shares = others.claims["attention"].values[place]
+            shares = others.attributions["attention"].values[place]
             chips = self.chips(browser, "attention")
             assert not any("(own sound)" in text for text, _ in chips)
             printed = [int(text.split("\n")[1].split(" ")[0]) for text, _ in chips]

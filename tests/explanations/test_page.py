@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix.explanations.page_data import view_of
+from speechmix.explanations.page_data import explanation_view
 from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
@@ -56,11 +56,11 @@ def test_without_a_script_the_explanation_is_there_as_text(explained):
 
 
 def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
-    view = json.loads(json.dumps(view_of(explained)))
+    view = json.loads(json.dumps(explanation_view(explained)))
     for place, (choice, shown) in enumerate(zip(explained.choices, view["choices"], strict=True)):
-        for name, claim in explained.claims.items():
-            values = [np.nan if value is None else value for value in shown["claimed"][name]]
-            np.testing.assert_allclose(values, claim.values[place], rtol=1e-5)
+        for name, attribution in explained.attributions.items():
+            values = [np.nan if value is None else value for value in shown["attribution"][name]]
+            np.testing.assert_allclose(values, attribution.values[place], rtol=1e-5)
         assert shown["value"] == pytest.approx(explained.values[place], rel=1e-5)
         assert shown["unit"] == choice.unit
         told = [pair for pair in explained.pairs if pair.choice == place]
@@ -70,7 +70,7 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
         )
     samples, rate = soundfile.read(io.BytesIO(base64.b64decode(view["sound"]["wav"])))
     assert len(samples) / rate == pytest.approx(explained.clip.duration, abs=1e-3)
-    assert view_of(explained, sound=False)["sound"]["wav"] is None
+    assert explanation_view(explained, sound=False)["sound"]["wav"] is None
     # What was written before is a source: the same word of the text.
     sides = [source["side"] for source in view["sources"]]
     assert [unit["source"] for unit in view["units"]] == [2, 3, None]
@@ -78,8 +78,8 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
 
 
 def test_frames_are_a_byte_each(explained):
-    view = view_of(explained)
-    parts = explained.claims["gradient_input"].by_frame.values
+    view = explanation_view(explained)
+    parts = explained.attributions["gradient_input"].by_frame.values
     assert view["frames"] == pytest.approx(
         [*explained.frames[:, 0], explained.frames[-1, 1]], rel=1e-5
     )
@@ -131,7 +131,7 @@ class TestInChromium:
             hover(browser, 1)
             assert browser.evaluate(PRESSED) == 1
             # Its strongest part of the sound is heard, from its beginning to its end.
-            values = explained.claims["occlusion"].values[explained.choice("maisons")]
+            values = explained.attributions["occlusion"].values[explained.choice("maisons")]
             source = explained.sources[int(np.argmax(values[:2]))]
             browser.until(f"document.querySelector('audio').currentTime > {source.onset}")
             browser.until("document.querySelector('audio').paused")
@@ -156,7 +156,7 @@ class TestInChromium:
         with Browser() as browser:
             opened(browser, explained, tmp_path)
             for place, choice in enumerate(explained.choices):
-                for number, claim in enumerate(explained.claims.values()):
+                for number, attribution in enumerate(explained.attributions.values()):
                     browser.evaluate(
                         f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()"
                     )
@@ -172,7 +172,7 @@ class TestInChromium:
                     browser.evaluate(
                         f"document.querySelectorAll('.w-measures button')[{number}].click()"
                     )
-                    values = claim.values[place]
+                    values = attribution.values[place]
                     top = np.nanmax(np.abs(values))
                     np.testing.assert_allclose(
                         browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4
@@ -193,7 +193,9 @@ class TestInChromium:
             assert not browser.evaluate(is_fine)  # occlusion says nothing of frames
             browser.evaluate("document.querySelectorAll('.w-measures button')[1].click()")
             assert browser.evaluate(is_fine)
-            values = explained.claims["gradient_input"].by_frame.values[explained.choice("maisons")]
+            values = explained.attributions["gradient_input"].by_frame.values[
+                explained.choice("maisons")
+            ]
             np.testing.assert_allclose(
                 browser.evaluate(depth), 0.7 * values / values.max(), atol=0.7 / 254 + 5e-4
             )

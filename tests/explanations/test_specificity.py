@@ -10,11 +10,11 @@ import pytest
 
 import speechmix
 from speechmix.explanations.choices import Choice
-from speechmix.explanations.page_data import view_of
+from speechmix.explanations.page_data import explanation_view
 from speechmix.explanations.specificity import (
     LEAST_DISTANCE,
     distance_between_words,
-    shares_of,
+    positive_shares,
     specific_shares,
 )
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
@@ -35,7 +35,7 @@ def test_what_all_words_share_is_specific_to_none():
 def test_specific_is_the_share_less_the_mean_share_of_the_other_words():
     values = np.array([[3.0, 1.0], [1.0, 3.0], [2.0, -5.0]])
     shares = np.array([[0.75, 0.25], [0.25, 0.75], [1.0, 0.0]])
-    np.testing.assert_allclose(shares_of(values), shares)
+    np.testing.assert_allclose(positive_shares(values), shares)
     found = specific_shares(values, words("a", "b", "c"))
     for word in range(3):
         np.testing.assert_allclose(
@@ -71,7 +71,7 @@ def explained(request):
 def test_a_measure_that_is_almost_the_same_for_every_word_is_marked(explained):
     """One map for all words, in the place of attention's."""
     assert all(explained.tells_words_apart(name) for name in ("occlusion", "alti_logit"))
-    values = explained.claims["attention"].values
+    values = explained.attributions["attention"].values
     same = np.where(np.isfinite(values), values[:1], np.nan)
     distances = {
         **explained.distances,
@@ -79,10 +79,11 @@ def test_a_measure_that_is_almost_the_same_for_every_word_is_marked(explained):
     }
     assert distances["attention"] < LEAST_DISTANCE
     marked = replace(explained, distances=distances)
-    assert [marked.tells_words_apart(name) for name in marked.claims] == [True, True, False]
+    assert [marked.tells_words_apart(name) for name in marked.attributions] == [True, True, False]
     assert "attention (share; almost the same for every word)" in str(marked)
     marks = {
-        measure["name"]: measure["mark"] for measure in view_of(marked, sound=False)["measures"]
+        measure["name"]: measure["mark"]
+        for measure in explanation_view(marked, sound=False)["measures"]
     }
     assert marks == {
         "occlusion": "",
@@ -106,5 +107,5 @@ def test_the_table_tells_it(explained):
 def test_a_measure_that_does_not_tell_words_apart_is_no_default():
     for name in (CTC, WHISPER):
         why = speechmix.explain(model_named(name), clip_named())
-        assert all(why.tells_words_apart(measure) for measure in why.claims)
-        assert {"occlusion", "gradient_input", "alti_logit"} <= why.claims.keys()
+        assert all(why.tells_words_apart(measure) for measure in why.attributions)
+        assert {"occlusion", "gradient_input", "alti_logit"} <= why.attributions.keys()

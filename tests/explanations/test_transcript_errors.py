@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rapidfuzz.distance import Levenshtein
 
-from speechmix.explanations.transcript_errors import edits, transcript_errors
+from speechmix.explanations.transcript_errors import align_words, transcript_errors
 from speechmix.inputs.words.spans import Word
 
 
@@ -64,7 +64,7 @@ def test_edits_are_as_few_as_there_can_be_and_turn_one_into_the_other():
             list(rng.choice(["le", "les", "livre", "livres", "a"], size=rng.integers(0, 7)))
             for _ in "ab"
         )
-        found = edits(said, written)
+        found = align_words(said, written)
         assert len(found) == Levenshtein.distance(said, written)
         made, reached = [], 0
         for kind, row, column in found:

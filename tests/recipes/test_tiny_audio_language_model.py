@@ -99,7 +99,7 @@ def test_an_explanation_of_the_answer_names_the_tone_wherever_it_is_mixed(traine
         place = why.choice(answer, "runner_up")
         top = why.top(answer, "occlusion", "runner_up")
         first["occlusion"].append((top.side, top.source.index) == ("sound", clip.cue))
-        sizes = why.claims["gradient_input"].values[place, : tones.N_WORDS]
+        sizes = why.attributions["gradient_input"].values[place, : tones.N_WORDS]
         first["gradient_input"].append(sizes.argmax() == clip.cue)
         others = np.delete(why.drops[place, : tones.N_WORDS], clip.cue)
         assert np.abs(others).max() < 0.1 * why.drops[place, clip.cue]

@@ -43,11 +43,11 @@
   // The tables that the package writes, of the same columns, as rows by name.
   function rowsOf(data) {
     return data.measures.flatMap(({ name, of, distance }) => data.choices.flatMap((choice) => {
-      const values = choice.claimed[name], order = ranked(values), what = about(data, choice);
+      const values = choice.attribution[name], order = ranked(values), what = about(data, choice);
       return [...order].sort((a, b) => a - b).map((index) => {
-        const { side, label, onset, offset, index: source } = data.sources[index], errors = choice.claimed_error[name];
+        const { side, label, onset, offset, index: source } = data.sources[index], errors = choice.attribution_error[name];
         return { ...what, error: choice.error, measure: name, of, distance, side, source, label, own_sound: choice.own.includes(index) ? "True" : "False",
-          onset, offset, claimed: values[index], claimed_error: errors?.[index], specific: choice.specific[name][index], rank: order.indexOf(index) + 1,
+          onset, offset, attribution: values[index], attribution_error: errors?.[index], specific: choice.specific[name][index], rank: order.indexOf(index) + 1,
           value: choice.value, spelling_margin: choice.spelling_margin, spelling_prior: choice.spelling_prior, value_without: choice.value_without[index], drop: choice.drop[index],
           drop_low: choice.drop_low[index], drop_high: choice.drop_high[index], probability_without: choice.probability_without[index] };
       });
@@ -241,7 +241,7 @@
       return values.map((value, index) => (value === null || own.includes(index) || rest < 1e-12 ? null : value / rest));
     }
 
-    values(name) { return this.besides(this.choice.claimed[name], this.data.measures.find((measure) => measure.name === name)?.of); }
+    values(name) { return this.besides(this.choice.attribution[name], this.data.measures.find((measure) => measure.name === name)?.of); }
 
     name(index) { return this.data.sources[index].name + (this.choice.own.includes(index) ? " (own sound)" : ""); }
 
@@ -265,7 +265,7 @@
       this.choosers.forEach((button, index) => button.setAttribute("aria-pressed", data.measures[index].name === measure));
       this.tellInstead();
       this.tell(values, of);
-      this.lines.replaceChildren(...this.claimed(), this.shown(), this.together());
+      this.lines.replaceChildren(...this.attribution(), this.shown(), this.together());
       this.remarks.replaceChildren(...choice.remarks[this.own ? "all" : "besides"].map((remark) => make("p", { class: "w-remark" }, remark)));
     }
 
@@ -313,7 +313,7 @@
       return index !== undefined && values[index] > 0 ? this.data.sources[index] : null;
     }
 
-    claimed() {
+    attribution() {
       const effects = this.choice.drop.some((drop) => drop !== null);
       return this.data.measures.filter(({ name }) => !(effects && name === "occlusion")).map(({ name, title, of, unit, mark }) => {
         const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `remainder ${signed(rest)}`].filter(Boolean);
@@ -390,7 +390,7 @@
       const { columns } = this.data;
       const name = this.data.item.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 80) || "why";
       const page = this.options.file ?? (this.whole && (() => download(this.whole, "text/html", `${name}.html`)));
-      const made = { "Page (HTML)": page, "Picture (PNG)": async () => download(await picture(this.root), "", `${name}.png`), "Table (CSV)": () => download(csv(columns.claims, rowsOf(this.data)), "text/csv", `${name}.csv`),
+      const made = { "Page (HTML)": page, "Picture (PNG)": async () => download(await picture(this.root), "", `${name}.png`), "Table (CSV)": () => download(csv(columns.attributions, rowsOf(this.data)), "text/csv", `${name}.csv`),
         "Pairs (CSV)": this.data.choices.some(({ pairs }) => pairs.length) && (() => download(csv(columns.pairs, rowsOfPairs(this.data)), "text/csv", `${name}_pairs.csv`)) };
       return Object.entries(made).filter(([, save]) => save).map(([text, save]) => make("button", { type: "button", onclick: save }, text));
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ...explanations.page_data import view_of
+from ...explanations.page_data import explanation_view
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
@@ -133,7 +133,7 @@ def build_explanation_task(session: Session, fields: Mapping[str, Json]) -> Mode
     def run_task(report_progress: measurements.Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
         report_progress(f"explaining the transcript of {model.label}", 0, 1)
-        return view_of(session.get_explanation(model, clip), sound=False)
+        return explanation_view(session.get_explanation(model, clip), sound=False)
 
     return run_task
 

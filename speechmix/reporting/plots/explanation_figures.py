@@ -20,8 +20,8 @@ from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
 
 if TYPE_CHECKING:
-    from ...explanations.attributions import Claim
-    from ...explanations.numbers import ExplanationNumbers
+    from ...explanations.attribution import Attribution
+    from ...explanations.explanation_numbers import ExplanationNumbers
 
 _MAX_OPACITY = 0.7  # of full colour, as in coloured tokens
 _COLOR_MAP = LinearSegmentedColormap.from_list(
@@ -52,7 +52,9 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
         left white.
     """
     attribution = (
-        explanation.claims[measure] if measure else next(iter(explanation.claims.values()))
+        explanation.attributions[measure]
+        if measure
+        else next(iter(explanation.attributions.values()))
     )
     values = np.ma.masked_invalid(attribution.values)
     row_maxima = np.maximum(np.abs(values).max(axis=1, keepdims=True).filled(0), 1e-300)
@@ -110,14 +112,15 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     """
     choice = explanation.choices[choice_index]
     has_attribution = [
-        np.isfinite(attribution.values[choice_index]) for attribution in explanation.claims.values()
+        np.isfinite(attribution.values[choice_index])
+        for attribution in explanation.attributions.values()
     ]
     has_effect = np.isfinite(explanation.probability_without[choice_index])
     source_indices = np.flatnonzero(np.any([*has_attribution, has_effect], axis=0))[-_MAX_SOURCES:]
-    panel_count = len(explanation.claims) + 1
+    panel_count = len(explanation.attributions) + 1
     frame_attributions = [
         attribution
-        for attribution in explanation.claims.values()
+        for attribution in explanation.attributions.values()
         if attribution.by_frame is not None
     ]
     bars_height, waves_height = (
@@ -135,7 +138,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     )[:, 0]
     axes = subfigures[0].subplots(1, panel_count, squeeze=False, sharey=True)[0]
     heights = np.arange(len(source_indices))
-    for ax, (name, attribution) in zip(axes, explanation.claims.items(), strict=False):
+    for ax, (name, attribution) in zip(axes, explanation.attributions.items(), strict=False):
         values = attribution.values[choice_index, source_indices]
         ax.barh(
             heights,
@@ -185,7 +188,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
 
 
 def _draw_colored_waveform(
-    ax: Axes, explanation: ExplanationNumbers, attribution: Claim, choice_index: int
+    ax: Axes, explanation: ExplanationNumbers, attribution: Attribution, choice_index: int
 ) -> None:
     """Draw the waveform, coloured by the attribution of each frame, with the words."""
     if attribution.by_frame is None or explanation.clip is None:

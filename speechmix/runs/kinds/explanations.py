@@ -14,7 +14,7 @@ from ...adapters.generation.transcription import transcribe
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...explanations.explain import explain
-from ...explanations.page_data import view_of
+from ...explanations.page_data import explanation_view
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
@@ -114,12 +114,12 @@ def _explained(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObj
         raise
     except SpeechmixError as error:
         return {"reason": str(error)}
-    view = {**view_of(explanation, sound=False), "start": first_shown(explanation)}
+    view = {**explanation_view(explanation, sound=False), "start": first_shown(explanation)}
     return {"text": str(explanation), "view": view}
 
 
-# Version 2: several fills, what is specific to a word, other default measures.
-EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=2, cache_key=_cache_key)
+# Version 2: several fills, shares specific to a word, other default measures; 3: names of the view.
+EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=3, cache_key=_cache_key)
 
 
 def first_shown(explanation: Explanation) -> int:

@@ -65,16 +65,20 @@ def test_rows_are_what_explain_claims_of_the_target_against_its_foil(measure):
     found = by_stack(decision, measure)
     assert set(found) == {"composed", "decoder"}
     for stack, side in (("composed", "sound"), ("decoder", "written")):
-        claimed = {
+        attribution = {
             source.source.positions: value
-            for source, value in zip(why.sources, why.claims[measure].values[row], strict=True)
+            for source, value in zip(
+                why.sources, why.attributions[measure].values[row], strict=True
+            )
             if source.side == side
         }
         words = source_words(decision, stack)
         if side == "sound":
-            expected = [claimed[word.positions] for word in words]
+            expected = [attribution[word.positions] for word in words]
         else:  # explain counts the space before a word to the word, judges leave it where it is
-            expected = [sum(claimed[position,] for position in word.positions) for word in words]
+            expected = [
+                sum(attribution[position,] for position in word.positions) for word in words
+            ]
         np.testing.assert_allclose(
             found[stack], expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max()
         )

@@ -15,12 +15,12 @@ from ..interventions.removal_measures import OCCLUSION
 from .fills import Fill
 
 if TYPE_CHECKING:
-    from .numbers import ExplanationNumbers
+    from .explanation_numbers import ExplanationNumbers
 
 LEAST_NATS = 0.1  # an effect below this is none: then no source is first, and no sign counts
 
 
-def remarks_of(explanation: ExplanationNumbers, place: int) -> list[str]:
+def list_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
     """Sentences about one choice.
 
     Parameters
@@ -31,45 +31,45 @@ def remarks_of(explanation: ExplanationNumbers, place: int) -> list[str]:
         Among its choices.
     """
     return [
-        *_spellings(explanation, place),
-        *_measures_disagree(explanation, place),
-        *_fills_disagree(explanation, place),
+        *_spelling_remarks(explanation, place),
+        *_measure_remarks(explanation, place),
+        *_fill_remarks(explanation, place),
     ]
 
 
-def _spellings(explanation: ExplanationNumbers, place: int) -> list[str]:
+def _spelling_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
     margin, prior = explanation.spellings.margin[place], explanation.spellings.prior[place]
     if not np.isfinite(prior):
         return []
     by_fill = explanation.spellings.prior_by_fill[:, place]
     low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
     return [
-        f"The text as written is {_compared(margin)} than with the other spelling by "
+        f"The text as written is {_compare_probability(margin)} than with the other spelling by "
         f"{abs(margin):.1f} nats. Without any word "
-        f"in the sound it is {_compared(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} "
+        f"in the sound it is {_compare_probability(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} "
         "over fills), so the sound "
         f"contributes {margin - prior:+.1f} nats."
     ]
 
 
-def _compared(margin: float) -> str:
+def _compare_probability(margin: float) -> str:
     return "more probable" if margin >= 0 else "less probable"
 
 
-def _measures_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
+def _measure_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
     if np.isfinite(explanation.drops[place]).sum() < 2:
         return []
-    largest = _first(explanation.drops[place])
+    largest = _largest_source(explanation.drops[place])
     others: dict[int, list[str]] = {}
-    for name, claim in explanation.claims.items():
-        known = np.where(np.isfinite(explanation.drops[place]), claim.values[place], np.nan)
-        first = _first(known, least=0.0)
+    for name, attribution in explanation.attributions.items():
+        known = np.where(np.isfinite(explanation.drops[place]), attribution.values[place], np.nan)
+        first = _largest_source(known, least=0.0)
         if name != OCCLUSION and first is not None and first != largest:
             others.setdefault(first, []).append(name.replace("_", " "))
     if not others:
         return []
     named = "; ".join(
-        f"{_listed(names)} {'ranks' if len(names) == 1 else 'rank'} "
+        f"{_join_names(names)} {'ranks' if len(names) == 1 else 'rank'} "
         f"{explanation.source_name(place, source)} first"
         for source, names in others.items()
     )
@@ -81,14 +81,14 @@ def _measures_disagree(explanation: ExplanationNumbers, place: int) -> list[str]
     ]
 
 
-def _fills_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
+def _fill_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
     drops, sentences = explanation.drop_by_fill[:, place], []
     for side in ("sound", "text"):
         rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]
-        firsts = {row: _first(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
+        firsts = {row: _largest_source(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
         if len(set(firsts.values())) > 1:
             told = "; ".join(
-                f"{_with(explanation.fills[row])} "
+                f"{_fill_phrase(explanation.fills[row])} "
                 f"{'none' if source is None else explanation.source_name(place, source)}"
                 for row, source in firsts.items()
             )
@@ -97,7 +97,7 @@ def _fills_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
     low, high = explanation.drop_range
     mixed = np.flatnonzero((low[place] <= -LEAST_NATS) & (high[place] >= LEAST_NATS))
     if len(mixed):
-        named = _listed([explanation.source_name(place, index) for index in mixed.tolist()])
+        named = _join_names([explanation.source_name(place, index) for index in mixed.tolist()])
         sentences.append(
             f"Whether the removal of {named} raises or lowers the word's probability depends on the "
             "fill."
@@ -105,15 +105,15 @@ def _fills_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
     return sentences
 
 
-def _first(values: np.ndarray, *, least: float = LEAST_NATS) -> int | None:
+def _largest_source(values: np.ndarray, *, least: float = LEAST_NATS) -> int | None:
     """The source with the largest value; None if no value reaches the least."""
     known = np.where(np.isfinite(values), values, -np.inf)
     return int(known.argmax()) if len(known) and known.max() > least else None
 
 
-def _with(fill: Fill) -> str:
+def _fill_phrase(fill: Fill) -> str:
     return "after removal" if fill.name == "remove" else f"with {fill.label}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

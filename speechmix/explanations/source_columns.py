@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .generated_tokens import Writing
 
 
-def by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
+def sum_by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
     """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source
     has several.
 
@@ -41,7 +41,7 @@ def by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
     return sum_at_positions(columns, places)
 
 
-def row_at(targets: Sequence[Span], position: int) -> int:
+def find_row(targets: Sequence[Span], position: int) -> int:
     """The row that holds a position; the nearest where none does (a letter heard in silence)."""
 
     def distance(row: int) -> int:

@@ -2,7 +2,7 @@
 effects of removing them.
 
 In: what `speechmix.explain` computed. Out: `ExplanationNumbers`, arrays by choice [C] and source
-[S], and what follows from them alone. Values are parts of a log-probability in nats, unless a claim
+[S], and what follows from them alone. Values are parts of a log-probability in nats, unless an attribution
 says that they are parts of a logit, shares or sizes; above zero supports the word.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 
 from .effects import range_over_fills
 from .specificity import LEAST_DISTANCE
-from .word_audio import claim_besides
+from .word_audio import without_own_audio
 
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
-    from .attributions import Claim
+    from .attribution import Attribution
     from .choices import Choice
     from .fills import Fill
     from .generated_tokens import SourceUnit, WrittenToken
@@ -55,7 +55,7 @@ class ExplanationNumbers:
     values : ndarray [C]
         What is explained, in nats: the log-probability of a word, or its difference to that of
         something else.
-    claims : dict of measure to Claim
+    attributions : dict of measure to Attribution
     value_without, probability_without : ndarray [C, S]
         The same, and the probability of the word, with the source removed: the median over fills.
         NaN where it was not removed.
@@ -77,8 +77,8 @@ class ExplanationNumbers:
     pairs : tuple of Pair
         Sources taken away together, where that was asked for (``explain(pairs=4)``).
     frames : ndarray [F, 2]
-        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart
-        (``Claim.by_frame``).
+        Beginning and end of each frame of the sound, in seconds, where an attribution tells them apart
+        (``Attribution.by_frame``).
     left_out : tuple of (measure, reason)
     clip : Clip or None
         With the words that are sources, if it is a sound.
@@ -95,7 +95,7 @@ class ExplanationNumbers:
     errors: tuple[TranscriptError, ...]
     said: tuple[str, ...]
     values: np.ndarray
-    claims: Mapping[str, Claim]
+    attributions: Mapping[str, Attribution]
     value_without: np.ndarray
     probability_without: np.ndarray
     fills: tuple[Fill, ...]
@@ -112,11 +112,11 @@ class ExplanationNumbers:
 
     @property
     def measures(self) -> list[str]:
-        return list(self.claims)
+        return list(self.attributions)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why it is not sure where the words of the sound are; what is claimed of them, and shown,
+        """Why it is not sure where the words of the sound are; their attributions and effects,
         is as doubtful."""
         return () if self.clip is None else tuple(self.clip.doubts)
 
@@ -166,8 +166,9 @@ class ExplanationNumbers:
         own = self.own_sound
         return replace(
             self,
-            claims={
-                name: claim_besides(claim, own, self.sources) for name, claim in self.claims.items()
+            attributions={
+                name: without_own_audio(attribution, own, self.sources)
+                for name, attribution in self.attributions.items()
             },
             value_without=np.where(own, np.nan, self.value_without),
             probability_without=np.where(own, np.nan, self.probability_without),

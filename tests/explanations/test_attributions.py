@@ -1,4 +1,4 @@
-"""Claims of the measures to the output: sums over a word's tokens of what each says of one
+"""Attributions of the measures to the output: sums over a word's tokens of what each says of one
 logit."""
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ def explained(request):
 
 def test_all_are_asked_of_both_models(explained):
     _, why = explained
-    assert list(why.claims) == NEW
-    assert {name: claim.of for name, claim in why.claims.items()} == {
+    assert list(why.attributions) == NEW
+    assert {name: attribution.of for name, attribution in why.attributions.items()} == {
         "chefer": "size",
         "lrp": "logit",
         "entropy_attention": "share",
         "value_zeroing_share": "share",
     }
-    for claim in why.claims.values():
-        reached = claim.values[np.isfinite(claim.values)]
+    for attribution in why.attributions.values():
+        reached = attribution.values[np.isfinite(attribution.values)]
         assert len(reached)
         assert reached.any()
 
 
 def test_what_lrp_claims_and_the_rest_are_the_logits(explained):
     _, why = explained
-    claim = why.claims["lrp"]
+    attribution = why.attributions["lrp"]
     np.testing.assert_allclose(
-        np.nansum(claim.values, axis=1) + claim.rest, claim.totals, rtol=0, atol=1e-10
+        np.nansum(attribution.values, axis=1) + attribution.rest,
+        attribution.totals,
+        rtol=0,
+        atol=1e-10,
     )
-    assert np.abs(claim.rest).max() > 1e-3
+    assert np.abs(attribution.rest).max() > 1e-3
 
 
 def test_a_word_is_the_sum_of_its_tokens(explained):
@@ -49,7 +52,7 @@ def test_a_word_is_the_sum_of_its_tokens(explained):
         model, clip_named(), measures=["chefer", "lrp"], against=(), by="token"
     )
     for measure in ("chefer", "lrp"):
-        tokens = by_token.claims[measure].values
+        tokens = by_token.attributions[measure].values
         for row, choice in enumerate(by_word.choices):
             if choice.contrast is None:
                 heard = [
@@ -59,7 +62,7 @@ def test_a_word_is_the_sum_of_its_tokens(explained):
                     place for place, _ in enumerate(by_token.choices) if place in choice.tokens
                 ]
                 np.testing.assert_allclose(
-                    by_word.claims[measure].values[row, heard],
+                    by_word.attributions[measure].values[row, heard],
                     tokens[places][:, heard].sum(0),
                     rtol=0,
                     atol=1e-10,
@@ -96,18 +99,18 @@ def test_measures_of_one_pass_claim_what_each_claims_alone(name, together):
 
     found, *alone = [asked(*together), *(asked(measure) for measure in together)]
     assert passes[0] == max(passes[1:])  # one more measure is no further pass
-    assert list(found.claims) == together
+    assert list(found.attributions) == together
     for measure, why in zip(together, alone, strict=True):
         np.testing.assert_allclose(
-            found.claims[measure].values,
-            why.claims[measure].values,
+            found.attributions[measure].values,
+            why.attributions[measure].values,
             rtol=1e-12,
             atol=1e-14,
             equal_nan=True,
         )
         if measure == "alti_logit":
             np.testing.assert_allclose(
-                found.claims[measure].totals, why.claims[measure].totals, rtol=1e-12
+                found.attributions[measure].totals, why.attributions[measure].totals, rtol=1e-12
             )
 
 
@@ -120,4 +123,4 @@ def test_one_that_is_not_defined_is_left_out_and_the_others_are_there(monkeypatc
     monkeypatch.setattr("speechmix.mixing.passes.alti_logit_passes.output_head", fails)
     why = speechmix.explain(model, clip_named(), top=0)
     assert ("alti_logit", "not today") in why.left_out
-    assert {"occlusion", "gradient_input"} <= why.claims.keys()
+    assert {"occlusion", "gradient_input"} <= why.attributions.keys()
