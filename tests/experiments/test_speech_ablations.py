@@ -86,7 +86,7 @@ def test_files_and_what_is_kept_is_not_read_again(run, monkeypatch):
 def test_the_page_shows_it(run, tmp_path):
     ((title, items),) = SPEECH_ABLATION.parts(SimpleNamespace(folder=run.out))
     assert title.startswith("Without the cue")
-    assert "no neutral blank" in items[0]
+    assert "is not neutral" in items[0]
     assert {"without", "condition", "trained", "95 % interval"} <= set(items[1])
     assert SPEECH_ABLATION.parts(SimpleNamespace(folder=tmp_path)) == []
     damaged = run.out / "speech_ablation_means.csv"

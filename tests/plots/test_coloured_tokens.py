@@ -80,7 +80,7 @@ class TestText:
         text = str(coloured_tokens(synthetic(cue=[1, 2]), row="chats"))
         lines = text.splitlines()
         assert lines[0] == "value zeroing, cross, layer 3 · toy"
-        assert lines[1] == "row 1, 'chats', receives from"
+        assert lines[1] == "row 1, 'chats', gets contributions from"
         assert [line.count("█") for line in lines[2:]] == [24, 6, 12, 18]
         assert re.findall(r"(\d+\.\d) %", text) == ["40.0", "10.0", "20.0", "30.0"]
         assert [("(cue)" in line) for line in lines[2:]] == [False, True, True, False]
@@ -113,8 +113,8 @@ class TestText:
             np.tril(rng.random((1, 4, 4))), tokens, tokens, "value_zeroing", "decoder", (0,)
         )
         text = str(coloured_tokens(compose(encoder=encoder, cross=cross, decoder=decoder)))
-        assert text.splitlines()[2:7][-1].strip() == "written before it:"
-        assert "written before" not in str(
+        assert text.splitlines()[2:7][-1].strip() == "text before it:"
+        assert "text before" not in str(
             coloured_tokens(compose(encoder=encoder, cross=cross, decoder=decoder, prefix=False))
         )
 

@@ -311,7 +311,7 @@ def test_title_names_a_model_but_not_the_folder_it_lies_in():
     figure = layer_grid(
         mixing_map(2, model="/home/someone/models/tiny", init="random", clip="demo")
     )
-    assert figure.get_suptitle() == "value zeroing, encoder · tiny (random) · demo"
+    assert figure.get_suptitle() == "value zeroing, encoder · tiny (untrained) · demo"
 
 
 def test_values_are_chosen_evenly():
@@ -413,11 +413,11 @@ def test_one_line_goes_around_all_that_the_cue_gives_the_target():
 
 
 @pytest.mark.parametrize("measures", [1, 9], ids=["one measure", "labels thinned"])
-def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and_marked(measures):
+def test_a_decoders_rows_are_called_predicted_and_its_deciding_row_is_labelled_and_marked(measures):
     maps = {(f"measure_{number}", "decoder"): decoder_maps(1) for number in range(measures)}
     figure = clip_figure(sine_clip(), maps)
     texts = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert "decoder: row = token written (target), column = token fed (source)" in texts
+    assert "decoder: row = predicted token (target), column = input token (source)" in texts
     for image in maps_of(figure):
         ticks = dict(zip(image.axes.get_yticks(), labels(image.axes.yaxis), strict=True))
         assert ticks[8.5] == "s"
@@ -429,14 +429,14 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
     assert "deciding row" in figure.subfigs[1].get_supxlabel()
 
 
-def test_a_text_decoders_rows_are_not_called_written():
+def test_a_text_decoders_rows_are_not_called_predicted():
     held = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS))
     axes = [
         mixing_map(1, held, held, stack="decoder").plot(ax=Figure().add_subplot()),
         decoder_maps(1).plot(),
     ]
-    assert [ax.get_ylabel() for ax in axes] == ["target", "token written (target)"]
-    assert [ax.get_xlabel() for ax in axes] == ["source", "token fed (source)"]
+    assert [ax.get_ylabel() for ax in axes] == ["target", "predicted token (target)"]
+    assert [ax.get_xlabel() for ax in axes] == ["source", "input token (source)"]
     pyplot.close("all")
 
 
@@ -573,8 +573,8 @@ def test_heads_and_layers_are_small_multiples_on_one_scale():
         assert outlines(image.axes) == [(1, 3, 4, 9)]
     assert [image.axes.get_title() for image in images] == ["head 3", "head 1", "", ""]
     assert (figure.get_supylabel(), figure.get_supxlabel()) == (
-        "token written (target)",
-        "token fed (source)",
+        "predicted token (target)",
+        "input token (source)",
     )
     saved(figure)
     for wrong in ({"layers": [7]}, {"heads": [4]}, {"heads": []}):
@@ -642,9 +642,9 @@ def test_cue_heat_map_writes_the_number_in_each_cell_trained_first():
     images = maps_of(figure)
     assert [image.axes.get_title() for image in images] == [
         "encoder, trained",
-        "encoder, random",
+        "encoder, untrained",
         "cross, trained",
-        "cross, random",
+        "cross, untrained",
     ]
     assert len({image.get_clim() for image in images}) == 1
     for image in images:
@@ -719,7 +719,12 @@ def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
         ignore_index=True,
     )
     titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
-    assert titles == ["encoder, trained", "encoder, random", "decoder, trained", "decoder, random"]
+    assert titles == [
+        "encoder, trained",
+        "encoder, untrained",
+        "decoder, trained",
+        "decoder, untrained",
+    ]
 
 
 # plots

@@ -37,8 +37,8 @@ def test_trained_twins_control_and_majority_are_drawn_over_depth():
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == [
         "synthetic, trained",
-        "synthetic, random",
-        "control: random labels by word",
+        "synthetic, untrained",
+        "control: random labels of words",
         "majority label",
     ]
     assert png_bytes(figure)

@@ -117,7 +117,7 @@ def test_page_and_tables(found, tmp_path):
     page = found.write(tmp_path / "out")
     text = page.read_text(encoding="utf-8")
     for heading in (
-        "What is compared",
+        "Runs",
         "By stack and measure",
         "By depth",
         "Model against model",

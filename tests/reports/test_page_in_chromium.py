@@ -63,7 +63,7 @@ def browser():
 def test_it_renders_with_a_title_pictures_and_cards_and_says_nothing_on_the_console(browser, page):
     browser.messages.clear()
     browser.open(page)
-    assert browser.evaluate("document.title") == "run"
+    assert browser.evaluate("document.title") == "Context mixing in synthetic: 6 clips"
     assert browser.evaluate(
         "[...document.images].every((one) => one.complete && one.naturalWidth > 50)"
     )
@@ -95,7 +95,7 @@ def test_the_first_screen_has_the_answer_its_figure_and_a_clip_to_hear(page):
             "[...document.querySelectorAll('h2')].map((one) => one.textContent)"
         )
         assert headings[0] == "Clips to listen to"
-        assert headings[-1] == "What was run"
+        assert headings[-1] == "Models, options and versions"
 
 
 def test_a_clip_is_drawn_when_it_is_opened(browser, page):
@@ -218,7 +218,7 @@ def test_a_word_is_heard_and_its_row_is_shown(browser, page):
     browser.click('.words button[data-word="2"]')
     browser.until("window.heard === true")
     assert browser.evaluate("document.querySelector('.row').textContent").startswith(
-        "What contributes to perdu in layer"
+        "Contributions to perdu in layer"
     )
     assert (
         browser.evaluate(
@@ -277,12 +277,12 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     browser.messages.clear()
     browser.open(page)
     text = browser.evaluate(TEXT)
-    assert "What was run" in text
+    assert "Models, options and versions" in text
     assert "no such file" in text
     assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
     assert browser.messages == []
     said = {
-        "clips": "With 1 group of clips nothing is claimed",
+        "clips": "With 1 group of clips no difference is tested",
         "cue": "no cue contribution",
         "value": "no value",
         "sound": "not found",

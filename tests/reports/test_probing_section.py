@@ -63,7 +63,7 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
 def test_chance_has_numbers_and_no_sentence(folder, undrawn):
     write(folder, synthetic_probes((0.5,) * 6))
     ((_, items),) = PROBING.parts(PageContent(Study.open(folder)))
-    assert items[0].startswith("A logistic probe for number")
+    assert items[0].startswith("A logistic probe predicts the number")
 
 
 def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):

@@ -4,6 +4,7 @@ of it."""
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -59,11 +60,12 @@ def test_the_whole_way_from_the_corpus_to_the_scored_clips_is_told(tmp_path):
     folder = run_with(tmp_path / "run", SAID, selection={"stages": STAGES, "models": [RATES]})
     run = open_run(folder)
     assert selection_sentence(run).startswith(
-        "181 rows of the corpus, 60 with a pair of cue and target; of 60 pairs 7 were"
+        "Of 181 rows of the corpus, 60 have a cue and a target. Of 60 pairs of cue and target, 7 "
+        "were chosen."
     )
     ((_, items),) = SELECTION.parts(PageContent(Study(run)))
     steps, rates = items[1], items[3]
-    assert steps[["before", "after", "left out"]].to_numpy().tolist() == [
+    assert steps[["before", "after", "skipped"]].to_numpy().tolist() == [
         [181, 60, 121],
         [60, 60, 0],
         [60, 7, 53],
@@ -83,8 +85,9 @@ def test_the_whole_way_from_the_corpus_to_the_scored_clips_is_told(tmp_path):
     ]
     html = report(folder).read_text(encoding="utf-8")
     first, _, rest = html.partition('<section id="part-1">')
-    assert "181 rows of the corpus" in first
-    assert "61 % over all 60" in first
+    assert "Of 181 rows of the corpus" in first
+    rates = re.search(r"error rate over these \(%\).*?</table>", rest, re.DOTALL)[0]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", rates) == ["synthetic", "6", "0", "60", "61"]
     assert "53 target misspelled by synthetic" in rest
     assert json.loads((folder / "report.json").read_text())["selection"]["models"] == [
         RATES

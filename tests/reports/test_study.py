@@ -18,7 +18,8 @@ from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
-from speechmix.reporting.pages.result_sentences import format_method, format_twins, result_sentences
+from speechmix.reporting.pages.column_legend import explain_columns
+from speechmix.reporting.pages.result_sentences import format_twins, result_sentences
 from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_clips import choose_shown_clips
 from speechmix.reporting.pages.study_results import Study
@@ -114,8 +115,8 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
     assert set(study.cells.claim) == {""}
     assert set(study.headline.difference.round()) != {0}
     assert (
-        "changes the target's representation by only 0.5 % (minimum 1 %), so no claim is made of "
-        "the cue's share there" in result_sentences(study.headline)[0]
+        "changes the target's representation by only 0.5 % (minimum 1 %), so the cue's share "
+        "there is not tested" in result_sentences(study.headline)[0]
     )
 
 
@@ -162,12 +163,12 @@ def sentence(**changes):
 def test_sentences_say_more_less_and_inconclusive():
     for part in (
         "50.0 % to the target in the trained model, and 20.0 % in 39 untrained twins",
-        "lowest and highest: 0.0 and 41.0 %",
+        "(range: 0.0 to 41.0 %)",
         "+30.0 percentage points",
         "25.0 to 35.0",
         "p < 0.001",
         "9 of 10 groups",
-        "effect large",
+        "large effect",
         "contributes more than in untrained models",
         "would contribute 21.0 %",
     ):
@@ -176,8 +177,8 @@ def test_sentences_say_more_less_and_inconclusive():
     assert "The result is inconclusive" in sentence(claim="")
     single = sentence(claim="", more_in="2", less_in="5")
     assert (
-        "inconclusive; the cue contributes more in single layers and less in single layers"
-        in single
+        "inconclusive. The cue contributes significantly more in single layers and less in single "
+        "layers." in single
     )
     assert "no untrained twin" in sentence(random=np.nan)
     assert "no trained model" in sentence(trained=np.nan)
@@ -186,23 +187,29 @@ def test_sentences_say_more_less_and_inconclusive():
 def test_sentences_are_silent_where_the_test_is():
     unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high", "p"), np.nan)
     alone = sentence(twins=1, claim="", **unknown)
-    assert "With 1 untrained twin nothing is claimed (39 are needed)." in alone
+    assert "With 1 untrained twin no difference can be significant (39 are needed)." in alone
     assert not {"interval", " p ", "nan"} & set(re.findall(r"interval| p |nan", alone))
-    assert "With 10 untrained twins nothing is claimed (39 are needed)." in sentence(
+    assert "With 10 untrained twins no difference can be significant (39 are needed)." in sentence(
         twins=10, claim=""
     )
-    assert "With 7 groups of clips nothing is claimed (8 are needed)." in sentence(
+    assert "With 7 groups of clips no difference is tested (8 are needed)." in sentence(
         groups=7, claim=""
     )
-    assert "above zero in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
+    assert "positive in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
 
 
 @pytest.mark.long  # in short: test_study_need
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"clips": 7, "twins": 39}, "With 7 groups of clips nothing is claimed (8 are needed)"),
-        ({"clips": 8, "twins": 10}, "With 10 untrained twins nothing is claimed (39 are needed)"),
+        (
+            {"clips": 7, "twins": 39},
+            "With 7 groups of clips no difference is tested (8 are needed)",
+        ),
+        (
+            {"clips": 8, "twins": 10},
+            "With 10 untrained twins no difference can be significant (39 are needed)",
+        ),
     ],
 )
 def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, reason):
@@ -219,16 +226,23 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
 
 def test_the_page_says_how_many_twins_a_claim_needs():
     assert (
-        "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11"
-        in format_method("", [10, 10])
+        "10 untrained twins: no difference can be significant, because p cannot be below 2 / 11"
+        in (format_twins(10))
     )
-    assert "39 untrained twins: enough for claims" in format_method("", [39])
-    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in format_method(
-        "", [1]
+    assert "39 untrained twins: enough for the test" in format_twins(39)
+    assert "1 untrained twin: no difference can be significant. At least 39 twins" in format_twins(
+        1
     )
     assert "nothing to compare a trained model with" in format_twins(0)
-    assert "Clips that share the pair depend on each other" in format_method("the pair", [39])
-    assert "depend on each other" not in format_method("", [39])
+
+
+def test_the_legend_explains_groups_where_clips_share_something():
+    table = format_contribution_table(pd.DataFrame([ROW]))
+    *_, of_pairs = explain_columns(table, ties="the pair", twins=[39])
+    *_, of_clips = explain_columns(table, ties="", twins=[39])
+    assert format_twins(39) in of_pairs
+    assert "groups" in of_pairs
+    assert "groups" not in of_clips
 
 
 @pytest.mark.long
@@ -270,7 +284,7 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
     assert len(json.dumps(small.data)) < 60_000
     silent = clip_card("clip_0000", clip, maps, max_bytes=1000, **options)
     assert silent.sound == ""
-    assert "too large" in silent.silence_reason
+    assert "to keep it small enough for e-mail" in silent.silence_reason
 
 
 @pytest.mark.long

@@ -58,17 +58,14 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
         [{"side": "left", "model": "m", "ablated": "decoder", "pl": 0.0, "sg": 100.0}]
     )
     assert stack_sentences(headline, needs, numbers) == [
-        "m, left cue: In the encoder, the cue contributes 41.5 points more than in untrained "
-        "models, but ablating it there "
-        "loses less than 5 points (100 % right, 100 % without the cue, 98 % without another word). "
-        "In the decoder, the cue "
-        "contributes 15.5 points more than in untrained models, and ablating it there lowers "
-        "spelling accuracy (100 % right, "
-        "50 % without the cue (plural 0 %, singular 100 %), 98 % without another word). The "
-        "contribution is largest in the "
-        "encoder, but the largest loss by ablation is in the decoder: a high contribution is no "
-        "evidence that the model uses "
-        "the cue."
+        "m, left cue: In the encoder, the cue contributes 41.5 percentage points more than in "
+        "untrained models. However, ablating the cue there costs less than 5 points of accuracy "
+        "(100 % intact, 100 % ablated). With another word ablated, it is 98 %. In the decoder, the "
+        "cue contributes 15.5 percentage points more than in untrained models. Ablating the cue "
+        "there lowers spelling accuracy from 100 % to 50 % (plural 0 %, singular 100 %). With "
+        "another word ablated, it is 98 %. The contribution is largest in the encoder, but the loss "
+        "by ablation is largest in the decoder. A high contribution is no evidence that the model "
+        "uses the cue."
     ]
 
 
@@ -84,13 +81,11 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         need("cross", 100.0, "not needed"),
     ]
     assert short_answers(pd.DataFrame(rows), pd.DataFrame(needs)) == [
-        "m, left cue: Ablating the cue lowers spelling accuracy in the decoder (from 100 % to 50 % "
-        "right). Ablating it loses "
-        "less than 5 points in the encoder or cross-attention. Compared with untrained models, the "
-        "cue contributes more in the "
-        "encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained "
-        "models is inconclusive in "
-        "cross-attention."
+        "m, left cue: Ablating the cue (zeroing its value vectors) lowers spelling accuracy in the "
+        "decoder (from 100 % to 50 %). Ablating the cue costs less than 5 points of accuracy in the "
+        "encoder or cross-attention. Compared with untrained models, the cue contributes more in "
+        "the encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained "
+        "models is inconclusive in cross-attention."
     ]
 
 
@@ -107,19 +102,18 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
             {"claim": "", "twins": 10},
             None,
             "The cue's contribution differs from untrained models by +3.0 points in the encoder. "
-            "With 10 untrained twins "
-            "nothing is claimed (39 are needed).",
+            "With 10 untrained twins no difference can be significant (39 are needed).",
         ),
         (
             {"claim": "", "groups": 7},
             None,
-            "With 7 groups of clips nothing is claimed (8 are needed)",
+            "With 7 groups of clips no difference is tested (8 are needed)",
         ),
         (
             {},
             "at chance",
-            "no better than chance, so need cannot be tested in the encoder. Compared with "
-            "untrained models",
+            "The need for the cue cannot be tested in the encoder: the intact model spells no better "
+            "than chance. Compared with untrained models",
         ),
         (
             {"claim": "less", "difference": -8.0},
@@ -135,14 +129,13 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
             {"claim": "", "mixing_strength": 0.002},
             None,
             "m, left cue: The encoder changes the target's representation by only 0.2 % (minimum 1 "
-            "%), so no claim is made "
-            "of the cue's share there.",
+            "%), so the cue's share there is not tested.",
         ),
         (
             {"difference": float("nan")},
             "not needed",
-            "less than 5 points in the encoder. The cue contributes 50.0 % in the encoder (no "
-            "untrained model to compare with)",
+            "The cue's share in the target is 50.0 % in the encoder. The run has no untrained model "
+            "to compare with.",
         ),
     ],
 )
@@ -155,7 +148,10 @@ def test_the_short_answer_claims_no_more_than_the_long_one(row, verdict, answer)
 def test_with_few_groups_no_verdict_on_need_is_in_the_short_answer():
     needs = pd.DataFrame([need("encoder", 0.0, "", groups=7)])
     (answer,) = short_answers(pd.DataFrame([contribution("encoder", 41.5)]), needs)
-    assert "With 7 groups of clips nothing is claimed about need (8 are needed)." in answer
+    assert (
+        "Whether spelling needs the cue is not tested: that takes 8 groups of clips, and this run "
+        "has 7 groups." in answer
+    )
 
 
 def test_a_stack_without_twins_is_left_out_of_the_differences():
@@ -172,7 +168,7 @@ def test_a_run_without_untrained_models_has_no_ranking():
     headline = pd.DataFrame(rows).drop(columns=["random", "difference", "claim"])
     needs = pd.DataFrame([need("encoder", 100.0, "not needed"), need("decoder", 50.0, "needed")])
     (sentence,) = stack_sentences(headline, needs, NOTHING)
-    assert "no untrained model to compare with" in sentence
+    assert "untrained models" not in sentence
     assert "The contribution is largest" not in sentence
 
 
@@ -180,7 +176,7 @@ def test_agreement_is_said_too():
     headline = pd.DataFrame([contribution("cross", 41.5), contribution("encoder", 15.5)])
     needs = pd.DataFrame([need("cross", 50.0, "needed"), need("encoder", 100.0, "not needed")])
     assert stack_sentences(headline, needs, NOTHING)[0].endswith(
-        "Contribution and need both point to cross-attention."
+        "Cross-attention has both the largest contribution and the largest loss by ablation."
     )
 
 
@@ -190,47 +186,56 @@ def test_agreement_is_said_too():
         (
             {"claim": ""},
             {},
-            "the difference to untrained models is inconclusive (+3.0 points), and ablating it "
-            "there loses",
+            "the difference from untrained models is inconclusive (+3.0 percentage points). Ablating "
+            "the cue there costs less than 5 points",
         ),
-        ({"claim": "less", "difference": -8.0}, {}, "8.0 points less than in untrained models"),
+        (
+            {"claim": "less", "difference": -8.0},
+            {},
+            "8.0 percentage points less than in untrained models",
+        ),
         (
             {"claim": "", "more_in": "2"},
             {},
-            "contributes more than in untrained models in single layers (+3.0 points overall)",
+            "contributes more than in untrained models in single layers; over the whole stack the "
+            "difference is +3.0 percentage points",
         ),
         (
             {"difference": float("nan")},
             {},
-            "the cue contributes 50.0 % to the target (no untrained model to compare with)",
+            "In the encoder, the cue contributes 50.0 % to the target. ",
         ),
         (
             {"mixing_strength": 0.002, "claim": ""},
             {},
-            "no source moves the target by 1 % of its state",
+            "the target's representation changes by less than 1 %, so the cue's share says nothing",
         ),
         (
             {},
             {"verdict": "", "low": -3.0, "high": 20.0},
-            "inconclusive (100 % right, 90 % without the cue, 98 % without",
+            "is inconclusive: accuracy is 100 % intact and 90 % ablated",
         ),
-        ({}, {"verdict": "", "low": -3.0, "high": 20.0}, "; -3.0 to 20.0 points lost)"),
+        (
+            {},
+            {"verdict": "", "low": -3.0, "high": 20.0},
+            "(confidence interval of the loss: -3.0 to 20.0 points)",
+        ),
         (
             {},
             {"verdict": "", "low": float("nan"), "groups": 1},
-            "without another word; 1 group, 8 are needed)",
+            "(1 group of clips; a test needs 8)",
         ),
         (
             {},
             {"verdict": "", "right_low": 44.0},
-            "; the intact accuracy lies between 44 and 100 %)",
+            "intact accuracy is 44 to 100 %, which includes chance)",
         ),
         (
             {},
             {"verdict": "at chance", "right": 53.0},
-            "no better than chance (53 % right): need cannot be tested",
+            "no better than chance (53 % correct), so the need for the cue cannot be tested",
         ),
-        ({}, {"without_other": float("nan")}, "(100 % right, 90 % without the cue)"),
+        ({}, {"without_other": float("nan")}, "(100 % intact, 90 % ablated)."),
     ],
 )
 def test_what_is_not_known_is_not_claimed(row, changes, sentence):
@@ -241,7 +246,7 @@ def test_what_is_not_known_is_not_claimed(row, changes, sentence):
 
 def test_without_ablation_need_was_not_tested():
     (sentence,) = stack_sentences(pd.DataFrame([contribution("encoder", 3.0)]), NOTHING, NOTHING)
-    assert "it was not tested whether spelling needs it there" in sentence
+    assert "Whether spelling needs the cue there was not tested." in sentence
 
 
 def test_models_without_a_trained_one_have_no_sentence():

@@ -142,8 +142,8 @@ def test_the_page_says_what_moving_the_words_does_or_that_clips_are_too_few(run)
     assert "If word boundaries are off" in text
     assert "in 2 clips" in text
     assert (
-        "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two "
-        "untrained twins." in text
+        "Whether the result depends on the boundaries is inconclusive: a test needs 8 groups of "
+        "clips and two untrained twins." in text
     )
 
 
@@ -155,8 +155,8 @@ def test_headline_as_markdown_and_latex(run):
     assert len({line.count("|") for line in lines}) == 1
     text = (run / "headline.tex").read_text(encoding="utf-8")
     assert "\\toprule" in text
-    assert "value\\_zeroing" in text
-    assert "95 \\% intervals over" in text
+    assert "value zeroing" in text
+    assert "95 \\% confidence intervals over" in text
 
 
 def test_headline_as_a_tidy_table(run):
@@ -229,4 +229,4 @@ def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
     assert set(by_number["cue ablated in decoder"]) == {0, 100}
     for column in ("template", "nothing of the kind"):
         assert ablation_table(opened, by=column).empty
-    assert "The same by number" in (run / "index.html").read_text(encoding="utf-8")
+    assert "The same accuracy for singular" in (run / "index.html").read_text(encoding="utf-8")

@@ -151,8 +151,8 @@ def _boundary_items(content: PageContent) -> list[Item]:
             format_contribution_table(differences),
         ]
     text += (
-        "The confidence interval stays above zero, below zero, or on both sides of it in "
-        f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
+        "The conclusion (the confidence interval is above zero, below zero, or includes zero) stays "
+        f"the same in {int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
     verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(
         lambda is_same: "yes" if is_same else "no"

@@ -57,7 +57,7 @@ class ClipCard:
         object.__setattr__(self, "anchor", clip_anchor(self.name))
 
     @property
-    def differs(self) -> bool:
+    def has_differences(self) -> bool:
         """Whether a model wrote something else than what was said."""
         return any(one.has_differences for one in self.transcripts)
 

@@ -105,10 +105,13 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     >>> "&lt;script&gt;" in render_page("a run", [("Clips", ["<script>alert(1)</script>"])])
     True
     """
-    from jinja2 import Environment, FileSystemLoader
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES_DIR), autoescape=True, trim_blocks=True
+        undefined=StrictUndefined,
+        loader=FileSystemLoader(_TEMPLATES_DIR),
+        autoescape=True,
+        trim_blocks=True,
     )
     parts_by_kind = [
         (heading, [_macro_and_arguments(item) for item in items]) for heading, items in parts

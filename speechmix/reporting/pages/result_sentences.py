@@ -58,12 +58,12 @@ def unclaimed_reason(row: TableRow) -> str:
     Examples
     --------
     >>> unclaimed_reason({"groups": 2, "twins": 39}), unclaimed_reason({"groups": 20, "twins": 3})
-    ('With 2 groups of clips no difference can be significant (8 are needed)', 'With 3 untrained
+    ('With 2 groups of clips no difference is tested (8 are needed)', 'With 3 untrained
     twins no difference can be significant (39 are needed)')
     """
     if row["groups"] < FEWEST_GROUPS:
         return (
-            f"With {format_count(row['groups'], 'group')} of clips no difference can be significant "
+            f"With {format_count(row['groups'], 'group')} of clips no difference is tested "
             f"({FEWEST_GROUPS} are needed)"
         )
     if row["twins"] < TWINS_NEEDED:

@@ -185,9 +185,8 @@ def write_page(
             if (selection := study.run.description.get("selection"))
             else {}
         )
-        write_json(
-            folder.page_description_path, {"title": title, "notes": notes, **selection_entry}
-        )
+        title_entry = {"title": title} if title else {}
+        write_json(folder.page_description_path, {**title_entry, "notes": notes, **selection_entry})
         title = title or default_title(study.run)
         write_text(path, render_page(title, parts, first=_first_screen(content, notes)))
     except OSError as error:
