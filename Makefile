@@ -21,8 +21,13 @@ demo: env
 test: env
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan, all notebooks, the bundled study
+soak: env  # the long tests: kills, mutated files, processes side by side, pip's plan, all notebooks, the bundled study;
+           # then the other tests with the newest versions that pyproject.toml allows, in an environment of its own
 	$(BIN)/python -m pytest -m long tests
+	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,synthesis,french,gradients,peft,notebooks]'
+	.venv-newest/bin/python -m pip freeze --exclude-editable
+	.venv-newest/bin/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: env
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -39,4 +44,4 @@ notebooks: env
 	$(BIN)/python docs/hooks/examples.py
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv .venv-newest runs

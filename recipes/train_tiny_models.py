@@ -2,11 +2,12 @@
 studied on.
 
     python recipes/train_tiny_models.py --model both --out runs/tiny_models     # minutes each on two CPU cores
-    python recipes/train_tiny_models.py --clips speechmix/bundled/clips
+    python recipes/train_tiny_models.py --clips speechmix/inputs/bundled/clips
 
 Every epoch is spoken afresh by espeak-ng (extra `synthesis`); data, initialisation and order follow
 from --seed. A run that was stopped goes on from its last epoch. No epoch is chosen by a score: the
-last one is written.
+last one is written. `speechmix.inputs.bundled.packed_weights.pack_weights` then makes a folder ready
+for the package.
 """
 
 from __future__ import annotations

@@ -25,6 +25,16 @@
 # the checkpoints.
 
 # %%
+# On Colab, or wherever speechmix is missing: install it from a checkout (or a git URL, or a wheel).
+import importlib.util
+import subprocess
+import sys
+
+SPEECHMIX = "."  # where to install speechmix from
+if importlib.util.find_spec("speechmix") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SPEECHMIX], check=True)
+
+# %%
 import tempfile
 from functools import partial
 from pathlib import Path

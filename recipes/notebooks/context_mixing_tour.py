@@ -23,6 +23,16 @@
 # is all there is to change for real models; it is marked.
 
 # %%
+# On Colab, or wherever speechmix is missing: install it from a checkout (or a git URL, or a wheel).
+import importlib.util
+import subprocess
+import sys
+
+SPEECHMIX = "."  # where to install speechmix from
+if importlib.util.find_spec("speechmix") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SPEECHMIX], check=True)
+
+# %%
 import textwrap
 import warnings
 

@@ -20,6 +20,16 @@
 # how to make one. It says nothing about real speech models.
 
 # %%
+# On Colab, or wherever speechmix is missing: install it from a checkout (or a git URL, or a wheel).
+import importlib.util
+import subprocess
+import sys
+
+SPEECHMIX = "."  # where to install speechmix from
+if importlib.util.find_spec("speechmix") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SPEECHMIX], check=True)
+
+# %%
 import shutil
 import tempfile
 from functools import partial
@@ -45,10 +55,8 @@ work = Path(tempfile.mkdtemp())
 
 # %%
 MANIFEST = None  # "clips.tsv"; None: one is written below, of the package's clips
-MODEL = bundled.models()["tiny-french-whisper"]  # "openai/whisper-small"
-ALIGNER = bundled.models()[
-    "tiny-french-ctc"
-]  # for French "jonatasgrosman/wav2vec2-large-xlsr-53-french"
+MODEL = "bundled:tiny-french-whisper"  # "openai/whisper-small"
+ALIGNER = "bundled:tiny-french-ctc"  # "jonatasgrosman/wav2vec2-large-xlsr-53-french"
 SEEDS = range(39)  # of the untrained twins: fewer cannot carry a claim
 MEASURE = "value_zeroing"
 OUT = work  # a folder of your own: the run can be stopped and goes on

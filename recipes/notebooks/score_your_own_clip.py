@@ -19,6 +19,16 @@
 # **nothing about real speech models**.
 
 # %%
+# On Colab, or wherever speechmix is missing: install it from a checkout (or a git URL, or a wheel).
+import importlib.util
+import subprocess
+import sys
+
+SPEECHMIX = "."  # where to install speechmix from
+if importlib.util.find_spec("speechmix") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SPEECHMIX], check=True)
+
+# %%
 import tempfile
 from pathlib import Path
 
@@ -56,7 +66,7 @@ TEXT = "nos maisons"
 CUE, TARGET, FOIL = "nos", "maisons", "maison"
 LANGUAGE = "fr"
 WORDS = None  # "my_recording.TextGrid"
-MODEL = bundled.models()["tiny-french-whisper"]  # "openai/whisper-small"
+MODEL = "bundled:tiny-french-whisper"  # "openai/whisper-small"
 
 # %%
 clip = speechmix.Clip.from_file(

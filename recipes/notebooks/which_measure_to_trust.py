@@ -11,13 +11,23 @@
 # %% [markdown]
 # # Which measure to trust?
 #
-# Measures disagree about which words count. This notebook puts some of them on trial: it takes
-# words away, reads what the model's decision loses, and asks which measure had ranked those words
-# first. Beside each measure: random scores, the longest word first, the nearest word first, and the
-# judge itself.
+# Measures disagree about which words matter. This notebook evaluates their faithfulness: it removes
+# words, measures how much the model's decision changes, and checks which measure had ranked those
+# words first. Each measure is compared with random scores, with the longest word first, with the
+# nearest word first, and with the reference perturbation itself.
 #
 # The model and the clips come with the package: a tiny recogniser and **synthetic** speech. What
-# wins here says **nothing about** real models; the notebook shows how to ask.
+# wins here says **nothing about** real models; the notebook shows the method.
+
+# %%
+# On Colab, or wherever speechmix is missing: install it from a checkout (or a git URL, or a wheel).
+import importlib.util
+import subprocess
+import sys
+
+SPEECHMIX = "."  # where to install speechmix from
+if importlib.util.find_spec("speechmix") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SPEECHMIX], check=True)
 
 # %%
 import transformers
@@ -31,27 +41,29 @@ transformers.utils.logging.disable_progress_bar()
 # %% [markdown]
 # ## What to change
 #
-# A model with its head, and clips with words, a target and its other spelling. A clip needs at
-# least three words besides the target: with two, any order is right half of the time. Members of
-# one pair (`meta["pair"]`) judge each other by patching.
+# Set `MODEL` to a hub id for a real model, and read your own clips. Clips need words, a target and
+# its other spelling. A clip needs at least three words besides the target: with two, any order is
+# right half of the time. Patching needs both members of a pair (`meta["pair"]`).
 
 # %%
-model = speechmix.load(bundled.models()["tiny-french-whisper"])  # "openai/whisper-small"
+MODEL = "bundled:tiny-french-whisper"  # a hub id, such as "openai/whisper-small"
+model = speechmix.load(MODEL)
 clips = [
     clip for clip in bundled.clips() if len(clip.words) >= 4
 ]  # speechmix.read_clips("clips.tsv")
 print(len(clips), "clips, such as", clips[0])
 
 # %% [markdown]
-# ## The trial
+# ## Evaluate the measures
 #
-# Judges that know nothing of the measures: the word's sound is replaced (`mute`, here by digital
-# silence and by noise), or taken from the other member of the pair (`patch`). `trial.to_dataframe()` has
-# everything; a sentence says what may be said.
+# Each reference perturbation is independent of the measures. It replaces the audio of a word (`mute`,
+# here by digital silence and by noise), or takes the word from the other member of the pair
+# (`patch`). `trial.to_dataframe()` has all values; a sentence states what you can conclude.
 #
-# Four of the measures are maps of layers, put together in several ways. The others go **to the
-# output**: they explain the margin that the judges read. Shapley values take words away themselves,
-# here by digital silence: by the judge that does the same they are shown and not judged.
+# Four of the measures are layer-wise and are combined over layers in several ways. The others are
+# **attributions to the output**: they explain the margin that the perturbations change. Shapley
+# values mute words themselves, here by digital silence. The reference perturbation that does the
+# same does not rank them.
 
 # %%
 measures = [
@@ -77,10 +89,10 @@ for perturbation in trial.perturbations:
     print(trial.sentence(perturbation=perturbation), end="\n\n")
 
 # %% [markdown]
-# ## The leaderboard of one judge
+# ## The leaderboard of one reference perturbation
 #
-# `over_length` is how much better a row is than ranking the longest word first, paired within
-# groups of clips; `p` is the largest of the three baselines', corrected for all rows.
+# `over_length` is the gain over ranking the longest word first, paired within groups of clips. `p`
+# is the largest of the three p-values against the baselines, corrected for multiple comparisons.
 
 # %%
 board = trial.leaderboard(perturbation="mute (zeros)")
@@ -99,11 +111,11 @@ shown = [
 print(board[shown].head(16).to_string(index=False, na_rep="", float_format="{:.2f}".format))
 
 # %% [markdown]
-# ## Do the judges agree?
+# ## Do the reference perturbations agree?
 #
-# Each filler is off what the model was trained on in a way of its own. How far two judges agree
-# about the words of a clip bounds what a measure can be trusted for; a measure that one judge
-# crowns and another does not is no winner.
+# Each fill takes the audio out of the training distribution in a different way. The agreement of two
+# reference perturbations about the words of a clip limits how far you can trust a measure. A measure
+# that wins under one of them only is no winner.
 
 # %%
 agreement = trial.perturbation_agreement()
@@ -120,10 +132,10 @@ wide = table.pivot_table(
 print(wide.round(2).to_string())
 
 # %% [markdown]
-# ## Is a measure reading the model at all?
+# ## Does a measure depend on the model at all?
 #
-# The layers of a copy are given random weights from the last to the first, and the maps are
-# compared with those of before. What does not change is not read.
+# The layers of a copy get random weights, from the last to the first. Each time, the new maps are
+# compared with the maps before. A measure that does not change does not depend on those layers.
 
 # %%
 steps = cascading_randomisation(model, clips[:4], measures=["value_zeroing", "attention"])
@@ -137,8 +149,8 @@ print(
 # ## What not to conclude
 #
 # - From this notebook as it is: nothing about Whisper, nothing about speech.
-# - From a trial of real clips: the winner ranks words well *for this model's decisions on clips
-# like these*, in this stack, by this judge. It was the best of many rows, so its own number is a
-# little too good.
-# - That a measure is wrong because it loses: Value Zeroing says what one layer's state is made of,
-# not what the output needs.
+# - From an evaluation of real clips: the winner ranks words well *for this model's decisions on clips
+# like these*, in this stack, by this reference perturbation. It was the best of many rows, so its
+# value is a little too high.
+# - That a measure is wrong because it loses: Value Zeroing measures which sources contribute to one
+# layer's state, not what the output needs.

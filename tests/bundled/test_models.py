@@ -13,6 +13,7 @@ from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling_likelihood import is_number_correct, log_likelihoods
 from speechmix.inputs.bundled import clips, models
+from speechmix.inputs.bundled.packed_weights import pack_weights, unpack_model
 from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import mute
 from tests.conftest import trained
@@ -125,6 +126,30 @@ def test_folders_are_complete_small_and_carded(name):
     for phrase in ("synthetic", "evidence", "seed", "MIT"):
         assert phrase in card
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+
+
+def test_weights_are_the_same_packed_and_unpacked(tmp_path, monkeypatch):
+    folder = shutil.copytree(models()["tiny-french-ctc"], tmp_path / "model")
+    weights = (folder / "model.safetensors").read_bytes()
+    pack_weights(folder)
+    assert not (folder / "model.safetensors").exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    unpacked = unpack_model(folder)
+    assert tmp_path in unpacked.parents
+    assert (unpacked / "model.safetensors").read_bytes() == weights
+    assert unpack_model(folder) == unpacked
+    assert {path.name for path in folder.iterdir()} - {"weights.planes"} == {
+        path.name for path in unpacked.iterdir()
+    } - {"model.safetensors"}
+
+
+def test_weights_go_to_the_temporary_folder_if_the_cache_cannot_be_written(tmp_path, monkeypatch):
+    folder = shutil.copytree(models()["tiny-french-ctc"], tmp_path / "model")
+    pack_weights(folder)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert unpack_model(folder).is_relative_to(tmp_path / "speechmix")
 
 
 def test_a_checkpoint_is_the_same_wherever_it_lies(tmp_path):

@@ -19,6 +19,7 @@ from torch import nn
 
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
+from ...inputs import bundled
 
 if TYPE_CHECKING:
     import transformers
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 _BUNDLED_PREFIX = "bundled:"
-_BUNDLED_DIR = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
 
 _REFUSED_OPTIONS = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was "
@@ -192,8 +192,8 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
             "as save_pretrained writes "
             f"it; pass the folder ({str(path.parent)!r})"
         )
-    if "/" not in text and (_BUNDLED_DIR / text / "config.json").is_file():
-        return str(_BUNDLED_DIR / text)
+    if text in bundled.models():
+        return _bundled_folder(text)
     if isinstance(source, os.PathLike) or _is_path_like(text):
         raise ModelError(
             f"no such folder: {text!r}. Expected a hub id or a folder with config.json "
@@ -203,12 +203,11 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
 
 
 def _bundled_folder(name: str) -> str:
-    if not (_BUNDLED_DIR / name / "config.json").is_file():
-        names = ", ".join(
-            f"{_BUNDLED_PREFIX}{path.parent.name}" for path in _BUNDLED_DIR.glob("*/config.json")
-        )
+    folders = bundled.models()
+    if name not in folders:
+        names = ", ".join(f"{_BUNDLED_PREFIX}{other}" for other in folders)
         raise ModelError(f"no bundled model is called {name!r}: there are {names}")
-    return str(_BUNDLED_DIR / name)
+    return str(folders[name])
 
 
 def _is_path_like(text: str) -> bool:

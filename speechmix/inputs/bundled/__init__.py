@@ -19,13 +19,18 @@ _HERE = Path(__file__).parent
 def models() -> dict[str, Path]:
     """Return name -> folder of the trained models, for `speechmix.load`.
 
+    The first call unpacks the weights into the user's cache.
+
     Examples
     --------
     >>> sorted(models())
     ['tiny-french-ctc', 'tiny-french-whisper']
     """
+    from .packed_weights import unpack_model
+
     return {
-        config.parent.name: config.parent for config in sorted(_HERE.glob("models/*/config.json"))
+        packed.parent.name: unpack_model(packed.parent)
+        for packed in sorted(_HERE.glob("models/*/weights.planes"))
     }
 
 
