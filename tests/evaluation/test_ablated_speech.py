@@ -97,7 +97,7 @@ def test_the_figure_has_a_panel_for_each_model_and_word_on_one_scale_and_names_w
         "b, sg",
         "b, pl",
         "untrained",
-        "from the lowest to the highest untrained twin",
+        "range of the untrained twins",
     ]
     narrow = speech_ablation_figure(means, narrow=True)
     assert [ax.get_title() for ax in narrow.axes] == [
