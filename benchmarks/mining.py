@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from speechmix.runs.journal.stage_lines import kept
+from speechmix.runs.journal.stage_lines import read_kept_lines
 from speechmix.studies.french import Lexicon, load_template, mine
 from tests.homophony.gold import OWN_RULES, THIRD_PERSON, compare
 
@@ -69,7 +69,7 @@ def cost_and_counts(sentences: Sequence[Path]) -> None:
             f"peak\n{printed}"
         )
         counts: Counter = Counter()
-        for line in kept(study / "pairs.jsonl"):
+        for line in read_kept_lines(study / "pairs.jsonl"):
             for pair in line["pairs"]:
                 kinds = (
                     pair["template"],

@@ -28,7 +28,7 @@ from speechmix.files.names import safe_name
 from speechmix.files.text_files import read_text, write_csv
 from speechmix.reporting.plots.correlation_curves import correlation_figure
 from speechmix.reporting.plots.figure_style import write_figure
-from speechmix.runs.journal.item_lines import answers, folder_for_question
+from speechmix.runs.journal.item_lines import compute_item_lines, open_request_folder
 
 MEASURES = (
     "attention attention_norm attention_norm_residual attention_norm_residual_layernorm "
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise InputError(f"{options.sentences}: expected one sentence a line, found none")
         model = speechmix.load(options.model, device=options.device)
         question = {name: getattr(options, name) for name in ("model", "measures", "reference")}
-        folder_for_question(out, question)
+        open_request_folder(out, question)
         table = _scored(model, texts, options)
         if table.empty:
             raise InputError(
@@ -79,7 +79,7 @@ def _scored(model, texts: list[str], options) -> pd.DataFrame:
         return [row for part in parts for row in part[_COLUMNS].values.tolist()]
 
     asked = {"model": model.fingerprint, "measures": measures, "reference": options.reference}
-    done = answers(
+    done = compute_item_lines(
         Path(options.out) / "correlations" / f"{safe_name(model.label)}.jsonl",
         sentences,
         asked=lambda sentence: asked,

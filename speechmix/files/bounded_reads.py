@@ -18,14 +18,14 @@ from typing import BinaryIO
 
 from ..errors import InputError
 
-MOST_TEXT = 2**28  # bytes of a text file of a user: words of some thousand hours
-MOST_TABLE = 2**32  # bytes of a table that this package wrote
-MOST_IN_A_LINE = 2**24
-_CHUNK = 2**20
+MAX_TEXT_BYTES = 2**28  # bytes of a text file of a user: words of some thousand hours
+MAX_TABLE_BYTES = 2**32  # bytes of a table that this package wrote
+MAX_LINE_BYTES = 2**24
+_CHUNK_BYTES = 2**20
 _GZIP = b"\x1f\x8b"
 
 
-def open_regular(path: str | PathLike[str]) -> BinaryIO:
+def open_regular_file(path: str | PathLike[str]) -> BinaryIO:
     """Open a file for reading.
 
     Raises
@@ -42,7 +42,7 @@ def open_regular(path: str | PathLike[str]) -> BinaryIO:
             raise IsADirectoryError(21, "Is a directory", str(path))
         if not stat.S_ISREG(mode):
             raise InputError(
-                f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and "
+                f"{path}: expected a file, found {_describe_file_kind(mode)}: save its content as a file, and "
                 "give that"
             )
         return os.fdopen(number, "rb")
@@ -52,8 +52,8 @@ def open_regular(path: str | PathLike[str]) -> BinaryIO:
         raise
 
 
-def check_regular(path: str | PathLike[str]) -> None:
-    """Refuse what `open_regular` refuses, where a library opens the file by its path; what is not
+def check_regular_file(path: str | PathLike[str]) -> None:
+    """Refuse what `open_regular_file` refuses, where a library opens the file by its path; what is not
     there is its business."""
     try:
         mode = os.stat(path).st_mode
@@ -61,12 +61,12 @@ def check_regular(path: str | PathLike[str]) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InputError(
-            f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give "
+            f"{path}: expected a file, found {_describe_file_kind(mode)}: save its content as a file, and give "
             "that"
         )
 
 
-def _kind(mode: int) -> str:
+def _describe_file_kind(mode: int) -> str:
     names = {
         stat.S_IFIFO: "a pipe",
         stat.S_IFCHR: "a device",
@@ -76,7 +76,7 @@ def _kind(mode: int) -> str:
     return names.get(stat.S_IFMT(mode), "something else")
 
 
-def read_bounded(path: str | PathLike[str], *, most: int = MOST_TEXT) -> bytes:
+def read_bounded(path: str | PathLike[str], *, most: int = MAX_TEXT_BYTES) -> bytes:
     """Return the bytes of a file.
 
     Raises
@@ -86,11 +86,11 @@ def read_bounded(path: str | PathLike[str], *, most: int = MOST_TEXT) -> bytes:
     OSError
         If it cannot be read.
     """
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(size) if size <= most else b""
         while size <= most and (
-            more := file.read(_CHUNK)
+            more := file.read(_CHUNK_BYTES)
         ):  # a file that grows, or whose size the system does not know
             data += more
             size = len(data)
@@ -99,7 +99,9 @@ def read_bounded(path: str | PathLike[str], *, most: int = MOST_TEXT) -> bytes:
     return data
 
 
-def unpacked(data: bytes, *, where: str | PathLike[str], most: int = MOST_TEXT) -> bytes:
+def decompress_bounded(
+    data: bytes, *, where: str | PathLike[str], most: int = MAX_TEXT_BYTES
+) -> bytes:
     """Return what gzip packed; data that it did not pack, as they are.
 
     Raises
@@ -109,9 +111,9 @@ def unpacked(data: bytes, *, where: str | PathLike[str], most: int = MOST_TEXT) 
 
     Examples
     --------
-    >>> unpacked(gzip.compress(b"les livres"), where="a.json.gz")
+    >>> decompress_bounded(gzip.compress(b"les livres"), where="a.json.gz")
     b'les livres'
-    >>> unpacked(gzip.compress(bytes(1000)), where="a.json.gz", most=100)
+    >>> decompress_bounded(gzip.compress(bytes(1000)), where="a.json.gz", most=100)
     Traceback (most recent call last):
     ...
     speechmix.errors.InputError: a.json.gz: expected at most 100 bytes behind gzip, found more
@@ -132,7 +134,7 @@ def unpacked(data: bytes, *, where: str | PathLike[str], most: int = MOST_TEXT) 
     return content
 
 
-def bounded_lines(path: str | PathLike[str], *, most: int = MOST_IN_A_LINE) -> Iterator[bytes]:
+def bounded_lines(path: str | PathLike[str], *, most: int = MAX_LINE_BYTES) -> Iterator[bytes]:
     """Yield the lines of a file, unpacked if gzip packed it, without their ends.
 
     Raises
@@ -143,7 +145,7 @@ def bounded_lines(path: str | PathLike[str], *, most: int = MOST_IN_A_LINE) -> I
         If it cannot be read.
     """
     packed = Path(path).suffix.lower() == ".gz"
-    with open_regular(path) as file, gzip.open(file) if packed else file as lines:
+    with open_regular_file(path) as file, gzip.open(file) if packed else file as lines:
         number = 0
         while line := lines.readline(most + 1):
             number += 1

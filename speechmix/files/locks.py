@@ -25,7 +25,7 @@ from ..errors import StorageError
 from .unfinished_files import clear_leftovers
 
 _HOLDER_ENDING = ".holder"
-_SECONDS_OF_A_LOOK = 0.2  # that whoever asks `is_held` may keep another waiting
+_POLL_SECONDS = 0.2  # that whoever asks `is_held` may keep another waiting
 LOCK, HOLDER = ".lock", f".lock{_HOLDER_ENDING}"
 
 _held: dict[
@@ -34,7 +34,7 @@ _held: dict[
 
 
 @contextmanager
-def locked(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
+def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; a block within a block of the same thread
     may hold it again.
 
@@ -56,7 +56,7 @@ def locked(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> I
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with locked(folder), locked(folder), locked(folder, "3-of-48"):
+    >>> with hold_lock(folder), hold_lock(folder), hold_lock(folder, "3-of-48"):
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['.lock', '.lock-3-of-48', '.lock-3-of-48.holder', '.lock.holder']
     """
@@ -74,19 +74,17 @@ def locked(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> I
     what = f"{folder}{part and f', {part},'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(
-            lock_file, timeout=max(wait, _SECONDS_OF_A_LOOK), thread_local=False
-        )
+        lock = filelock.FileLock(lock_file, timeout=max(wait, _POLL_SECONDS), thread_local=False)
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
-            f"{what} is being written to by {_holder(holder_file)}: wait for it, or choose another "
+            f"{what} is being written to by {_read_holder(holder_file)}: wait for it, or choose another "
             "folder. If that process is "
             f"gone (some network file systems keep the locks of a dead one), delete {lock_file} "
             "and try again"
         ) from None
     except OSError as error:
-        raise not_written(folder, error) from error
+        raise write_error(folder, error) from error
     _held[folder, part] = myself
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
@@ -106,7 +104,7 @@ def is_held(folder: str | PathLike[str], part: str = "") -> bool:
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with locked(folder):
+    >>> with hold_lock(folder):
     ...     is_held(folder), is_held(folder, "3-of-48")
     (True, False)
     >>> is_held(folder)
@@ -128,23 +126,25 @@ def is_held(folder: str | PathLike[str], part: str = "") -> bool:
 
 
 @contextmanager
-def writing_to(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
+def hold_writing_lock(
+    folder: str | PathLike[str], part: str = "", *, wait: float = 0
+) -> Iterator[None]:
     """Hold a folder, or a part of it.
 
     What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is
     kept.
     """
-    with locked(folder, part, wait=wait):
+    with hold_lock(folder, part, wait=wait):
         try:
             yield
         except StorageError:
             raise
         except OSError as error:
-            raise not_written(Path(folder), error) from error
+            raise write_error(Path(folder), error) from error
 
 
 @contextmanager
-def without_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
+def remove_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
     """Hold a folder that is there, if nobody else does, and remove what dead processes left in it;
     then do the block anyway.
 
@@ -154,7 +154,7 @@ def without_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
     with ExitStack() as held:
         if Path(folder).is_dir():
             with suppress(StorageError):
-                held.enter_context(locked(folder))
+                held.enter_context(hold_lock(folder))
                 clear_leftovers(folder, below=False)
         yield
 
@@ -165,7 +165,7 @@ def _lock_files(folder: Path, part: str) -> tuple[Path, Path]:
     return lock, lock.with_name(f"{lock.name}{_HOLDER_ENDING}")
 
 
-def not_written(folder: Path, error: OSError) -> StorageError:
+def write_error(folder: Path, error: OSError) -> StorageError:
     """Return the error of a folder that cannot be written to."""
     what = error.strerror or str(error).strip().splitlines()[0]
     where = f" ({error.filename})" if error.filename else ""
@@ -186,7 +186,7 @@ def _holder_facts() -> dict[str, str | int]:
     }
 
 
-def _holder(holder_file: Path) -> str:
+def _read_holder(holder_file: Path) -> str:
     try:
         holder = json.loads(holder_file.read_text(encoding="utf-8"))
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"

@@ -49,19 +49,19 @@ def safe_name(name: str) -> str:
     return safe or "clip"
 
 
-def same_file(name: str) -> str:
+def is_same_file_name(name: str) -> str:
     """Return what is equal for two names that may be one file: on some systems capitals do not
     count.
 
     Examples
     --------
-    >>> same_file("tiny Model") == same_file("tiny_model")
+    >>> is_same_file_name("tiny Model") == is_same_file_name("tiny_model")
     True
     """
-    return _folded(safe_name(name))
+    return _fold_name(safe_name(name))
 
 
-def _folded(safe: str) -> str:
+def _fold_name(safe: str) -> str:
     """Equal for two safe names that may be one file."""
     return unicodedata.normalize("NFC", safe.casefold())
 
@@ -92,7 +92,7 @@ class Names:
         name = safe_name(name)
         if self._take(name, owner):
             return name
-        key = same_file(name)
+        key = is_same_file_name(name)
         number = (
             self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
         )
@@ -106,12 +106,12 @@ class Names:
     def owner(self, name: str) -> str:
         """Who took a name first; "" if it is free."""
         row = self._taken.execute(
-            "SELECT owner FROM taken WHERE name = ?", (same_file(name),)
+            "SELECT owner FROM taken WHERE name = ?", (is_same_file_name(name),)
         ).fetchone()
         return row[0] if row else ""
 
     def _take(self, name: str, owner: str) -> bool:
-        row = (_folded(name), owner)
+        row = (_fold_name(name), owner)
         return (
             self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
         )
@@ -188,7 +188,7 @@ def refuse_duplicate_label(labels: dict[str, str], label: str) -> None:
     InputError
         If another model's results lie under the same name.
     """
-    file = same_file(label)
+    file = is_same_file_name(label)
     if file in labels:
         labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
         raise InputError(

@@ -114,10 +114,10 @@ def read_parquet(
         read = table.to_pandas(categories=texts, split_blocks=True, self_destruct=True)
         del table
         pa.default_memory_pool().release_unused()
-        return _in_order(read, texts)
+        return _order_columns(read, texts)
 
 
-def _in_order(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def _order_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The table with the categories of these columns in alphabetical order, as texts would be
     sorted."""
     for name in columns:
@@ -127,13 +127,13 @@ def _in_order(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def mark_of(path: Path) -> tuple[int, ...]:
+def read_mark(path: Path) -> tuple[int, ...]:
     """What changes when a file is written again."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def row_groups_of(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
+def find_row_groups(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
     """Row groups of a Parquet file that hold each value of a column of text; read once, while the
     file stays the same.
 
@@ -143,11 +143,11 @@ def row_groups_of(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
         If the file is damaged.
     """
     with readable_parquet(path):
-        return _row_groups_of(path, column, mark_of(path))
+        return _find_row_groups(path, column, read_mark(path))
 
 
 @lru_cache(maxsize=32)
-def _row_groups_of(path: Path, column: str, mark: object) -> Mapping[str, tuple[int, ...]]:
+def _find_row_groups(path: Path, column: str, mark: object) -> Mapping[str, tuple[int, ...]]:
     import pyarrow.parquet as pq
 
     groups: dict[str, tuple[int, ...]] = {}

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from ..errors import InputError
 from .cache_keys import file_digest
-from .locks import locked
+from .locks import hold_lock
 from .unfinished_files import unfinished_name
 
 DIGESTS = Path("results", ".digests")
 _ENDINGS = (".json", ".csv", ".parquet")  # of files that are read again; figures and pages are not
 _DIGEST = re.compile(r"[0-9a-f]{32}")
-_SECONDS_OF_A_WRITER = 60.0
+_WRITER_SECONDS = 60.0
 
 
 def record_digests_in(folder: Path) -> None:
@@ -35,24 +35,28 @@ def record_digests_in(folder: Path) -> None:
 
 def replace_recorded(unfinished: Path, path: Path) -> None:
     """Let a finished file take its name, with its digest where the folder records them."""
-    record = _record(path)
+    record = _record_path(path)
     if record is None:
         os.replace(unfinished, path)
         return
-    with locked(record.parent, wait=_SECONDS_OF_A_WRITER):
+    with hold_lock(record.parent, wait=_WRITER_SECONDS):
         digest = file_digest(unfinished)
         former = (
-            _recorded(record) if record.is_file() else [file_digest(path)] if path.is_file() else []
+            _read_record(record)
+            if record.is_file()
+            else [file_digest(path)]
+            if path.is_file()
+            else []
         )
-        _write(record, [*former, digest])
+        _write_record(record, [*former, digest])
         os.replace(unfinished, path)
-        _write(record, [digest])
+        _write_record(record, [digest])
 
 
 def remove_recorded(path: Path) -> None:
     """Remove a file and its digest."""
     path.unlink(missing_ok=True)
-    if (record := _record(path)) is not None:
+    if (record := _record_path(path)) is not None:
         record.unlink(missing_ok=True)
 
 
@@ -70,7 +74,7 @@ def check_recorded(path: Path, content: bytes | None = None) -> None:
     InputError
         If the file is not as it was written.
     """
-    record = _record(path)
+    record = _record_path(path)
     if record is None or not record.is_file() or not (content is not None or path.is_file()):
         return
     digest = (
@@ -79,8 +83,8 @@ def check_recorded(path: Path, content: bytes | None = None) -> None:
         else hashlib.blake2b(content, digest_size=16).hexdigest()
     )
     # A second look: another process may have written the file between the two reads.
-    if digest in _recorded(record) or file_digest(path) in _recorded(record):
-        if content is None or digest in _recorded(record):
+    if digest in _read_record(record) or file_digest(path) in _read_record(record):
+        if content is None or digest in _read_record(record):
             return
         raise InputError(f"{path} was written again while it was read: read it again")
     raise InputError(
@@ -90,13 +94,13 @@ def check_recorded(path: Path, content: bytes | None = None) -> None:
     )
 
 
-def _record(path: Path) -> Path | None:
+def _record_path(path: Path) -> Path | None:
     """Where the digest of a file is recorded; None if that of no such file is."""
     folder = path.parent / DIGESTS
     return folder / f"{path.name}.json" if path.suffix in _ENDINGS and folder.is_dir() else None
 
 
-def _recorded(record: Path) -> list[str]:
+def _read_record(record: Path) -> list[str]:
     """Digests that a file may have; none if the record itself is damaged."""
     with suppress(OSError, ValueError):
         digests = json.loads(record.read_bytes())
@@ -107,7 +111,7 @@ def _recorded(record: Path) -> list[str]:
     return []
 
 
-def _write(record: Path, digests: list[str]) -> None:
+def _write_record(record: Path, digests: list[str]) -> None:
     unfinished = unfinished_name(record)
     unfinished.write_text(json.dumps(digests), encoding="ascii")
     os.replace(unfinished, record)

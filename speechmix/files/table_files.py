@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import InputError
-from .bounded_reads import open_regular
+from .bounded_reads import open_regular_file
 
-MOST_CHARACTERS = (
+MAX_CELL_CHARACTERS = (
     1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
 )
-_MOST_QUOTED = 65_536  # of lines put together because a quotation mark is open
-_SOUNDS = (".mp3", ".wav", ".flac", ".ogg")
+_MAX_QUOTED_CHARACTERS = 65_536  # of lines put together because a quotation mark is open
+_AUDIO_COLUMNS = (".mp3", ".wav", ".flac", ".ogg")
 
 Cells = dict[str, object]
 
@@ -86,13 +86,13 @@ def read_table(
             f"{path}: expected a table ending in .tsv, .csv or .jsonl, found {suffix!r}"
         )
     try:
-        with _opened(path) as file:
+        with _open_table(path) as file:
             lines = enumerate(_lines(file), start=1)
             columns = [] if suffix == ".jsonl" else _header(path, next(lines, (1, ""))[1], required)
-            for row, line in lines if suffix != ".csv" else _joined(lines):
+            for row, line in lines if suffix != ".csv" else _join_lines(lines):
                 if not line.strip():
                     continue
-                cells = _parsed(line, partial(_PARSERS[suffix], line, columns))
+                cells = _parse_line(line, partial(_PARSERS[suffix], line, columns))
                 if cells or suffix == ".jsonl":
                     yield row, cells
     except InputError:
@@ -112,20 +112,20 @@ def table_columns(path: Path) -> list[str]:
     """Return the column names of a .tsv or .csv, in lower case; none if its first line cannot be
     read."""
     try:
-        with _opened(path) as file:
+        with _open_table(path) as file:
             return _cells(path, next(_lines(file), ""))
     except (OSError, ValueError):
         return []
 
 
-def _opened(path: Path) -> TextIO:
+def _open_table(path: Path) -> TextIO:
     """Open a table for reading; bytes that are not UTF-8 become surrogates, so that only their row
     is lost."""
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     encoding, errors = ("utf-16", "strict") if is_utf16 else ("utf-8-sig", "surrogateescape")
     with path.open(encoding=encoding, errors=errors, newline="") as file:
-        first = file.readline(MOST_CHARACTERS)
+        first = file.readline(MAX_CELL_CHARACTERS)
     # One kind of line end per file: a stray carriage return within a cell does not cut its row in
     # two.
     line_end = "\r" if first.endswith("\r") else "\n"
@@ -135,20 +135,20 @@ def _opened(path: Path) -> TextIO:
 def _lines(file: TextIO) -> Iterator[str]:
     """Lines without their ends; one that is too long is cut behind the most and one more
     character."""
-    while line := file.readline(MOST_CHARACTERS + 1):
+    while line := file.readline(MAX_CELL_CHARACTERS + 1):
         end = line[-1]
-        while end not in "\r\n" and (rest := file.readline(MOST_CHARACTERS)):
+        while end not in "\r\n" and (rest := file.readline(MAX_CELL_CHARACTERS)):
             end = rest[-1]
         yield line.rstrip("\r\n")
 
 
-def _joined(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _join_lines(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is
     not too long."""
     for row, line in lines:
         while (
             line.count('"') % 2
-            and len(line) <= _MOST_QUOTED
+            and len(line) <= _MAX_QUOTED_CHARACTERS
             and (following := next(lines, None)) is not None
         ):
             line = f"{line}\n{following[1]}"
@@ -165,7 +165,7 @@ def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
         line.encode("utf-8")
         columns = _cells(path, line)
     except UnicodeEncodeError as error:
-        raise InputError(f"{path}, row 1: {_not_utf8(line, error)}") from error
+        raise InputError(f"{path}, row 1: {_utf8_error(line, error)}") from error
     except csv.Error as error:
         raise InputError(f"{path}, row 1: not a readable row ({error})") from error
     missing = [column for column in required if not set(column.split("|")) & set(columns)]
@@ -200,17 +200,18 @@ def _cells(path: Path, line: str) -> list[str]:
     return [cell.strip().lower() for cell in cells]
 
 
-def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
+def _parse_line(line: str, parse: partial[Cells]) -> Cells | RowError:
     """Take a line apart, or say what is wrong with it."""
     try:
-        if len(line) > MOST_CHARACTERS:
+        if len(line) > MAX_CELL_CHARACTERS:
             raise RowError(
-                "too long", f"expected a line of at most {MOST_CHARACTERS:,} characters, found more"
+                "too long",
+                f"expected a line of at most {MAX_CELL_CHARACTERS:,} characters, found more",
             )
         line.encode("utf-8")
         return parse()
     except UnicodeEncodeError as error:
-        why, reason = "invalid UTF-8", _not_utf8(line, error)
+        why, reason = "invalid UTF-8", _utf8_error(line, error)
     except RowError as error:
         why, reason = error.why, str(error)
     except RecursionError:
@@ -220,11 +221,11 @@ def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
         )
     except (ValueError, csv.Error) as error:
         why, reason = "unreadable row", f"not a readable row ({error})"
-    guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_SOUNDS)), "")
+    guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_AUDIO_COLUMNS)), "")
     return RowError(why, reason, sound=guess.encode("utf-8", "replace").decode())
 
 
-def _not_utf8(line: str, error: UnicodeEncodeError) -> str:
+def _utf8_error(line: str, error: UnicodeEncodeError) -> str:
     byte = ord(error.object[error.start]) - 0xDC00
     bad = (
         f"byte 0x{byte:02x}"
@@ -237,15 +238,15 @@ def _not_utf8(line: str, error: UnicodeEncodeError) -> str:
     )
 
 
-def _tab_separated(line: str, columns: list[str]) -> Cells:
-    return _named(line.split("\t"), columns)
+def _parse_tabs(line: str, columns: list[str]) -> Cells:
+    return _name_cells(line.split("\t"), columns)
 
 
-def _comma_separated(line: str, columns: list[str]) -> Cells:
-    return _named(next(csv.reader([line], strict=True)), columns)
+def _parse_commas(line: str, columns: list[str]) -> Cells:
+    return _name_cells(next(csv.reader([line], strict=True)), columns)
 
 
-def _named(cells: list[str], columns: list[str]) -> Cells:
+def _name_cells(cells: list[str], columns: list[str]) -> Cells:
     cells = [cell.strip() for cell in cells]
     if len(cells) > len(columns):
         raise RowError(
@@ -256,7 +257,7 @@ def _named(cells: list[str], columns: list[str]) -> Cells:
     return {column: cell for column, cell in zip(columns, cells, strict=False) if cell and column}
 
 
-def _json_object(line: str, _: list[str]) -> Cells:
+def _parse_json_line(line: str, _: list[str]) -> Cells:
     try:
         cells = json.loads(line)
     except ValueError as error:
@@ -267,4 +268,4 @@ def _json_object(line: str, _: list[str]) -> Cells:
     return {key: value for key, value in cells.items() if value is not None and value != ""}
 
 
-_PARSERS = {".tsv": _tab_separated, ".csv": _comma_separated, ".jsonl": _json_object}
+_PARSERS = {".tsv": _parse_tabs, ".csv": _parse_commas, ".jsonl": _parse_json_line}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .bounded_reads import MOST_TABLE, MOST_TEXT, read_bounded
+from .bounded_reads import MAX_TABLE_BYTES, MAX_TEXT_BYTES, read_bounded
 from .recorded_checksums import check_recorded
 from .whole_files import whole_file
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind
 # apostrophes it is text, and a negative number is one.
-_FORMULA = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
+_FORMULA_START = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
 
 
 def read_text(path: str | PathLike[str]) -> str:
@@ -38,10 +38,10 @@ def read_text(path: str | PathLike[str]) -> str:
         If there is no such file, it is larger than any text file that is read, or it is in another
         encoding.
     """
-    return _decoded(Path(path), most=MOST_TEXT).replace("\r\n", "\n").replace("\r", "\n")
+    return _decode(Path(path), most=MAX_TEXT_BYTES).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _decoded(path: Path, *, most: int) -> str:
+def _decode(path: Path, *, most: int) -> str:
     try:
         data = read_bounded(path, most=most)
     except InputError:
@@ -86,12 +86,12 @@ def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
     >>> read_csv(path)["clip"].tolist()
     ['=1+1', '-t-il', 'les']
     """
-    table = neutral(table)
+    table = quote_formulas(table)
     # A carriage return within a cell is only put in quotation marks where it is part of the line's
     # end.
     returns = any(
         table[name].map(lambda cell: isinstance(cell, str) and "\r" in cell).any()
-        for name in _texts(table)
+        for name in _text_columns(table)
     )
     line_end = "\r\n" if returns else "\n"
     with whole_file(path) as unfinished:
@@ -104,20 +104,20 @@ def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
         )
 
 
-def neutral(table: pd.DataFrame) -> pd.DataFrame:
+def quote_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with cells and column names that a spreadsheet would compute turned into
     text."""
     quoted = {}
-    for name in _texts(table):
+    for name in _text_columns(table):
         cells = {
-            cell: _quoted(cell) for cell in table[name].unique()
+            cell: _quote_formula(cell) for cell in table[name].unique()
         }  # mostly few, and nearly always as they are
         if any(cell is not text for cell, text in cells.items()):
-            quoted[name] = table[name].map(_quoted)
-    return table.assign(**quoted).rename(columns=_quoted)
+            quoted[name] = table[name].map(_quote_formula)
+    return table.assign(**quoted).rename(columns=_quote_formula)
 
 
-def _texts(table: pd.DataFrame) -> list[str]:
+def _text_columns(table: pd.DataFrame) -> list[str]:
     return [
         name
         for name in table.columns
@@ -125,11 +125,11 @@ def _texts(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _quoted(cell: object) -> object:
+def _quote_formula(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     cell = cell.replace("\0", "\ufffd") if "\0" in cell else cell  # no table may hold it
-    return f"'{cell}" if _FORMULA.match(cell) else cell
+    return f"'{cell}" if _FORMULA_START.match(cell) else cell
 
 
 def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
@@ -142,7 +142,7 @@ def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    text = _decoded(Path(path), most=MOST_TABLE)
+    text = _decode(Path(path), most=MAX_TABLE_BYTES)
     try:
         table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
     except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
@@ -156,13 +156,13 @@ def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
         )
     for name in table:
         if table[name].str.startswith("'").any():  # few columns have any
-            table[name] = table[name].map(_unquoted)
-    return table.rename(columns=_unquoted)
+            table[name] = table[name].map(_unquote_formula)
+    return table.rename(columns=_unquote_formula)
 
 
-def _unquoted(cell: object) -> object:
+def _unquote_formula(cell: object) -> object:
     return (
         cell[1:]
-        if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell)
+        if isinstance(cell, str) and cell.startswith("'") and _FORMULA_START.match(cell)
         else cell
     )

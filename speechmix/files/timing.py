@@ -17,9 +17,9 @@ from contextvars import ContextVar
 from time import perf_counter
 from types import TracebackType
 
-AHEAD = " (ahead)"  # behind the name of a phase in another thread
-OTHER = "other"
-_KEPT_EVERY = 30.0  # seconds
+PREFETCH = " (ahead)"  # behind the name of a phase in another thread
+OTHER_PHASE = "other"
+_SAVE_SECONDS = 30.0  # seconds
 
 
 class Seconds:
@@ -66,9 +66,9 @@ class Seconds:
             self.settle()
         outer, began = begun
         seconds = perf_counter() - began
-        self.by_phase[name + AHEAD if is_ahead else name] += seconds - self._inner.seconds
+        self.by_phase[name + PREFETCH if is_ahead else name] += seconds - self._inner.seconds
         self._inner.seconds = outer + seconds
-        if self._keep is not None and began + seconds - self._kept > _KEPT_EVERY and not is_ahead:
+        if self._keep is not None and began + seconds - self._kept > _SAVE_SECONDS and not is_ahead:
             self._kept = began + seconds
             self._keep()
 
@@ -95,7 +95,7 @@ def timed_phases(seconds: Seconds) -> Iterator[None]:
     try:
         yield
     finally:
-        seconds.end(OTHER, begun)
+        seconds.end(OTHER_PHASE, begun)
         _counting.reset(before)
 
 

@@ -22,12 +22,12 @@ _PACKAGES = (
 
 
 @cache
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Version of a package by its metadata; None if it is not installed.
 
     Examples
     --------
-    >>> installed("speechmix-that-is-not-there") is None
+    >>> installed_version("speechmix-that-is-not-there") is None
     True
     """
     try:
@@ -41,12 +41,12 @@ def versions() -> str:
     from .. import __version__
 
     torch = getattr(
-        sys.modules.get("torch"), "__version__", installed("torch")
+        sys.modules.get("torch"), "__version__", installed_version("torch")
     )  # once imported, it says its build too
     numbers = {
-        "transformers": installed("transformers"),
+        "transformers": installed_version("transformers"),
         "torch": torch,
-        "torchaudio": installed("torchaudio"),
+        "torchaudio": installed_version("torchaudio"),
     }
     parts = [f"{package} {number or 'none'}" for package, number in numbers.items()]
     return ", ".join([f"speechmix {__version__}", *parts, f"Python {platform.python_version()}"])
@@ -56,7 +56,7 @@ def package_versions() -> dict[str, str]:
     """Return the versions of all that a corpus goes through, by package."""
     from .. import __version__
 
-    numbers = {package: installed(package) for package in _PACKAGES}
+    numbers = {package: installed_version(package) for package in _PACKAGES}
     return {
         "speechmix": __version__,
         **{package: number for package, number in numbers.items() if number is not None},

@@ -69,13 +69,13 @@ def whole_folder(path: str | PathLike[str]) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        put_in_place(unfinished, path)
+        move_into_place(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-def put_in_place(unfinished: Path, path: str | PathLike[str]) -> None:
+def move_into_place(unfinished: Path, path: str | PathLike[str]) -> None:
     """Let a finished folder take the place of another, or of none."""
     path = Path(path)
     former = unfinished_name(path)

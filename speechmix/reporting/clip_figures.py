@@ -19,8 +19,8 @@ from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
 from ..runs.results.part_files import Owner, Part
 from ..runs.results.run_folder import RunFolder
-from ..runs.results.stored_clips import parts_of_maps
-from ..runs.results.stored_maps import maps_in_part
+from ..runs.results.stored_clips import find_map_parts
+from ..runs.results.stored_maps import read_part_maps
 
 _DRAWING_VERSION = (
     3  # goes up when figures of clips look different: those of before are drawn again
@@ -53,7 +53,7 @@ def draw_clip_figures(
     report_failure : callable
         Is called with clip, reason and model where a figure cannot be drawn.
     """
-    parts = parts_of_maps(parts)
+    parts = find_map_parts(parts)
     trained_names = {part.owner.name for part in parts if part.owner.init == "trained"}
     owners = {
         part.owner: None
@@ -153,7 +153,7 @@ def _read_clip_maps(
         measure_and_stack: mixing_map
         for part in parts
         if part.owner == owner
-        for measure_and_stack, mixing_map in maps_in_part(folder, part, clip.name).items()
+        for measure_and_stack, mixing_map in read_part_maps(folder, part, clip.name).items()
         if mixing_map.provenance.get("fingerprint") == clip.fingerprint
         and measure_and_stack[0] in measures
     }

@@ -17,7 +17,7 @@ from ..inputs.words.timed_words import Word
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.maps.score_tiers import Layers, resolve_map_layers, score_tiers, write_tier_file
 from ..runs.results.open_run import open_run
-from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
+from ..runs.results.stored_clips import clip_row, find_audio, read_provenance
 
 
 def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | None:
@@ -88,7 +88,7 @@ def export_tiers(
         )
     stored_run = open_run(run)
     row, by_model = clip_row(stored_run, clip), stored_run.maps(clip)
-    provenance = provenance_of(by_model)
+    provenance = read_provenance(by_model)
     words = [Word(*word) for word in provenance.get("words") or ()]
     if not words:
         raise InputError(
@@ -102,7 +102,7 @@ def export_tiers(
             f"{clip!r} has no target: name the word that receives, --target {words[0].text} "
             "(target= in Python)"
         )
-    seconds, sound = float(row["seconds"]), sound_of(stored_run, clip, audio=audio)
+    seconds, sound = float(row["seconds"]), find_audio(stored_run, clip, audio=audio)
     cue = provenance.get("cue")
     paths: list[Path] = []
     errors: list[InputError] = []

@@ -18,7 +18,7 @@ from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
-from .results.stored_clips import maps_of_clip, read_stored_clip
+from .results.stored_clips import read_clip_maps, read_stored_clip
 from .results.table_writer import TableWriter
 from .results.tidy_tables import contribution_table
 from .scored_run import Run
@@ -64,7 +64,7 @@ def score_moved_words(
         If no clip of the run has cue, target and audio.
     """
     stored = open_run(run)
-    scored = _scored_again(stored, clips, most, audio, report)
+    scored = _rescore(stored, clips, most, audio, report)
     options = {
         name: value for name, value in stored.description["options"].items() if name in _OPTIONS
     }
@@ -86,7 +86,7 @@ def score_moved_words(
     return len(scored) - len(failed)
 
 
-def _scored_again(
+def _rescore(
     run: StoredRun,
     clips: Sequence[Clip],
     most: int,
@@ -109,7 +109,7 @@ def _scored_again(
         try:
             candidates.append(
                 at_hand.get(name)
-                or read_stored_clip(run, name, maps_of_clip(run, name), audio=audio)
+                or read_stored_clip(run, name, read_clip_maps(run, name), audio=audio)
             )
         except SpeechmixError as error:  # another recording by now, in which the words cannot be
             report(f"{name}  SKIPPED: {error}")

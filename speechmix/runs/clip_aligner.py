@@ -22,7 +22,7 @@ from ..inputs.audio.loading import cache_recording
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.word_files import write_textgrid
 from .kinds.result_kind import ResultItem
-from .kinds.word_times import WORD_TIMES_KIND, alignment_options, with_stored_words
+from .kinds.word_times import WORD_TIMES_KIND, add_stored_words, alignment_options
 from .merging import FACTS
 from .model_run import ClipOutcome, RunRequest
 from .out_of_memory import memory_errors_named
@@ -31,7 +31,7 @@ from .results.part_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.run_state import RunState
-from .results.tidy_tables import facts_of
+from .results.tidy_tables import clip_facts
 
 Skip = Callable[[str, object], None]
 MAX_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each
@@ -214,7 +214,7 @@ class ClipAligner:
             (outcome,) = WORD_TIMES_KIND.store(results, [item])
             if isinstance(outcome, SpeechmixError):
                 raise outcome
-        aligned = with_stored_words(clip, results.row(key)["content"])
+        aligned = add_stored_words(clip, results.row(key)["content"])
         if self.job in ("", WORD_TIMES_KIND.name) and len(self.clips) <= MAX_TEXTGRIDS:
             self._write_textgrid(aligned, replace=is_new)
         return aligned, [key]
@@ -232,7 +232,7 @@ class ClipAligner:
     def _facts_key(results: Results, clip: Clip, position: int) -> Key:
         """Store the row of the clip table, for which the recording is read if its hash is unknown."""
         marks = _file_marks(clip)
-        facts = {"position": position, **facts_of(clip)}
+        facts = {"position": position, **clip_facts(clip)}
         key = Key(clip.name, FACTS, digest(facts))
         if marks and marks == _file_marks(clip):
             facts["file"] = {"path": str(clip.path), "marks": marks, "seconds": clip.duration}

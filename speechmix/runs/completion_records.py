@@ -17,7 +17,7 @@ from .results.run_folder import RunFolder
 
 
 @dataclass
-class Marker:
+class CompletionRecord:
     """What one shard of a run has done.
 
     Attributes
@@ -81,7 +81,7 @@ class Marker:
         write_checked_json(path, asdict(self))
 
     @classmethod
-    def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> Marker | None:
+    def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> CompletionRecord | None:
         """Return the marker of a shard; None if it is not done, or the marker is damaged."""
         path = cls.path(folder, shard, job)
         try:
@@ -91,16 +91,17 @@ class Marker:
             return None
 
 
-def shard_labels(folder: RunFolder) -> list[str]:
+def list_shard_labels(folder: RunFolder) -> list[str]:
     """Labels of the shards, of whatever number, that some process has held."""
     return sorted(
         path.name.removeprefix(f"{LOCK}-") for path in folder.shards_dir.glob(f"{LOCK}-*-of-*[0-9]")
     )
 
 
-def missing_shards(folder: RunFolder, asked: str, count: int, job: str = "") -> list[int]:
+def list_missing_shards(folder: RunFolder, asked: str, count: int, job: str = "") -> list[int]:
     """Shards of a run that are not done, or were asked something else."""
     markers = (
-        (index, Marker.read(folder, Shard(index, count), job)) for index in range(1, count + 1)
+        (index, CompletionRecord.read(folder, Shard(index, count), job))
+        for index in range(1, count + 1)
     )
     return [index for index, marker in markers if marker is None or marker.asked != asked]

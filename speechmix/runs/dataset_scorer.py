@@ -32,12 +32,12 @@ from .kinds.word_times import align_quietly
 if TYPE_CHECKING:
     from datasets import Features
 
-_AUDIO = ("audio", "path", "file_name")
-_AS_THEY_ARE = ("cue", "target", "foil", "language", "translation", "name")
+_AUDIO_COLUMNS = ("audio", "path", "file_name")
+_UNCHANGED_TYPES = ("cue", "target", "foil", "language", "translation", "name")
 _ERROR, _DOUBTS = "score_error", "score_doubts"
 # What is said of each map: the ending of its column, and the type in its lists as `datasets` names
 # it.
-_PARTS = {
+_LABEL_FIELDS = {
     "scores": "float32",
     "shape": "int64",
     "targets": "string",
@@ -116,11 +116,11 @@ class Scorer:
     def __call__(self, rows: Mapping[str, Json]) -> JsonObject:
         """Columns of a row; of a batch, lists of them."""
         recordings = next(
-            (rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None
+            (rows[name] for name in _AUDIO_COLUMNS if name in rows and rows[name] is not None), None
         )
-        if not any(name in rows for name in _AUDIO):
+        if not any(name in rows for name in _AUDIO_COLUMNS):
             raise InputError(
-                f"expected one of the columns {', '.join(_AUDIO)}, found {', '.join(rows)}"
+                f"expected one of the columns {', '.join(_AUDIO_COLUMNS)}, found {', '.join(rows)}"
             )
         if not isinstance(recordings, list):
             return self._scored(rows)
@@ -147,7 +147,9 @@ class Scorer:
     def _columns(self) -> dict[str, str]:
         stacks = self._question.stacks or tuple(self._at_hand("model").stacks)
         places = [f"{measure}_{stack}" for measure in self._question.measures for stack in stacks]
-        columns = {f"{place}_{part}": kind for place in places for part, kind in _PARTS.items()}
+        columns = {
+            f"{place}_{part}": kind for place in places for part, kind in _LABEL_FIELDS.items()
+        }
         return {**columns, _DOUBTS: "string", _ERROR: "string"}
 
     def _at_hand(self, role: str) -> Model:
@@ -161,9 +163,9 @@ class Scorer:
     def _scored(self, row: Mapping[str, Json]) -> JsonObject:
         columns: JsonObject = dict.fromkeys(self._columns)
         try:
-            clip = self._aligned(clip_of_cells(row))
+            clip = self._aligned(clip_from_dataset_row(row))
             maps = mix_one(self._at_hand("model"), clip, **self._question.options)
-            return {**columns, **_cells(maps, clip), _DOUBTS: " ".join(clip.doubts) or None}
+            return {**columns, **_result_cells(maps, clip), _DOUBTS: " ".join(clip.doubts) or None}
         except SpeechmixError as error:
             return {**columns, _ERROR: str(error)}
 
@@ -174,7 +176,7 @@ class Scorer:
         return align_quietly(clip, aligner, self._method)  # doubts are a column
 
 
-def clip_of_cells(row: Mapping[str, Json]) -> Clip:
+def clip_from_dataset_row(row: Mapping[str, Json]) -> Clip:
     """Return the clip of a row of a data set.
 
     Raises
@@ -185,10 +187,11 @@ def clip_of_cells(row: Mapping[str, Json]) -> Clip:
     Examples
     --------
     >>> sound = {"array": np.zeros(16_000), "sampling_rate": 16_000}
-    >>> clip_of_cells({"audio": sound, "text": "les livres", "words": [["les", 0, 0.4], ["livres", 0.4, 1]], "cue": "les"}).cue
+    >>> words = [["les", 0, 0.4], ["livres", 0.4, 1]]
+    >>> clip_from_dataset_row({"audio": sound, "text": "les livres", "words": words, "cue": "les"}).cue
     0
     """
-    details = {name: row[name] for name in _AS_THEY_ARE if row.get(name) not in (None, "")}
+    details = {name: row[name] for name in _UNCHANGED_TYPES if row.get(name) not in (None, "")}
     details["text"] = next((row[name] for name in TEXT_COLUMNS if row.get(name)), None)
     if not isinstance(details["text"], str | None):
         raise InputError(f"expected a text, found {details['text']!r:.80}")
@@ -202,7 +205,7 @@ def clip_of_cells(row: Mapping[str, Json]) -> Clip:
             f"{words!r:.80}"
         )
     details["words"] = words if words is None or isinstance(words, str) else words_from_items(words)
-    sound: Any = next((row[name] for name in _AUDIO if row.get(name) is not None), None)
+    sound: Any = next((row[name] for name in _AUDIO_COLUMNS if row.get(name) is not None), None)
     if isinstance(sound, str):
         return Clip.from_file(sound, **details)
     if isinstance(sound, Mapping) and sound.get("array") is None:
@@ -210,7 +213,7 @@ def clip_of_cells(row: Mapping[str, Json]) -> Clip:
             if not sound.get("path"):
                 raise InputError("expected a recording, found none")
             return Clip.from_file(sound["path"], **details)
-        return Clip.from_array(*_decoded(sound["bytes"]), **details)
+        return Clip.from_array(*_decode_audio(sound["bytes"]), **details)
     try:  # a dictionary, or the decoder that newer releases of datasets give
         samples, rate = np.asarray(sound["array"], np.float32), int(sound["sampling_rate"])
     except (KeyError, TypeError, ValueError) as error:
@@ -221,7 +224,7 @@ def clip_of_cells(row: Mapping[str, Json]) -> Clip:
     return Clip.from_array(samples, rate, **details)
 
 
-def _decoded(content: bytes) -> tuple[np.ndarray, int]:
+def _decode_audio(content: bytes) -> tuple[np.ndarray, int]:
     import soundfile
 
     try:
@@ -233,26 +236,26 @@ def _decoded(content: bytes) -> tuple[np.ndarray, int]:
         ) from error
 
 
-def _cells(maps: Maps, clip: Clip) -> JsonObject:
+def _result_cells(maps: Maps, clip: Clip) -> JsonObject:
     cells: JsonObject = {}
     for (measure, stack), mixing_map in maps.items():
         of_map = {
             "scores": mixing_map.scores.ravel().astype(np.float32),
             "shape": list(mixing_map.scores.shape),
-            "targets": _labels(mixing_map.targets),
-            "sources": _labels(mixing_map.sources),
+            "targets": _unit_labels(mixing_map.targets),
+            "sources": _unit_labels(mixing_map.sources),
             "layers": list(mixing_map.layers),
-            "cue_contribution": _contribution(mixing_map, clip),
+            "cue_contribution": _cue_share(mixing_map, clip),
         }
         cells |= {f"{measure}_{stack}_{part}": cell for part, cell in of_map.items()}
     return cells
 
 
-def _labels(units: Sequence[Any]) -> list[str]:
+def _unit_labels(units: Sequence[Any]) -> list[str]:
     return [unit.label for unit in units]
 
 
-def _contribution(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
+def _cue_share(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
     """The cue's share, layer by layer; None where the map cannot be asked."""
     if clip.cue is None or clip.target is None:
         return None

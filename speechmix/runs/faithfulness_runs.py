@@ -23,7 +23,7 @@ from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.faithfulness import FAITHFULNESS_KIND, stored_faithfulness
-from .merging import clips_of_job, parts_of_job, skipped_of_job
+from .merging import list_job_parts, read_job_clips, read_job_skipped
 from .progress import Progress
 from .results.run_folder import RunFolder
 from .score_clips import compute_kinds
@@ -101,11 +101,11 @@ def faithfulness_of_clips(
     if not run.is_complete:
         return None
     folder = RunFolder(Path(out))
-    left_out = skipped_of_job(folder, name)
+    left_out = read_job_skipped(folder, name)
     if skipped is not None:
         skipped += left_out
-    parts = parts_of_job(folder, name).values()
-    evaluations = stored_faithfulness(parts, clips_of_job(folder, clips, name))
+    parts = list_job_parts(folder, name).values()
+    evaluations = stored_faithfulness(parts, read_job_clips(folder, clips, name))
     if not evaluations:
         reasons = "; ".join(reason for _, reason in left_out[:3])
         raise InputError(f"no clip can be used: {reasons or 'there are none'}")

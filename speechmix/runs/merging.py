@@ -23,27 +23,27 @@ from ..files.cache_keys import digest
 from ..files.json_files import JsonObject, read_checked_json
 from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
-from .completion_records import Marker
+from .completion_records import CompletionRecord
 from .kinds.ablation import ABLATION_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
-from .kinds.word_times import WORD_TIMES_KIND, with_stored_words
-from .results.part_files import Owner, Part, opened_part
+from .kinds.word_times import WORD_TIMES_KIND, add_stored_words
+from .results.part_files import Owner, Part, open_part
 from .results.run_folder import CONTRIBUTIONS, RunFolder
 from .results.run_state import RunState
 from .results.run_times import write_times
 from .results.table_writer import TableWriter
-from .results.tidy_tables import table_of_facts
+from .results.tidy_tables import facts_table
 
 FACTS = "facts"  # kind of result: the row of the clip table
-_CLIPS_AT_ONCE = 1_000
+_CLIPS_PER_BATCH = 1_000
 _REASON = ("clip", "model", "reason")
 Report = Callable[[str], None]
 
 
 def write_tables(
     folder: RunFolder,
-    markers: Sequence[Marker],
+    markers: Sequence[CompletionRecord],
     clips: Sequence[Clip],
     report: Report,
     kinds: Sequence[ResultKind],
@@ -67,7 +67,7 @@ def write_tables(
     ]
     if RunState(folder).mark_complete_if_unchanged(made_of, further):
         return
-    merged = _Merged(folder, markers, clips, report)
+    merged = _MergedTables(folder, markers, clips, report)
     alone = {part.name for part in folder.shards_dir.glob("*") if part.is_dir()}
     by_name = {ABLATION_KIND.name: ABLATION_KIND, TRANSCRIPTS_KIND.name: TRANSCRIPTS_KIND}
     by_name = {
@@ -75,7 +75,7 @@ def write_tables(
     }  # a table of another job
     by_name |= {kind.name: kind for kind in kinds if kind.columns is not None}
     merged.write(by_name.values(), with_contributions=True)
-    write_csv(table_of_facts(merged.facts), folder.clips_path)
+    write_csv(facts_table(merged.facts), folder.clips_path)
     skipped = [row for marker in markers for row in marker.skipped]
     write_skipped(folder, skipped)
     merged.finish(kinds)
@@ -86,62 +86,62 @@ def write_tables(
 
 def write_job_tables(
     folder: RunFolder,
-    markers: Sequence[Marker],
+    markers: Sequence[CompletionRecord],
     clips: Sequence[Clip],
     report: Report,
     kinds: Sequence[ResultKind],
     name: str,
 ) -> None:
     """Write the tables of kinds that were computed alone, all of whose shards are done; the caller holds the lock."""
-    merged = _Merged(folder, markers, clips, report, name)
+    merged = _MergedTables(folder, markers, clips, report, name)
     merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
     merged.finish(kinds)
-    skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
+    skipped = drop_repeated_reasons(row for marker in markers for row in marker.skipped)
     write_csv(
         pd.DataFrame(skipped, columns=[*_REASON]), folder.table_path(f"{name}_skipped", "csv")
     )
 
 
-def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
+def read_job_clips(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
     """Return those of some clips that a finished job has results of, with the word times it has."""
-    return _Merged(folder, _markers_of_job(folder, name), clips, lambda line: None).clips
+    return _MergedTables(folder, _read_job_records(folder, name), clips, lambda line: None).clips
 
 
-def parts_of_job(folder: RunFolder, name: str) -> dict[Owner, list[Part]]:
+def list_job_parts(folder: RunFolder, name: str) -> dict[Owner, list[Part]]:
     """Return the part files of a finished job, by model."""
-    return _models(folder, _markers_of_job(folder, name))
+    return _list_models(folder, _read_job_records(folder, name))
 
 
-def skipped_of_job(folder: RunFolder, name: str) -> list[tuple[str, str]]:
+def read_job_skipped(folder: RunFolder, name: str) -> list[tuple[str, str]]:
     """Return clips that a finished job left out, each with the reason."""
-    markers = _markers_of_job(folder, name)
-    rows = distinct_reasons(row for marker in markers for row in marker.skipped)
+    markers = _read_job_records(folder, name)
+    rows = drop_repeated_reasons(row for marker in markers for row in marker.skipped)
     return [(row["clip"], row["reason"]) for row in rows]
 
 
-def _markers_of_job(folder: RunFolder, name: str) -> list[Marker]:
+def _read_job_records(folder: RunFolder, name: str) -> list[CompletionRecord]:
     """Markers of the shards of the start that ended last."""
     paths = sorted(
         folder.shards_dir.glob(f"{name}/*.json"), key=lambda path: path.stat().st_mtime_ns
     )
-    markers = [Marker(**read_checked_json(path)) for path in paths]
+    markers = [CompletionRecord(**read_checked_json(path)) for path in paths]
     return [marker for marker in markers if marker.asked == markers[-1].asked]
 
 
 @dataclass
-class _Merged:
+class _MergedTables:
     """What all shards of a job have, put together."""
 
     folder: RunFolder
-    markers: Sequence[Marker]
+    markers: Sequence[CompletionRecord]
     all_clips: Sequence[Clip]
     report: Report
     job: str = ""
 
     def __post_init__(self) -> None:
-        self.facts, self._words = _facts(self.folder, self.markers)
+        self.facts, self._words = _read_facts(self.folder, self.markers)
         self._order = {row["own"]["clip"]: position for position, row in enumerate(self.facts)}
-        self.models = _models(self.folder, self.markers)
+        self.models = _list_models(self.folder, self.markers)
 
     def write(self, kinds: Iterable[ResultKind], *, with_contributions: bool) -> None:
         """Write the tables of some kinds, in the order of models and clips; one without rows is removed."""
@@ -159,7 +159,7 @@ class _Merged:
             if with_contributions:
                 files.enter_context(shares)
             for owner, parts in self.models.items():
-                for rows in _in_order(parts, self._order):
+                for rows in _sort_parts(parts, self._order):
                     if with_contributions:
                         _append_contributions(shares, rows, owner, about)
                     for table in writers.values():
@@ -171,7 +171,7 @@ class _Merged:
     def clips(self) -> list[Clip]:
         """The clips that were not dropped, with their words."""
         return [
-            with_stored_words(clip, self._words[clip.name])
+            add_stored_words(clip, self._words[clip.name])
             if clip.words is None and clip.name in self._words
             else clip
             for clip in self.all_clips
@@ -206,26 +206,28 @@ class _KindTable:
         ]
         clips = [clip for clip, _ in pairs]
         further = [{**self.clip_columns.get(clip, {}), **row} for clip, row in pairs]
-        table = _identified(pd.DataFrame(further), clips, owner, about)
+        table = _add_identity_columns(pd.DataFrame(further), clips, owner, about)
         types = {name: dtype for name, dtype in (self.kind.columns or {}).items() if name in table}
         self.writer.append(table.astype(types))
 
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
     """Write the table of what was left out."""
-    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=[*_REASON]), folder.skipped_path)
+    write_csv(pd.DataFrame(drop_repeated_reasons(skipped), columns=[*_REASON]), folder.skipped_path)
 
 
-def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+def drop_repeated_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
     """What was left out; what several shards say of one clip counts once."""
     return list({(row["clip"], row["model"], row["reason"]): dict(row) for row in skipped}.values())
 
 
-def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[JsonObject], dict[str, str]]:
+def _read_facts(
+    folder: RunFolder, markers: Sequence[CompletionRecord]
+) -> tuple[list[JsonObject], dict[str, str]]:
     """Rows of the clip table, in the order in which clips were given; and word times, by clip."""
     facts, words = [], {}
     for path in (path for marker in markers for path in marker.clips):
-        rows = opened_part(folder.path / path).read(("clip", "kind", "content"))
+        rows = open_part(folder.path / path).read(("clip", "kind", "content"))
         for row in rows.to_pylist():
             if row["kind"] == FACTS:
                 facts.append(json.loads(row["content"]))
@@ -235,18 +237,18 @@ def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[JsonObjec
     return facts, words
 
 
-def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, list[Part]]:
+def _list_models(folder: RunFolder, markers: Sequence[CompletionRecord]) -> dict[Owner, list[Part]]:
     """Parts of each model, in the order in which models were given."""
     models: dict[Owner, list[Part]] = {}
     for marker in markers:
         for owner, paths in marker.models:
             models.setdefault(Owner(**owner), []).extend(
-                opened_part(folder.path / path) for path in paths
+                open_part(folder.path / path) for path in paths
             )
     return models
 
 
-def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Table]:
+def _sort_parts(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Table]:
     """Rows of several parts, those of some thousand clips at a time, in the order of the clips;
     others are left out.
 
@@ -255,7 +257,7 @@ def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Ta
     columns = ("clip", "kind", "contributions", "content")
     clips = [part.read(("clip",))["clip"].to_pylist() for part in parts]
     starts = [0] * len(parts)
-    for bound in range(_CLIPS_AT_ONCE, len(order) + _CLIPS_AT_ONCE, _CLIPS_AT_ONCE):
+    for bound in range(_CLIPS_PER_BATCH, len(order) + _CLIPS_PER_BATCH, _CLIPS_PER_BATCH):
         pieces, positions = [], []
         for number, part in enumerate(parts):
             stop = start = starts[number]
@@ -278,10 +280,10 @@ def _append_contributions(
     counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     shares = pa.Table.from_struct_array(lists.flatten()).to_pandas()
     clips = np.repeat(rows["clip"].to_pylist(), counts).tolist()
-    writer.append(_identified(shares, clips, owner, about))
+    writer.append(_add_identity_columns(shares, clips, owner, about))
 
 
-def _identified(
+def _add_identity_columns(
     table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]
 ) -> pd.DataFrame:
     """Rows with columns that say of which clip and model they are, before the others."""

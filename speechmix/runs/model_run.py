@@ -21,7 +21,7 @@ from ..files.shards import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_groups
-from .kinds.generated_texts import WRITTEN
+from .kinds.generated_texts import GENERATED
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
 from .progress import Progress, show_progress
@@ -214,7 +214,7 @@ class ModelRun:
         """Report what was computed of a clip, or why it failed."""
         clip, label = outcome.clip, self._model.label
         if outcome.error is not None:
-            is_scored = any(key.kind != WRITTEN for key in outcome.keys)
+            is_scored = any(key.kind != GENERATED for key in outcome.keys)
             if is_scored:
                 outcome.error = SpeechmixError(
                     f"scored, but not all else was done: {outcome.error}"

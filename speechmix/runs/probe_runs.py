@@ -17,7 +17,7 @@ from ..files.json_files import JsonObject
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.probe_states import STATES_KIND, stored_states
-from .merging import clips_of_job, parts_of_job
+from .merging import list_job_parts, read_job_clips
 from .results.run_folder import RunFolder
 from .run_job import Loads
 from .score_clips import compute_kinds
@@ -78,11 +78,11 @@ def probe_in_run(
         return None
     folder = RunFolder(Path(out))
     task = ProbeTask.from_items(
-        clips_of_job(folder, clips, STATES_KIND.name), label, group=group, by=by
+        read_job_clips(folder, clips, STATES_KIND.name), label, group=group, by=by
     )
     states = {
         owner: stored_states(parts)
-        for owner, parts in parts_of_job(folder, STATES_KIND.name).items()
+        for owner, parts in list_job_parts(folder, STATES_KIND.name).items()
     }
     of_items = [
         (owner, [by_clip.get(str(item.name), _UNREAD) for item in task.items])

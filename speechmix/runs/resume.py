@@ -28,14 +28,14 @@ from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.request import MixRequest
 from .clip_aligner import remember_recordings
-from .completion_records import Marker
+from .completion_records import CompletionRecord
 from .results.part_files import Owner
 from .results.result_store import Results
 from .results.run_folder import RunFolder
 from .results.run_parts import checked_part
 from .results.run_state import RunState
 
-FEW_CLIPS = 1_000  # a run of no more is always gone through
+N_SPOT_CHECKED_CLIPS = 1_000  # a run of no more is always gone through
 
 
 def shard_fingerprint(
@@ -57,7 +57,7 @@ def shard_fingerprint(
     sound_of : callable
         Hash of a clip's recording, which is not read for this; None where that would be needed.
     """
-    if len(clips) <= FEW_CLIPS:
+    if len(clips) <= N_SPOT_CHECKED_CLIPS:
         return ""
     hashed = blake2b(digest_size=16)
     for clip in clips:
@@ -79,7 +79,9 @@ def _package() -> str:
     return hashed.hexdigest()
 
 
-def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> dict[str, FileMark]:
+def read_figure_marks(
+    folder: RunFolder, marker: CompletionRecord, drawn: Iterable[Clip]
+) -> dict[str, FileMark]:
     """Size and hash of the pictures that are there of some clips, by the models of a marker."""
     labels = [str(owner["label"]) for owner, _ in marker.models]
     paths = [folder.figure_path(label, clip) for clip in drawn for label in labels]
@@ -93,7 +95,7 @@ def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> di
 def is_unchanged(
     folder: RunFolder,
     shard: Shard,
-    marker: Marker,
+    marker: CompletionRecord,
     asked_of_all: str,
     question: MixRequest,
     clips: Sequence[Clip],
@@ -108,7 +110,7 @@ def is_unchanged(
     ----------
     folder : RunFolder
     shard : Shard
-    marker : Marker
+    marker : CompletionRecord
         That the shard left.
     asked_of_all : str
         Hash of what the run is asked.
@@ -132,15 +134,16 @@ def is_unchanged(
     with Results(folder, Owner(), shard, report) as of_clips:
         remember_recordings(of_clips)
     if marker.told != shard_fingerprint(
-        asked_of_all, question, clips, _known_sound
-    ) or not _files_fit(folder, marker, drawn):
+        asked_of_all, question, clips, _find_known_sound
+    ) or not _has_all_files(folder, marker, drawn):
         return False
     return all(
-        _owner_of(model) == owner for model, (owner, _) in zip(models, marker.models, strict=True)
+        _model_owner(model) == owner
+        for model, (owner, _) in zip(models, marker.models, strict=True)
     )
 
 
-def _known_sound(clip: Clip) -> str | None:
+def _find_known_sound(clip: Clip) -> str | None:
     """Hash of a clip's recording, if an earlier start read it and the file is still the same, or it
     is in memory."""
     if clip.path is None:
@@ -149,7 +152,7 @@ def _known_sound(clip: Clip) -> str | None:
     return remembered and remembered[0]
 
 
-def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool:
+def _has_all_files(folder: RunFolder, marker: CompletionRecord, drawn: Iterable[Clip]) -> bool:
     """Whether parts, scores, maps and pictures are there and whole."""
     standing = RunState(folder).table_parts()
     try:
@@ -158,11 +161,11 @@ def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool
     except (InputError, OSError):
         return False
     return {
-        name: list(mark) for name, mark in figure_marks(folder, marker, drawn).items()
+        name: list(mark) for name, mark in read_figure_marks(folder, marker, drawn).items()
     } == marker.figures
 
 
-def _owner_of(model: Model | Callable[[], Model]) -> JsonObject:
+def _model_owner(model: Model | Callable[[], Model]) -> JsonObject:
     loaded = model if isinstance(model, Model) else model()
     loaded.forget_fingerprint()  # its weights may have been changed since
     return vars(Owner.of(loaded))

@@ -23,7 +23,7 @@ from .kinds.result_kind import ResultKind
 from .kinds.word_times import WORD_TIMES_KIND
 from .progress import Progress
 from .scored_run import Run
-from .started_job import StartedJob, hold_folder, score_in_process
+from .started_job import StartedJob, lock_run_folder, score_in_process
 
 Loads = Iterable[Model | Callable[[], Model]]
 Report = Callable[[str], None]
@@ -91,7 +91,11 @@ class RunJob:
     def description(self) -> list[object]:
         """Return what the kinds are, for a hash of the whole job."""
         kinds = [
-            [kind.name, kind.version, {name: _described(value) for name, value in options.items()}]
+            [
+                kind.name,
+                kind.version,
+                {name: _describe_value(value) for name, value in options.items()},
+            ]
             for kind, options in self.kinds
         ]
         twins = None if self.twin_clips is None else sorted(self.twin_clips)
@@ -126,7 +130,7 @@ class RunJob:
         started = StartedJob(self, shard, aligner)
         for name, reason in self.skipped:
             started.run.skip(name, reason)
-        with hold_folder(started.folder, shard):
+        with lock_run_folder(started.folder, shard):
             if not self.name:
                 started.begin_run()
                 if started.is_up_to_date():
@@ -135,7 +139,7 @@ class RunJob:
         return started.run
 
 
-def _described(value: Any) -> object:
+def _describe_value(value: Any) -> object:
     """Return an option as the hash of a job has it."""
     if isinstance(value, frozenset):
         return sorted(value)

@@ -21,11 +21,11 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.locks import is_held
 from ..files.shards import Shard
-from .completion_records import Marker, shard_labels
-from .journal.stage_files import index_list
-from .kinds.generated_texts import WRITTEN
+from .completion_records import CompletionRecord, list_shard_labels
+from .journal.stage_files import format_indices
+from .kinds.generated_texts import GENERATED
 from .merging import FACTS
-from .results.part_files import Part, opened_part
+from .results.part_files import Part, open_part
 from .results.run_folder import RunFolder
 from .results.run_state import COMPLETE
 
@@ -88,7 +88,9 @@ class RunStatus:
         ]
         if self.missing:
             what = (
-                f"--shard {index_list(self.missing)}" if count > 1 else "the same command goes on"
+                f"--shard {format_indices(self.missing)}"
+                if count > 1
+                else "the same command goes on"
             )
             lines.append(f"  to be started (again): {what}")
         elif self.state != COMPLETE and states[DONE] == count:
@@ -128,7 +130,7 @@ class JobStatus:
         done_count = self.count - len(self.missing)
         text = f"{self.name}: {done_count} of {self.count} shards done, {self.failed} failed"
         if self.missing:
-            return f"{text}; missing: {index_list(self.missing)}"
+            return f"{text}; missing: {format_indices(self.missing)}"
         return text if self.has_tables else f"{text}; tables: not written: start any shard again"
 
 
@@ -166,8 +168,8 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
             "run again"
         )
     shards = [Shard(index, count) for index in range(1, count + 1)]
-    markers, last_asked = _markers(folder, shards, str(description.get("asked", "")))
-    parts = _readable_parts(folder)
+    markers, last_asked = _read_records(folder, shards, str(description.get("asked", "")))
+    parts = _read_parts(folder)
     paths = {*folder.relative([part for part, _ in parts])}
     failures: list[dict[str, str]] = []
     rows: list[dict[str, object]] = []
@@ -181,7 +183,7 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
                 OUTDATED
                 if marker.asked != last_asked
                 else DONE
-                if paths.issuperset(_paths(marker))
+                if paths.issuperset(_list_paths(marker))
                 else DAMAGED
             )
         skipped = marker.skipped if marker and of_shard != OUTDATED else []
@@ -213,10 +215,10 @@ def job_status(path: str | PathLike[str]) -> list[JobStatus]:
     jobs = []
     for job in sorted(job for job in folder.shards_dir.glob("*") if job.is_dir()):
         records = sorted(job.glob("*-of-*.json"), key=lambda record: record.stat().st_mtime_ns)
-        labels = [record.stem for record in records] or shard_labels(folder)
+        labels = [record.stem for record in records] or list_shard_labels(folder)
         count = int(labels[-1].rpartition("-")[2]) if labels else 1
         shards = [Shard(index, count) for index in range(1, count + 1)]
-        markers = {shard: Marker.read(folder, shard, job.name) for shard in shards}
+        markers = {shard: CompletionRecord.read(folder, shard, job.name) for shard in shards}
         done = [marker for marker in markers.values() if marker is not None]
         skipped = folder.table_path(f"{job.name}_skipped", "csv")  # is written last
         written = skipped.stat().st_mtime_ns if skipped.is_file() else 0
@@ -232,21 +234,21 @@ def job_status(path: str | PathLike[str]) -> list[JobStatus]:
     return jobs
 
 
-def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
+def find_shard_clips(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
     """Names of the clips that a shard, done or not, has results of by so many models."""
-    clips = list(_clips_by_model(_readable_parts(folder), shard).values())
+    clips = list(_clips_by_model(_read_parts(folder), shard).values())
     return set.intersection(*clips) if len(clips) == models > 0 else set()
 
 
-def _markers(
+def _read_records(
     folder: RunFolder, shards: Sequence[Shard], asked_of_all: str
-) -> tuple[dict[Shard, Marker], str]:
+) -> tuple[dict[Shard, CompletionRecord], str]:
     """Markers of the shards that are done; and what the last to end was asked, of those that were
     asked what the run is now."""
-    markers: dict[Shard, Marker] = {}
+    markers: dict[Shard, CompletionRecord] = {}
     last: tuple[int, str] = (0, "")
     for shard in shards:
-        marker = Marker.read(folder, shard)
+        marker = CompletionRecord.read(folder, shard)
         if marker is not None:
             with suppress(OSError):  # started again since
                 ended = (folder.shards_dir / f"{shard.label}.json").stat().st_mtime_ns
@@ -256,7 +258,7 @@ def _markers(
     return markers, last[1]
 
 
-def _paths(marker: Marker) -> list[str]:
+def _list_paths(marker: CompletionRecord) -> list[str]:
     """Part files that hold what a shard has done."""
     return [*marker.clips, *(path for _, paths in marker.models for path in paths)]
 
@@ -269,15 +271,15 @@ def _state_without_marker(folder: RunFolder, shard: Shard, *, has_results: bool)
     return STOPPED if has_results else MISSING
 
 
-def _readable_parts(folder: RunFolder) -> list[tuple[Part, set[str]]]:
+def _read_parts(folder: RunFolder) -> list[tuple[Part, set[str]]]:
     """Part files, each with the names of the clips that it has results of; without what is damaged,
     or was removed since."""
     parts = []
     for path in folder.part_files():
         with suppress(InputError, FileNotFoundError):
-            part = opened_part(path)
+            part = open_part(path)
             rows = part.read(("clip", "kind"))
-            of_results = pc.invert(pc.is_in(rows["kind"], pa.array([FACTS, WRITTEN])))
+            of_results = pc.invert(pc.is_in(rows["kind"], pa.array([FACTS, GENERATED])))
             parts.append((part, {*rows.filter(of_results)["clip"].to_pylist()}))
     return parts
 

@@ -48,7 +48,7 @@ from .progress import Progress
 from .results.map_files import check_maps_dtype
 from .run_job import Loads, RunJob
 from .scored_run import Run
-from .twin_clips import CLIPS_BY_LAYER, few_of
+from .twin_clips import CLIPS_BY_LAYER, choose_twin_clips
 
 
 def score_clips(
@@ -108,7 +108,7 @@ def score_clips(
     batch_size : int or "auto"
         Of `speechmix.mix`.
     twin_clips : int, optional
-        How many clips the random twins of a model hear after its first one (`few_of`). They only
+        How many clips the random twins of a model hear after its first one (`choose_twin_clips`). They only
         say how much the draw of weights matters: they have cue contributions, and no maps, figures,
         ablation or rows in the table of scores. By default they are treated as the first.
     probes : bool
@@ -153,7 +153,7 @@ def score_clips(
         If `out` cannot be written to: another process holds it, the disk is full, ... What was
         finished is kept.
     """
-    clips = _checked_clips(clips)
+    clips = _check_clips(clips)
     question = MixRequest.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, question)
     map_options = MapOptions(question, batch_size, as_rows=maps, dtype=maps_dtype)
@@ -163,7 +163,7 @@ def score_clips(
         CONTRIBUTIONS_KIND.name: {"maps": map_options},
     }
     if ablation:
-        by_layer = frozenset(clip.name for clip in few_of(clips, CLIPS_BY_LAYER))
+        by_layer = frozenset(clip.name for clip in choose_twin_clips(clips, CLIPS_BY_LAYER))
         requested |= {ABLATION_KIND.name: {"by_layer": by_layer}, TRANSCRIPTS_KIND.name: {}}
     elif figures != 0:  # the line and the page of a drawn clip say whether the model transcribes it
         drawn = frozenset(clip.name for clip in clips[:figures])
@@ -176,19 +176,19 @@ def score_clips(
         [models] if isinstance(models, Model) else models,
         clips,
         Path(out),
-        kinds_of({**requested, **_with_options(kinds)}),
+        requested_kinds({**requested, **_add_default_options(kinds)}),
         question,
         aligner=aligner,
         align_method=align_method,
         figures=figures,
-        twin_clips=_names_of_few(clips, twin_clips),
+        twin_clips=_choose_clip_names(clips, twin_clips),
         overwrite=overwrite,
         profile=profile,
         skipped=skipped,
         progress=progress,
         report=report,
     )
-    return _executor(executor, shard).execute(job)
+    return _choose_executor(executor, shard).execute(job)
 
 
 def compute_kinds(
@@ -235,8 +235,8 @@ def compute_kinds(
     --------
     >>> compute_kinds(model, clips, "runs/small", ["states"])                             # doctest: +SKIP
     """
-    clips = _checked_clips(clips)
-    requested = kinds_of(_with_options(kinds))
+    clips = _check_clips(clips)
+    requested = requested_kinds(_add_default_options(kinds))
     if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
         raise InputError("maps and contributions are the run itself: compute them by score_clips")
     job = RunJob(
@@ -248,15 +248,15 @@ def compute_kinds(
         name="-".join(kind.name for kind, _ in requested),
         aligner=aligner,
         align_method=align_method,
-        twin_clips=_names_of_few(clips, twin_clips),
+        twin_clips=_choose_clip_names(clips, twin_clips),
         progress=progress,
         report=report,
         skipped=skipped,
     )
-    return _executor(executor, shard).execute(job)
+    return _choose_executor(executor, shard).execute(job)
 
 
-def kinds_of(
+def requested_kinds(
     requested: Mapping[str, Mapping[str, object]],
 ) -> tuple[tuple[ResultKind, Mapping[str, object]], ...]:
     """Return kinds with their options, in the order in which a run computes them."""
@@ -264,13 +264,13 @@ def kinds_of(
     return tuple((found[name], requested[name]) for name in KINDS if name in found)
 
 
-def _with_options(
+def _add_default_options(
     kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
 ) -> dict[str, Mapping[str, object]]:
     return dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
 
 
-def _checked_clips(clips: Sequence[Clip]) -> list[Clip]:
+def _check_clips(clips: Sequence[Clip]) -> list[Clip]:
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
         raise InputError(
@@ -280,11 +280,13 @@ def _checked_clips(clips: Sequence[Clip]) -> list[Clip]:
     return list(clips)
 
 
-def _names_of_few(clips: Sequence[Clip], count: int | None) -> frozenset[str] | None:
-    return None if count is None else frozenset(clip.name for clip in few_of(clips, count))
+def _choose_clip_names(clips: Sequence[Clip], count: int | None) -> frozenset[str] | None:
+    return (
+        None if count is None else frozenset(clip.name for clip in choose_twin_clips(clips, count))
+    )
 
 
-def _executor(executor: Executor | None, shard: Shard | str | None) -> Executor:
+def _choose_executor(executor: Executor | None, shard: Shard | str | None) -> Executor:
     """Return who does the work: this process, all of it or one shard, unless an executor is given."""
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or WHOLE
     if executor is not None and shard.count > 1:

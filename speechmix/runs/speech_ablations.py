@@ -31,7 +31,7 @@ from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.speech_ablation import MEANS, clip_groups
-from .merging import clips_of_job
+from .merging import read_job_clips
 from .results.run_folder import SPEECH_ABLATION, RunFolder
 from .run_job import Loads
 from .score_clips import compute_kinds
@@ -171,6 +171,6 @@ def speech_ablation(
     if not run.done and (is_whole or not folder.table_path(SPEECH_ABLATION).is_file()):
         reasons = "; ".join(dict.fromkeys(row["reason"] for row in run.skipped[:3]))
         raise InputError(f"no clip could be used: {reasons or 'there are no clips'}")
-    _, ties = clip_groups(clips_of_job(folder, clips, SPEECH_ABLATION))
+    _, ties = clip_groups(read_job_clips(folder, clips, SPEECH_ABLATION))
     table = read_parquet(folder.table_path(SPEECH_ABLATION))
     return SpeechAblation(table, run.skipped, ties, folder.path)

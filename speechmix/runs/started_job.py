@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.cache_keys import digest
-from ..files.locks import locked, writing_to
+from ..files.locks import hold_lock, hold_writing_lock
 from ..files.names import refuse_duplicate_label
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
 from .clip_aligner import ClipAligner
-from .completion_records import Marker, missing_shards, shard_labels
+from .completion_records import CompletionRecord, list_missing_shards, list_shard_labels
 from .kinds.result_kind import ClipSnapshot
 from .merging import write_job_tables, write_skipped, write_tables
 from .model_run import ModelRun, RunRequest
-from .results.part_files import Owner, opened_part
+from .results.part_files import Owner, open_part
 from .results.run_folder import SCORES, RunFolder
-from .results.run_parts import sweep
+from .results.run_parts import remove_unlisted_parts
 from .results.run_state import RunState
 from .results.run_times import RunTimes
-from .resume import figure_marks, is_unchanged, shard_fingerprint
+from .resume import is_unchanged, read_figure_marks, shard_fingerprint
 from .scored_run import Run
 
 if TYPE_CHECKING:
     from .run_job import RunJob
 
-_SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
+_LOCK_WAIT_SECONDS = 120  # that another shard may take to begin, or to write the tables
 
 
 class StartedJob:
@@ -45,14 +45,14 @@ class StartedJob:
     ready : list of Clip
         Clips of the shard that have words, where they are needed.
     request : RunRequest
-    marker : Marker
+    marker : CompletionRecord
         Completion record of the shard.
     times : RunTimes
     """
 
     ready: list[Clip]
     request: RunRequest
-    marker: Marker
+    marker: CompletionRecord
     times: RunTimes
 
     def __init__(self, job: RunJob, shard: Shard, aligner: Model | None):
@@ -84,7 +84,7 @@ class StartedJob:
         return [clip for clip in self.job.drawn_clips if self.shard.holds(clip.name)]
 
     def _locked(self) -> Any:
-        return locked(self.folder.path, wait=0 if self.shard.count == 1 else _SECONDS_OF_A_LOCK)
+        return hold_lock(self.folder.path, wait=0 if self.shard.count == 1 else _LOCK_WAIT_SECONDS)
 
     def begin_run(self) -> None:
         """Say in `run.json` what run the folder holds."""
@@ -101,7 +101,7 @@ class StartedJob:
 
     def is_up_to_date(self) -> bool:
         """Whether an earlier start has done all this, of very many clips; then its tables are written."""
-        former, job = Marker.read(self.folder, self.shard), self.job
+        former, job = CompletionRecord.read(self.folder, self.shard), self.job
         if former is None or not is_unchanged(
             self.folder,
             self.shard,
@@ -133,10 +133,10 @@ class StartedJob:
         had_tables = bool(RunState(folder).table_parts()) or folder.table_path(SCORES).is_file()
         if job.name and shard.count == 1:
             RunState(folder).clear_job_leftovers()
-        record = Marker.path(folder, shard, job.name)
+        record = CompletionRecord.path(folder, shard, job.name)
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
-        self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
+        self.marker = marker = CompletionRecord(shard.label, asked="", skipped=run.skipped)
         needs_words = job.question.units == "word"
         if job.name:
             needs_words = any(kind.needs_words for kind, _ in job.kinds)
@@ -173,7 +173,7 @@ class StartedJob:
             own, hash_of = self._shard_clips, lambda clip: hashes.get(clip.name)
             marker.told = shard_fingerprint(self.request_hash, job.question, own, hash_of)
             if marker.told:
-                marks = figure_marks(folder, marker, self._drawn_clips)
+                marks = read_figure_marks(folder, marker, self._drawn_clips)
                 marker.figures = {name: list(mark) for name, mark in marks.items()}
         marker.tell_asked(self.request_hash)
         if not job.name and had_tables and not run.done and shard.count == 1:
@@ -196,9 +196,7 @@ class StartedJob:
             self.job.report(f"{name}  {label}  {error}")
 
         parts = [
-            opened_part(self.folder.path / name)
-            for _, names in self.marker.models
-            for name in names
+            open_part(self.folder.path / name) for _, names in self.marker.models for name in names
         ]
         measures = self.job.question.measures
         draw_clip_figures(
@@ -214,7 +212,7 @@ class StartedJob:
         """Write the tables if all shards are done; who is alone there removes what is needed no more."""
         folder, job, count = self.folder, self.job, self.shard.count
         with self._locked():
-            missing = missing_shards(folder, self.marker.asked, count, job.name)
+            missing = list_missing_shards(folder, self.marker.asked, count, job.name)
             self.run.is_complete = not missing
             if missing:
                 job.report(
@@ -223,7 +221,7 @@ class StartedJob:
                 )
                 return
             shards = (Shard(index, count) for index in range(1, count + 1))
-            found = (Marker.read(folder, shard, job.name) for shard in shards)
+            found = (CompletionRecord.read(folder, shard, job.name) for shard in shards)
             markers = [marker for marker in found if marker is not None]
             kinds = [kind for kind, _ in job.kinds]
             if job.name:
@@ -232,11 +230,11 @@ class StartedJob:
             write_tables(folder, markers, job.clips, job.report, kinds)
             with ExitStack() as locks:
                 try:
-                    for label in shard_labels(folder):
-                        locks.enter_context(locked(folder.shards_dir, label))
+                    for label in list_shard_labels(folder):
+                        locks.enter_context(hold_lock(folder.shards_dir, label))
                 except StorageError:
                     return  # one of them was started again: it will
-                sweep(folder)
+                remove_unlisted_parts(folder)
 
 
 def score_in_process(started: StartedJob) -> None:
@@ -260,13 +258,13 @@ def score_in_process(started: StartedJob) -> None:
 
 
 @contextmanager
-def hold_folder(folder: RunFolder, shard: Shard) -> Iterator[None]:
+def lock_run_folder(folder: RunFolder, shard: Shard) -> Iterator[None]:
     """Hold the whole folder for a job of one process, while no shard is at work there; else the shard's share."""
     if shard.count > 1:
-        with writing_to(folder.shards_dir, shard.label):
+        with hold_writing_lock(folder.shards_dir, shard.label):
             yield
         return
-    with writing_to(folder.path), ExitStack() as shards:
-        for label in shard_labels(folder):
-            shards.enter_context(locked(folder.shards_dir, label))
+    with hold_writing_lock(folder.path), ExitStack() as shards:
+        for label in list_shard_labels(folder):
+            shards.enter_context(hold_lock(folder.shards_dir, label))
         yield

@@ -19,14 +19,14 @@ CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
 _KINDS = ("control", "side", "template")
 
 
-def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
+def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
     """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the
     order in which they came.
 
     Examples
     --------
     >>> from speechmix.inputs import bundled
-    >>> few = few_of(bundled.clips(), 24)
+    >>> few = choose_twin_clips(bundled.clips(), 24)
     >>> len(few), len({clip.meta["pair"] for clip in few})
     (24, 12)
     """

@@ -4,13 +4,14 @@ be asked."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 
-CLIPS = bundled.models()["tiny-french-ctc"].parents[1] / "clips"
+CLIPS = Path(bundled.__file__).parent / "clips"
 MODEL = [
     "--model",
     str(bundled.models()["tiny-french-ctc"]),

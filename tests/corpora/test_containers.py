@@ -20,7 +20,7 @@ from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
-from speechmix.runs.journal.stage_lines import kept
+from speechmix.runs.journal.stage_lines import read_kept_lines
 from speechmix.studies.french.stages import align_corpus
 from speechmix.studies.french.study_folder import recording_signature
 from tests.corpora.containers import (
@@ -345,14 +345,14 @@ def test_a_manifest_may_name_a_place_but_not_lead_out(sets, tmp_path):
 def test_a_study_of_a_tar_copies_nothing_and_goes_on(sets, tmp_path):
     """Aligned as it is, killed and again: the same lines as from files."""
     write_shar(tmp_path / "set", aligned=True)
-    lines = list(kept(align_corpus(tmp_path / "whole", source=tmp_path / "set")))
+    lines = list(read_kept_lines(align_corpus(tmp_path / "whole", source=tmp_path / "set")))
     assert [line["key"] for line in lines] == list(NAMES)
     assert not (tmp_path / "whole" / "audio").exists()
     path = align_corpus(tmp_path / "again", source=tmp_path / "set")
     text = path.read_bytes().splitlines(keepends=True)
     path.with_name(f"{path.name}.unfinished").write_bytes(b"".join(text[:3]) + text[3][:20])
     path.unlink()
-    assert list(kept(align_corpus(tmp_path / "again", source=tmp_path / "set"))) == lines
+    assert list(read_kept_lines(align_corpus(tmp_path / "again", source=tmp_path / "set"))) == lines
 
 
 def test_scores_are_those_of_files(tmp_path):

@@ -10,7 +10,7 @@ import soundfile
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.runs.dataset_scorer import clip_of_cells
+from speechmix.runs.dataset_scorer import clip_from_dataset_row
 from tests.conftest import trained
 
 datasets = pytest.importorskip("datasets")
@@ -91,7 +91,7 @@ def test_every_form_of_a_recording_is_the_same_sound(clips, tmp_path):
         row_of(clip)["audio"],
     ):
         np.testing.assert_allclose(
-            clip_of_cells({"audio": sound}).audio(16_000), clip.audio(16_000), atol=1e-6
+            clip_from_dataset_row({"audio": sound}).audio(16_000), clip.audio(16_000), atol=1e-6
         )
     for sound, message in (
         ({"bytes": b"no sound"}, "cannot be read"),
@@ -102,7 +102,7 @@ def test_every_form_of_a_recording_is_the_same_sound(clips, tmp_path):
         ({"array": ["a"], "sampling_rate": 16_000}, "array, sampling_rate"),
     ):
         with pytest.raises(InputError, match=message):
-            clip_of_cells({"audio": sound})
+            clip_from_dataset_row({"audio": sound})
 
 
 @pytest.mark.parametrize("change", [{"audio": None}, {"text": 5}, {"words": 5}])
@@ -116,7 +116,7 @@ def test_words_in_the_format_of_numpy_are_words(clips):
     words = np.array(
         [[word["word"], word["start"], word["end"]] for word in row["words"]], dtype=object
     )
-    assert clip_of_cells({**row, "words": words}).words == clip_of_cells(row).words
+    assert clip_from_dataset_row({**row, "words": words}).words == clip_from_dataset_row(row).words
 
 
 def test_what_concerns_all_rows_is_raised_at_once(rows):

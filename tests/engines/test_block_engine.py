@@ -12,7 +12,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.runs.executors import block_driver
-from speechmix.runs.executors.block_driver import BlockExecutor, ExecutorError, blocks_of
+from speechmix.runs.executors.block_driver import BlockExecutor, ExecutorError, split_into_blocks
 from speechmix.runs.executors.block_worker import ROW, BlockWorker
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
@@ -40,7 +40,7 @@ class HereExecutor(BlockExecutor):
 
     def rows(self, asked, clips):
         self.passes += 1
-        for number, table in enumerate(reversed(blocks_of(clips, 2))):
+        for number, table in enumerate(reversed(split_into_blocks(clips, 2))):
             if number == self.breaks_after:
                 self.breaks_after = None
                 raise ExecutorError("the cluster is gone")
@@ -82,7 +82,7 @@ def whole(loads, tmp_path_factory):
 
 @pytest.mark.parametrize("breaks_after", [None, 2])
 def test_the_folder_is_that_of_one_process(loads, whole, breaks_after, tmp_path, monkeypatch):
-    monkeypatch.setattr(block_driver, "_MERGED_TOGETHER", 1)  # on the way, too
+    monkeypatch.setattr(block_driver, "_BLOCKS_PER_MERGE", 1)  # on the way, too
     executor = HereExecutor(breaks_after)
     run = score_clips(loads, clips(), tmp_path, executor=executor, twin_clips=2, **QUIET)
     assert executor.passes == 3 + (breaks_after is not None)
@@ -127,9 +127,9 @@ def test_what_cannot_go_on_is_said(loads, tmp_path):
 
 def test_blocks_are_small_and_named_after_their_clips():
     some = [clip(f"clip-{number}") for number in range(40)]
-    tables = blocks_of(some, 16)
+    tables = split_into_blocks(some, 16)
     assert [table.num_rows for table in tables] == [16, 16, 8]
     names = [set(table["block"].to_pylist()) for table in tables]
-    assert names == [set(table["block"].to_pylist()) for table in blocks_of(some, 16)]
+    assert names == [set(table["block"].to_pylist()) for table in split_into_blocks(some, 16)]
     assert all(len(name) == 1 for name in names)
     assert len(set.union(*names)) == 3

@@ -19,7 +19,7 @@ from speechmix.runs.kinds import contributions as store
 from speechmix.runs.kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
 from speechmix.runs.model_run import RunRequest
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.twin_clips import few_of
+from speechmix.runs.twin_clips import choose_twin_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 
@@ -37,7 +37,7 @@ def model():
 
 @pytest.fixture
 def asked(model, tmp_path):
-    few = frozenset(one.name for one in few_of(clips(), 2))
+    few = frozenset(one.name for one in choose_twin_clips(clips(), 2))
     kinds = ((CONTRIBUTIONS_KIND, {"maps": MapOptions(MixRequest())}),)
     request = RunRequest(kinds, twin_clips=few)
     return Pass(tmp_path / "run", lambda: model, request, (), (), tmp_path / "attempts")

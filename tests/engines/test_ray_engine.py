@@ -18,7 +18,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
-from speechmix.runs.executors.block_driver import _OfModel, blocks_of
+from speechmix.runs.executors.block_driver import _ModelBlocks, split_into_blocks
 from speechmix.runs.executors.block_worker import Pass
 from speechmix.runs.executors.ray_executor import FEWEST, RayExecutor, RayWorker
 from speechmix.runs.kinds import contributions as store
@@ -186,9 +186,9 @@ def test_whatever_a_worker_fails_by_is_a_row_that_stops_the_run(
     monkeypatch.setattr(ray, "get_runtime_context", Context)
     asked = Pass(tmp_path, partial(fails_to_load, *failure), None, (), (), tmp_path / "notes")
     some = clips(2)
-    (row,) = RayWorker(pickle.dumps(asked))(blocks_of(some, 2)[0]).to_pylist()
+    (row,) = RayWorker(pickle.dumps(asked))(split_into_blocks(some, 2)[0]).to_pylist()
     with pytest.raises(kind, match=message):
-        _OfModel(None, some, None, print).take(row)
+        _ModelBlocks(None, some, None, print).take(row)
 
 
 @pytest.mark.long

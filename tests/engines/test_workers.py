@@ -23,7 +23,7 @@ from speechmix.interfaces.cli import main
 from speechmix.runs.executors import local_workers as workers
 from speechmix.runs.executors import machine_resources as machine
 from speechmix.runs.executors.local_workers import LocalWorkers
-from speechmix.runs.executors.machine_resources import gpu_of, workers_for
+from speechmix.runs.executors.machine_resources import assign_gpu, plan_workers
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
 from tests.engines.dying import load_once_dead
@@ -205,17 +205,17 @@ def test_auto_counts_threads_and_what_memory_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for free, expected in ((1000, 8), (22, 3), (5, 1), (None, 8)):
         monkeypatch.setattr(machine, "free_bytes", lambda device, free=free: free and free * 2**30)
-        assert workers_for([tmp_path]) == expected
+        assert plan_workers([tmp_path]) == expected
 
 
 def test_with_gpus_each_worker_sees_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert (workers_for([]), workers_for([], device="cuda:1")) == (2, 1)
+    assert (plan_workers([]), plan_workers([], device="cuda:1")) == (2, 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [gpu_of(index, None) for index in (1, 2, 3)] == [
+    assert [assign_gpu(index, None) for index in (1, 2, 3)] == [
         {"CUDA_VISIBLE_DEVICES": place} for place in "010"
     ]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-8f")
-    assert gpu_of(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
-    assert gpu_of(2, "cuda:1") == gpu_of(2, "cpu") == {}
+    assert assign_gpu(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
+    assert assign_gpu(2, "cuda:1") == assign_gpu(2, "cpu") == {}

@@ -25,7 +25,7 @@ from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.plots import figure_style
 from speechmix.reporting.plots.clip_overview import clip_figure
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
+from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from tests import oracle
 from tests.conftest import trained
@@ -187,7 +187,7 @@ def test_from_the_scores_to_the_page(clip, tmp_path):
             speechmix.cue_contribution(maps["attention", stack], cue=i, target=2) for i in (0, 1)
         )
         np.testing.assert_allclose(rows.contribution, singly, atol=1e-6)
-    stored = maps_of_clip(open_run(run.out), clip.name)
+    stored = read_clip_maps(open_run(run.out), clip.name)
     again = read_stored_clip(open_run(run.out), clip.name, stored)
     assert (again.cue, again.fingerprint) == (clip.cue, clip.fingerprint)
     card = clip_card(
@@ -209,7 +209,7 @@ def test_another_cue_is_another_question_of_a_run(clip, tmp_path):
     options = {"measures": ["attention"], "figures": 0, "progress": False}
     for asked, cue in ((clip.replace(cue=0), 0), (clip, [0, 1])):
         run = score_clips([trained("tiny-french-ctc")], [asked], tmp_path / "run", **options)
-        (maps,) = maps_of_clip(open_run(run.out), clip.name).values()
+        (maps,) = read_clip_maps(open_run(run.out), clip.name).values()
         assert maps["attention", "encoder"].provenance["cue"] == cue
         assert set(run.contributions["cue"]) == {"des" if cue == 0 else "des ballons"}
 

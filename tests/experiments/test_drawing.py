@@ -63,7 +63,7 @@ def test_a_figure_that_cannot_be_drawn_is_recorded(models, tmp_path, monkeypatch
     def fails(*args, **options):
         raise InputError("no room for so many words")
 
-    monkeypatch.setattr(drawing, "maps_in_part", fails)
+    monkeypatch.setattr(drawing, "read_part_maps", fails)
     lines = []
     run = runs.score_clips(models[0], [clip("a")], tmp_path, progress=False, report=lines.append)
     assert run.done == 1

@@ -19,7 +19,7 @@ from speechmix.reporting.pages.html_page import render_page
 from speechmix.reporting.pages.page_sections import PageContent
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.kinds import explanations as explaining
-from speechmix.runs.kinds.explanations import ToExplain, first_shown, stored_explanations
+from speechmix.runs.kinds.explanations import ToExplain, find_first_shown, stored_explanations
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
@@ -150,7 +150,7 @@ def test_the_target_against_its_foil_comes_first():
         top=0,
         against=("foil", "runner_up"),
     )
-    assert why.choices[first_shown(why)].against == "foil"
+    assert why.choices[find_first_shown(why)].against == "foil"
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")

@@ -13,8 +13,8 @@ import speechmix
 from speechmix.adapters.generation import transcription as writing
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.mixing_map import MixingMap
-from speechmix.runs.kinds.generated_texts import texts_of
-from speechmix.runs.results.part_files import Owner, opened_part, table_of, write_part
+from speechmix.runs.kinds.generated_texts import read_generated_texts
+from speechmix.runs.results.part_files import Owner, open_part, rows_table, write_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import score_clips
 from tests.adapters.test_prefix import N_TIMES
@@ -50,7 +50,7 @@ def stored(out, init="trained", stack="cross", name="a") -> MixingMap:
 def results_of(out, kind: str) -> list[dict]:
     """Rows of one kind in the part files of a run."""
     rows = [
-        row for path in RunFolder(out).part_files() for row in opened_part(path).read().to_pylist()
+        row for path in RunFolder(out).part_files() for row in open_part(path).read().to_pylist()
     ]
     return [row for row in rows if row["kind"] == kind]
 
@@ -74,7 +74,7 @@ def test_it_is_kept_and_used_again(model, made, tmp_path, monkeypatch):
 def test_a_damaged_one_is_said_and_written_again(model, made, tmp_path):
     score_clips(model, [without_text()], tmp_path, **FRAMES)
     before = results_of(tmp_path, "written")
-    (path,) = [path for path in RunFolder(tmp_path).part_files() if opened_part(path).owner.name]
+    (path,) = [path for path in RunFolder(tmp_path).part_files() if open_part(path).owner.name]
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     lines: list[str] = []
     again = speechmix.load(made[0], processor=made[1], check=False)
@@ -111,14 +111,14 @@ def test_what_was_written_last_counts_whatever_parts_are_called(tmp_path):
             owner = Owner("model", "trained", None, "model")
             write_part(
                 folder.results_dir("model") / f"{name}.parquet",
-                [table_of([row])],
+                [rows_table([row])],
                 owner,
                 "1-of-1",
                 {},
                 {},
             )
             os.utime(folder.results_dir("model") / f"{name}.parquet", (time, time))
-        assert texts_of(folder, "model")["a"]["written"]["text"] == "of the new weights"
+        assert read_generated_texts(folder, "model")["a"]["written"]["text"] == "of the new weights"
 
 
 def test_a_map_behind_another_prefix_is_never_used_again(model, tmp_path):

@@ -18,9 +18,9 @@ from speechmix.runs.kinds import word_times
 from speechmix.runs.kinds.explanations import ToExplain, stored_explanations
 from speechmix.runs.kinds.registry import KINDS, find_kind, forget_kind, register_kind
 from speechmix.runs.kinds.result_kind import Result, ResultKind
-from speechmix.runs.merging import clips_of_job
+from speechmix.runs.merging import read_job_clips
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.part_files import open_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import compute_kinds, score_clips
@@ -233,7 +233,7 @@ def attention_run(out, clips=UNALIGNED, **options):
 
 
 def word_ends(folder, job="knock_out"):
-    return [clip.words[-1].end for clip in clips_of_job(RunFolder(folder), UNALIGNED, job)]
+    return [clip.words[-1].end for clip in read_job_clips(RunFolder(folder), UNALIGNED, job)]
 
 
 def test_word_times_alone_are_those_of_a_later_run(aligned_names, tmp_path, capsys):
@@ -315,7 +315,7 @@ def test_local_workers_compute_word_times_alone(tmp_path):
     pytest.importorskip("espeakng_loader")
     compute_kinds([], UNALIGNED, tmp_path, ["words"], executor=LocalWorkers(2, "cpu"), **QUIET)
     assert [job.text() for job in job_status(tmp_path)] == ["words: 2 of 2 shards done, 0 failed"]
-    assert all(clip.words for clip in clips_of_job(RunFolder(tmp_path), UNALIGNED, "words"))
+    assert all(clip.words for clip in read_job_clips(RunFolder(tmp_path), UNALIGNED, "words"))
 
 
 # Every kind of the package: alone, in shards, by block workers (as Ray has them), killed and resumed.
@@ -378,7 +378,7 @@ def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name,
     run = job(tmp_path / "one")
     assert (run.done, run.skipped) == (2, [])
     expected = results_of(tmp_path / "one")
-    parts = [opened_part(path) for path in RunFolder(tmp_path / "one").part_files()]
+    parts = [open_part(path) for path in RunFolder(tmp_path / "one").part_files()]
     assert sum(part.read(("kind",))["kind"].to_pylist().count(name) for part in parts) == 2
     assert [one.text() for one in job_status(tmp_path / "one")] == [
         f"{name}: 1 of 1 shards done, 0 failed"

@@ -17,7 +17,7 @@ from speechmix.runs.kinds.registry import KINDS
 from speechmix.runs.kinds.result_kind import version_entry
 from speechmix.runs.results import result_store as results
 from speechmix.runs.results import run_state as folders
-from speechmix.runs.results.open_run import contributing_versions, open_run
+from speechmix.runs.results.open_run import list_versions, open_run
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 
@@ -27,13 +27,13 @@ QUIET = {"progress": False, "report": lambda line: None, "figures": 0}
 @pytest.fixture
 def computed(monkeypatch):
     """Measures that are computed, clip by clip."""
-    names, keep = [], store._computed
+    names, keep = [], store._compute_batch
 
     def counted(model, clips, question, batch_size):
         names.extend(question.measures * len(clips))
         return keep(model, clips, question, batch_size)
 
-    monkeypatch.setattr(store, "_computed", counted)
+    monkeypatch.setattr(store, "_compute_batch", counted)
     return names
 
 
@@ -95,11 +95,11 @@ def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):
 
 def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypatch):
     of_version(monkeypatch, "speechmix 0")
-    assert contributing_versions(score(tmp_path / "run")) == ["speechmix 0"]
+    assert list_versions(score(tmp_path / "run")) == ["speechmix 0"]
     of_version(monkeypatch, "speechmix 1")
     run = score(tmp_path / "run")  # nothing is computed
-    assert contributing_versions(run) == ["speechmix 0"]
+    assert list_versions(run) == ["speechmix 0"]
     run = score(tmp_path / "run", clips=2)  # one clip by the new one
-    assert contributing_versions(run) == ["speechmix 0", "speechmix 1"]
+    assert list_versions(run) == ["speechmix 0", "speechmix 1"]
     page = result_sections._versions_text(run)
     assert "Scored with speechmix 0; and with speechmix 1; this page by" in page

@@ -285,7 +285,7 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
-    from speechmix.runs.results.checked_tables import described_run
+    from speechmix.runs.results.checked_tables import read_run_description
     from speechmix.runs.results.run_folder import RunFolder
 
     def dies(*args, **options):
@@ -300,10 +300,10 @@ def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp
             runs.score_clips(
                 models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet
             )
-        assert described_run(RunFolder(run.out))["options"]["pooling"] == "mean"
+        assert read_run_description(RunFolder(run.out))["options"]["pooling"] == "mean"
     monkeypatch.setattr(store, "mix", real)
     runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", **quiet)
-    assert described_run(RunFolder(run.out))["options"]["pooling"] == "max"
+    assert read_run_description(RunFolder(run.out))["options"]["pooling"] == "max"
 
 
 def test_right_pictures_stay_when_no_more_are_asked_for_and_wrong_ones_go(models, tmp_path):

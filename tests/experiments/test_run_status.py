@@ -12,10 +12,10 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.files.json_files import write_checked_json
-from speechmix.files.locks import LOCK, is_held, locked
+from speechmix.files.locks import LOCK, hold_lock, is_held
 from speechmix.files.shards import Shard, shard_number
 from speechmix.interfaces.cli import main
-from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.part_files import open_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
@@ -113,7 +113,7 @@ def test_a_damaged_number_of_shards_says_so(tmp_path, count):
 
 
 def test_a_shard_whose_results_are_damaged_is_not_done(run, capsys):
-    parts = [path for path in RunFolder(run).part_files() if opened_part(path).shard == "2-of-2"]
+    parts = [path for path in RunFolder(run).part_files() if open_part(path).shard == "2-of-2"]
     parts[-1].write_bytes(parts[-1].read_bytes()[:-20])
     assert (states(run), run_status(run).missing) == (["done", "damaged"], [2])
     parts[-1].unlink()
@@ -150,7 +150,7 @@ def test_a_shard_without_a_marker_is_missing(tmp_path):
 def test_to_look_is_not_to_be_at_work(tmp_path):
     """Two who look at once do not take each other for a writer, and a writer that begins just then
     waits."""
-    with locked(tmp_path, "1-of-2"):
+    with hold_lock(tmp_path, "1-of-2"):
         assert is_held(tmp_path, "1-of-2")
         assert not is_held(tmp_path, "2-of-2")
         assert not is_held(tmp_path)
@@ -159,5 +159,5 @@ def test_to_look_is_not_to_be_at_work(tmp_path):
         fcntl.flock(looking, fcntl.LOCK_SH)
         assert not is_held(tmp_path, "1-of-2")
         threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        with locked(tmp_path, "1-of-2"):
+        with hold_lock(tmp_path, "1-of-2"):
             pass

@@ -172,10 +172,10 @@ def test_a_shard_without_a_clip_is_done_at_once(models, tmp_path):
 
 
 def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
-    from speechmix.files.locks import locked
+    from speechmix.files.locks import hold_lock
 
     score_clips(models, clips(2), tmp_path, shard="1/2", **QUIET)
-    with locked(tmp_path / "results" / ".shards", "1-of-2"):
+    with hold_lock(tmp_path / "results" / ".shards", "1-of-2"):
         from concurrent.futures import ThreadPoolExecutor
 
         with (
@@ -248,7 +248,7 @@ def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypat
     rows."""
     from speechmix.runs.results import compaction
 
-    monkeypatch.setattr(compaction, "_LARGE_BYTES", 1)
+    monkeypatch.setattr(compaction, "_LARGE_PART_BYTES", 1)
     score_clips(models, clips()[::-1], tmp_path, **QUIET)
     score_clips(models, clips(), tmp_path, **QUIET)
     fresh = tmp_path / "fresh"

@@ -23,7 +23,7 @@ QUIET = {"figures": 0, "progress": False, "report": lambda line: None}
 @pytest.fixture
 def gone_through(monkeypatch):
     """Counts starts that go through their clips."""
-    monkeypatch.setattr(standing, "FEW_CLIPS", 0)
+    monkeypatch.setattr(standing, "N_SPOT_CHECKED_CLIPS", 0)
     starts, align_clips = [], ClipAligner.align_clips
 
     def counted(self, *arguments):
@@ -204,7 +204,7 @@ def test_other_code_is_another_question(gone_through, tmp_path, monkeypatch):
 
 
 def test_few_clips_are_always_gone_through(gone_through, tmp_path, monkeypatch):
-    monkeypatch.setattr(standing, "FEW_CLIPS", 1_000)
+    monkeypatch.setattr(standing, "N_SPOT_CHECKED_CLIPS", 1_000)
     models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
     for _ in range(2):
         score_clips(models, clips, out, **QUIET)

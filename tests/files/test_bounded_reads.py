@@ -13,7 +13,7 @@ import pytest
 from speechmix.adapters.loading.peft_adapters import adapter_base
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files import bounded_reads
-from speechmix.files.bounded_reads import bounded_lines, read_bounded, unpacked
+from speechmix.files.bounded_reads import bounded_lines, decompress_bounded, read_bounded
 from speechmix.files.json_files import read_json_object
 from speechmix.files.table_files import read_table
 from speechmix.files.text_files import read_csv, read_text
@@ -88,7 +88,7 @@ def test_an_adapter_config_that_is_a_pipe_is_none(tmp_path):
 
 @pytest.mark.parametrize("name", ["words.json", "text.txt", "object.json"])
 def test_a_file_larger_than_any_is_refused(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("speechmix.files.text_files.MOST_TEXT", 100)
+    monkeypatch.setattr("speechmix.files.text_files.MAX_TEXT_BYTES", 100)
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(2**33)  # a hole: nothing is on the disk
@@ -137,8 +137,8 @@ def test_cuts_of_lhotse_with_a_line_without_end(tmp_path, monkeypatch):
 def test_a_packed_bomb_is_refused(tmp_path):
     bomb = gzip.compress(bytes(2**24))
     with pytest.raises(InputError, match="behind gzip"):
-        unpacked(bomb, where="a.gz", most=2**20)
+        decompress_bounded(bomb, where="a.gz", most=2**20)
     for damaged in (bomb[:-9], bomb[:50] + b"xxxx" + bomb[54:]):
         with pytest.raises(SpeechmixError, match="gzip"):
-            unpacked(damaged, where="a.gz")
-    assert unpacked(b"plain", where="a") == b"plain"
+            decompress_bounded(damaged, where="a.gz")
+    assert decompress_bounded(b"plain", where="a") == b"plain"

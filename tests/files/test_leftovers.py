@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from speechmix.files.locks import locked, without_leftovers
+from speechmix.files.locks import hold_lock, remove_leftovers
 from speechmix.files.unfinished_files import UNFINISHED, unfinished_name
 from speechmix.files.whole_files import whole_file
 
@@ -13,7 +13,7 @@ from speechmix.files.whole_files import whole_file
 def test_leftovers_of_a_killed_page_are_removed(tmp_path):
     leftover = tmp_path / f"{UNFINISHED}1-aa"
     leftover.touch()
-    with without_leftovers(tmp_path):
+    with remove_leftovers(tmp_path):
         assert not leftover.exists()
 
 
@@ -23,10 +23,10 @@ def test_while_another_holds_the_folder_its_files_stay_and_the_work_is_done(tmp_
     done = []
 
     def write():
-        with without_leftovers(tmp_path):
+        with remove_leftovers(tmp_path):
             done.append(unfinished.exists())
 
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         other = threading.Thread(target=write)
         other.start()
         other.join()
@@ -34,7 +34,7 @@ def test_while_another_holds_the_folder_its_files_stay_and_the_work_is_done(tmp_
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path):
-    with without_leftovers(tmp_path / "none"):
+    with remove_leftovers(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()
 

@@ -18,7 +18,7 @@ from speechmix.inputs.clips.rows import seeded_uniform
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
-from speechmix.runs.journal.stage_lines import kept, lines
+from speechmix.runs.journal.stage_lines import lines, read_kept_lines
 from speechmix.studies.french import corpus_voices
 from speechmix.studies.french import speaker_adaptation as adapting
 from speechmix.studies.french.corpus_voices import MIN_SPEAKER_CLIPS
@@ -99,7 +99,7 @@ def aligned(monkeypatch, voice):
 
 def test_the_better_scored_alignment_is_kept_and_said(manifest, tmp_path):
     path = align_adapted(tmp_path / "study", source=manifest)
-    placed = {line["key"]: line for line in kept(path)}
+    placed = {line["key"]: line for line in read_kept_lines(path)}
     assert count_adapted(path) == (11, 16)
     for number in range(16):
         line = placed[f"clip_{number:02}"]
@@ -146,7 +146,7 @@ def test_stopped_in_the_second_alignment_it_goes_on_there(manifest, tmp_path, al
     monkeypatch.setattr(adapting, "align_by_synthesis", quick)
     path = align_adapted(tmp_path / "study", source=manifest)
     assert len(aligned) == 2 * 16
-    assert list(kept(path)) == list(kept(whole))
+    assert list(read_kept_lines(path)) == list(read_kept_lines(whole))
 
 
 def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monkeypatch):
@@ -180,7 +180,11 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"
 
     def judged(placed):
-        lines = [line for line in kept(placed) if len(borders[line["key"]]) == len(line["words"])]
+        lines = [
+            line
+            for line in read_kept_lines(placed)
+            if len(borders[line["key"]]) == len(line["words"])
+        ]
         off = [
             np.abs(np.array([word[2:4] for word in line["words"]]) - borders[line["key"]])
             for line in lines
@@ -211,7 +215,8 @@ def test_an_alignment_without_doubts_is_not_replaced_by_a_doubtful_one(manifest,
     rows[0] |= {"text": "elle vient"}
     manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     placed = {
-        line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))
+        line["key"]: line
+        for line in read_kept_lines(align_adapted(tmp_path / "study", source=manifest))
     }
     assert (placed["clip_00"]["alignment"], placed["clip_00"]["doubts"]) == ("synthesis", [])
     assert placed["clip_03"]["alignment"] == "adapted synthesis"
@@ -266,10 +271,12 @@ def test_boundaries_of_a_trusted_text_move_ten_milliseconds_at_most(manifest, tm
     rows[0] |= {"text": "il dort"}
     manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     placed = {
-        line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))
+        line["key"]: line
+        for line in read_kept_lines(align_adapted(tmp_path / "study", source=manifest))
     }
     before = {
-        line["key"]: line for line in kept(tmp_path / "study" / adapting.ADAPTATION / "first.jsonl")
+        line["key"]: line
+        for line in read_kept_lines(tmp_path / "study" / adapting.ADAPTATION / "first.jsonl")
     }
     line, first = placed["clip_00"], before["clip_00"]
     assert (line["alignment"], line["score"], line["doubts"]) == (

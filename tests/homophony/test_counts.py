@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from speechmix.files.text_files import read_csv
-from speechmix.runs.journal.stage_journal import LeftOut, run_stage
+from speechmix.runs.journal.stage_journal import SkipItem, run_stage
 from speechmix.studies.french.stage_counts import SelectionCounts, format_stage_counts, write_counts
 from speechmix.studies.french.study_folder import PAIRS, WORDS
 
 
 def test_reasons_that_a_spreadsheet_would_compute_are_text(tmp_path):
     def left_out(item):
-        raise LeftOut("@SUM(A1) $x$ $", "-cmd")
+        raise SkipItem("@SUM(A1) $x$ $", "-cmd")
 
     for name in (PAIRS, WORDS):
         run_stage(tmp_path / name, [("=1+1", None)], left_out, options={})

@@ -221,8 +221,8 @@ def test_a_pair_of_a_manifest_may_have_a_cue_of_two_words(study, tmp_path):
         "path\ttext\tcue\ttarget\tfoil\na.wav\tle club et le chat parlent\tle "
         "club\tparlent\tparle\n"
     )
-    from speechmix.runs.journal.stage_lines import kept
+    from speechmix.runs.journal.stage_lines import read_kept_lines
 
-    (line,) = kept(mine_corpus(manifest, tmp_path / "given"))
+    (line,) = read_kept_lines(mine_corpus(manifest, tmp_path / "given"))
     (pair,) = line["pairs"]
     assert (pair["cue"], pair["further_cues"], pair["cue_form"]) == ([0, 2], [[3, 7]], "le club")

@@ -20,7 +20,7 @@ from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.interfaces.cli import main
-from speechmix.runs.journal.stage_lines import kept, lines
+from speechmix.runs.journal.stage_lines import lines, read_kept_lines
 from speechmix.runs.score_clips import score_clips
 from speechmix.studies.french.alignments import compare_on_sample
 from speechmix.studies.french.dataset_reading import read_examples
@@ -85,7 +85,7 @@ def test_the_expected_pairs_are_found(study):
             for p in line["pairs"]
             if p["template"] == "det_noun"
         ]
-        for line in kept(study / "pairs.jsonl")
+        for line in read_kept_lines(study / "pairs.jsonl")
     }
     assert found == MINED
 

@@ -16,7 +16,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
-from speechmix.runs.journal.stage_lines import input_digest, kept
+from speechmix.runs.journal.stage_lines import input_digest, read_kept_lines
 from speechmix.studies.french.cue_pairs import describe_confounded_numbers, find_cue_pair
 from speechmix.studies.french.dataset import SCHEMA, read_dataset_metadata, write_examples
 from speechmix.studies.french.dataset_reading import read_examples
@@ -277,7 +277,10 @@ def test_a_table_that_is_no_data_set_is_named(study):
 
 
 def test_transcripts_of_other_pairs_are_refused(study):
-    other = [{**line, "text": line["text"].replace("dort", "ment")} for line in kept(study / PAIRS)]
+    other = [
+        {**line, "text": line["text"].replace("dort", "ment")}
+        for line in read_kept_lines(study / PAIRS)
+    ]
     (study / PAIRS).unlink()
     run_stage(study / PAIRS, [(line["key"], line) for line in other], lambda line: line, options={})
     with pytest.raises(InputError, match="belong to other pairs"):

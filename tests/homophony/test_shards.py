@@ -22,7 +22,13 @@ from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_files import UNFINISHED
 from speechmix.runs.journal.stage_journal import run_stage
-from speechmix.runs.journal.stage_lines import AT, counted, kept, lines, options_of
+from speechmix.runs.journal.stage_lines import (
+    POSITION,
+    lines,
+    read_kept_lines,
+    read_stage_options,
+    summarize_stage_output,
+)
 from speechmix.studies.french import alignment_stage as run_alignment_stage
 from speechmix.studies.french import mine, mined_lines, stages, transcripts
 from speechmix.studies.french.selection import select_examples
@@ -213,8 +219,8 @@ def test_other_options_are_refused_by_every_shard(manifest, tmp_path):
     with pytest.raises(InputError, match="of other options than 1-of-2"):
         list(lines(tmp_path / PAIRS))
     do("mine", manifest, tmp_path, Shard(1, 2), language="de", overwrite=True)
-    assert {line["language"] for line in kept(tmp_path / PAIRS)} == {"de"}
-    assert options_of(tmp_path / PAIRS)["language"] == "de"
+    assert {line["language"] for line in read_kept_lines(tmp_path / PAIRS)} == {"de"}
+    assert read_stage_options(tmp_path / PAIRS)["language"] == "de"
 
 
 def test_shards_of_a_corpus_that_was_changed_between_them_are_not_put_together(tmp_path):
@@ -397,7 +403,7 @@ def test_names_of_one_shard_leave_the_others_empty(tmp_path):
         for stage in ("mine", "align", "transcribe"):
             do(stage, manifest, tmp_path / "study", shard)
     assert [line["key"] for line in lines(tmp_path / "study" / PAIRS)] == names
-    assert counted(tmp_path / "study" / "pairs" / "1-of-3.jsonl").startswith(
+    assert summarize_stage_output(tmp_path / "study" / "pairs" / "1-of-3.jsonl").startswith(
         "pairs, shard 1-of-3: 0 kept, 0 dropped;"
     )
     assert pq.read_table(select_examples(tmp_path / "study") / "examples.parquet").num_rows > 3
@@ -410,7 +416,7 @@ def test_what_one_process_writes_is_what_earlier_versions_wrote(whole):
         json.loads(line) for line in (whole / PAIRS).read_text(encoding="utf-8").splitlines()
     ]
     assert set(first) == {"stage", "options", "versions", "sum"}
-    assert all(AT not in row for row in rows)
+    assert all(POSITION not in row for row in rows)
     assert (last["end"], last["inputs"]) == (CLIPS, {})
     entries = hashlib.sha256()
     for row in rows:
@@ -459,7 +465,7 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
             own,
             lambda i: {"number": i},
             options={},
-            ingredients=lambda i, stored: {AT: i},
+            ingredients=lambda i, stored: {POSITION: i},
             shard=shard,
         )
     try:
@@ -551,7 +557,7 @@ def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
     assert "is neither a study" in capsys.readouterr().err
     assert main(["status", str(whole)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    mined = sum(1 for _ in kept(whole / PAIRS))
+    mined = sum(1 for _ in read_kept_lines(whole / PAIRS))
     assert printed[0].startswith(
         f"mine: done; {mined} clips done, {CLIPS - mined} left out (no pair"
     )

@@ -20,13 +20,13 @@ from speechmix.inputs import bundled
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import (
     input_digest,
-    kept,
     lines,
-    options_of,
+    read_kept_lines,
     read_stage_inputs,
+    read_stage_options,
 )
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
+from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from speechmix.runs.scored_run import Run
 from speechmix.studies.french.dataset import read_dataset_metadata, write_examples
@@ -142,9 +142,10 @@ def _read_stage(folder: Path) -> Any:
     for line in lines(path):
         require(isinstance(line, dict) and isinstance(line["key"], str), line)
     require(
-        isinstance(options_of(path), dict) and isinstance(read_stage_inputs(path), dict), "options"
+        isinstance(read_stage_options(path), dict) and isinstance(read_stage_inputs(path), dict),
+        "options",
     )
-    return input_digest(path, "length", "text"), list(kept(path))
+    return input_digest(path, "length", "text"), list(read_kept_lines(path))
 
 
 def _resume_stage(folder: Path) -> Any:
@@ -167,7 +168,7 @@ def _read_run(folder: Path) -> Any:
     require(isinstance(Run(run.out, run.done, list(run.skipped)).summary(), str), run)
     tables = [run.clips, run.contributions, run.ablation, run.transcripts]
     require({"clip", "seconds"} <= set(run.clips), list(run.clips))
-    maps = {name: maps_of_clip(run, name) for name in list(run.clips["clip"])[:3]}
+    maps = {name: read_clip_maps(run, name) for name in list(run.clips["clip"])[:3]}
     for name, by_model in maps.items():
         read_stored_clip(run, name, by_model)
     return [table.to_csv() for table in tables], [_bytes_of(by_model) for by_model in maps.values()]
@@ -197,7 +198,7 @@ def _go_on_with_run(folder: Path) -> Any:
     }
     run = score_clips([_model()], [clip], folder / "run", **options)
     require(run.done == 1 and not run.skipped, run.summary())
-    maps = _bytes_of(maps_of_clip(open_run(run.out), clip.name))
+    maps = _bytes_of(read_clip_maps(open_run(run.out), clip.name))
     tables = (run.clips, run.contributions, run.ablation, run.transcripts)
     return (
         [table.to_csv() for table in tables],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import StorageError
-from speechmix.files.locks import HOLDER, LOCK, locked, writing_to
+from speechmix.files.locks import HOLDER, LOCK, hold_lock, hold_writing_lock
 from tests.reliability.kills import snapshot
 
 if not hasattr(os, "fork"):
@@ -78,7 +78,7 @@ def test_the_holder_is_named_and_a_dead_one_holds_nothing(tmp_path):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with locked(tmp_path):
+        with hold_lock(tmp_path):
             os.write(writer, b"held")
             time.sleep(60)
         os._exit(0)
@@ -88,13 +88,13 @@ def test_the_holder_is_named_and_a_dead_one_holds_nothing(tmp_path):
             StorageError,
             match=rf"process {child} on .* since \d{{4}}-.*wait for it.*delete .*{LOCK}",
         ),
-        locked(tmp_path),
+        hold_lock(tmp_path),
     ):
         pass
     os.kill(child, 9)
     os.waitpid(child, 0)
     assert json.loads((tmp_path / HOLDER).read_text())["process"] == child  # it could not clean up
-    with locked(tmp_path), writing_to(tmp_path):
+    with hold_lock(tmp_path), hold_writing_lock(tmp_path):
         assert json.loads((tmp_path / HOLDER).read_text())["process"] == os.getpid()
     assert not (tmp_path / HOLDER).exists()
 
@@ -104,11 +104,11 @@ def test_a_thread_of_this_process_is_refused_too(tmp_path):
 
     def attempt() -> str:
         try:
-            with locked(tmp_path):
+            with hold_lock(tmp_path):
                 return "held"
         except StorageError as error:
             return str(error)
 
-    with locked(tmp_path), ThreadPoolExecutor(1) as other:
+    with hold_lock(tmp_path), ThreadPoolExecutor(1) as other:
         assert "is being written to by process" in other.submit(attempt).result()
     assert attempt() == "held"

@@ -17,7 +17,7 @@ from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
+from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -45,7 +45,7 @@ def test_what_a_dead_process_left_is_no_clip(folder):
     shutil.copy(part, part.with_name(".unfinished-12-abc.parquet"))
     shutil.copytree(folder / "maps" / "synthetic", folder / "maps" / ".unfinished-12-def")
     assert open_run(folder).done == done == 8
-    assert list(maps_of_clip(open_run(folder), "clip_0000")) == [
+    assert list(read_clip_maps(open_run(folder), "clip_0000")) == [
         ("synthetic", "trained", None),
         ("synthetic", "random", 0),
     ]
@@ -124,7 +124,7 @@ def test_a_damaged_map_is_left_out_and_named(folder):
     shard.write_bytes(content[: len(content) // 8] + bytes(len(content) - len(content) // 8))
     run = open_run(folder)
     with pytest.warns(UserWarning, match="1 maps of 'clip_0000' are left out"):
-        left = maps_of_clip(run, "clip_0000")
+        left = read_clip_maps(run, "clip_0000")
     assert list(left) == [("synthetic", "random", 0)]
     text = report(folder).read_text()
     assert "maps of the clips above cannot be read" in text
@@ -158,7 +158,7 @@ def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
         tmp_path / "run", clips=4, layers=2, measures=("value_zeroing",), provenance=wrong
     )
     run, reasons = open_run(folder), []
-    maps = maps_of_clip(run, "clip_0000", unreadable=reasons)
+    maps = read_clip_maps(run, "clip_0000", unreadable=reasons)
     assert list(maps) == [("synthetic", "random", 0)]
     assert len(reasons) == 1
     assert read_stored_clip(run, "clip_0000", maps).words is not None
@@ -207,7 +207,7 @@ def test_any_damage_at_all_is_an_error_of_this_package_or_a_page(whole, tmp_path
         try:
             run = open_run(folder)
             assert isinstance(run.description, dict)
-            maps_of_clip(run, "clip_0000")
+            read_clip_maps(run, "clip_0000")
         except SpeechmixError:
             continue
 

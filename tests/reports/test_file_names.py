@@ -14,8 +14,8 @@ from speechmix.files.names import distinct_file_names, path_within, safe_name
 from speechmix.reporting.pages.page_figures import side_suffixes
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.part_files import RESULTS, opened_part
-from speechmix.runs.results.score_files import partition
+from speechmix.runs.results.part_files import RESULTS, open_part
+from speechmix.runs.results.score_files import partition_folder
 from tests.reports.synthetic_runs import synthetic_run
 
 HOSTILE = ("x/../../..", "..", "a" * 300, "a/b", "a_b", "A_B", "é\0", "all clips")
@@ -59,9 +59,9 @@ def test_names_that_one_file_system_takes_for_one_differ():
 
 
 def test_a_long_model_name_makes_a_folder_that_a_file_system_takes():
-    folder = partition("é" * 300, "trained", "attention", "encoder")
+    folder = partition_folder("é" * 300, "trained", "attention", "encoder")
     assert all(len(part.encode()) <= 255 for part in folder.parts)
-    assert folder != partition("é" * 301, "trained", "attention", "encoder")
+    assert folder != partition_folder("é" * 301, "trained", "attention", "encoder")
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "", "C:/x", "..\\x"])
@@ -75,7 +75,7 @@ def test_a_part_file_cannot_name_files_outside_the_run(tmp_path):
     schema = RESULTS.with_metadata({b"speechmix": json.dumps(told)})
     pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
     with pytest.raises(InputError, match="victim"):
-        opened_part(tmp_path / "a.parquet")
+        open_part(tmp_path / "a.parquet")
 
 
 def test_a_run_cannot_name_part_files_outside_itself(tmp_path):

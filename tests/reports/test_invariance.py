@@ -23,8 +23,8 @@ from speechmix.reporting.pages.study_tables import (
     stack_rows,
     study_table,
 )
-from speechmix.runs.results.table_writer import identified
-from speechmix.runs.results.tidy_tables import clip_table, share_rows
+from speechmix.runs.results.table_writer import add_identity
+from speechmix.runs.results.tidy_tables import clip_table, list_share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]
@@ -46,7 +46,9 @@ def contributions(change: Callable[[nn.Module], nn.Module] | None = None) -> pd.
         scored = model if change is None else reloaded(change(model.module))
         for clip in CLIPS:
             maps = speechmix.mix(scored, clip, measures=MEASURES)
-            parts.append(identified(pd.DataFrame(share_rows(maps, clip, scored)), clip, model))
+            parts.append(
+                add_identity(pd.DataFrame(list_share_rows(maps, clip, scored)), clip, model)
+            )
     return pd.concat(parts, ignore_index=True)
 
 

@@ -80,10 +80,10 @@ def test_every_table_is_read_once_for_a_comparison(folder, tmp_path, monkeypatch
 
 def test_maps_beyond_what_memory_may_hold_are_read_again(folder, monkeypatch):
     run = reading.open_run(folder)
-    monkeypatch.setattr(reading, "_MOST_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_MAP_BYTES", 0)
     with reads(folder, monkeypatch) as counts:
         for _ in range(2):
-            run.maps_in_part(run.parts[0], "clip_0000")
+            run.read_part_maps(run.parts[0], "clip_0000")
     shards = [count for path, count in counts.items() if str(path).endswith(".safetensors")]
     assert shards
     assert set(shards) == {2 * min(counts.values())}

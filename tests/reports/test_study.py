@@ -32,7 +32,7 @@ from speechmix.reporting.pages.study_tables import (
 )
 from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
+from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 
@@ -54,7 +54,7 @@ def table(run):
 def test_a_run_is_found_again_as_it_was(run, folder):
     assert run.done == 6 * 2  # six clips with maps, trained and random
     assert run.skipped == [{"clip": "broken", "model": "", "reason": "no such file"}]
-    maps = maps_of_clip(run, "clip_0001")
+    maps = read_clip_maps(run, "clip_0001")
     assert list(maps) == [("synthetic", "trained", None), ("synthetic", "random", 0)]
     clip = read_stored_clip(run, "clip_0001", maps)
     assert (clip.words[clip.cue].text, clip.words[clip.target].text) == ("les", "livres")
@@ -66,7 +66,7 @@ def test_a_run_is_found_again_as_it_was(run, folder):
 def test_audio_that_was_moved_is_found_in_a_folder_that_is_named(tmp_path):
     run = open_run(synthetic_run(tmp_path / "run", clips=2))
     shutil.move(run.out / "sound", tmp_path / "elsewhere")
-    maps = maps_of_clip(run, "clip_0000")
+    maps = read_clip_maps(run, "clip_0000")
     assert read_stored_clip(run, "clip_0000", maps) is None
     assert read_stored_clip(
         run, "clip_0000", maps, audio=tmp_path / "elsewhere"
@@ -266,7 +266,7 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
     run = open_run(
         synthetic_run(tmp_path / "run", clips=1, layers=40, text=" ".join("abcdefghijkl"))
     )
-    maps = maps_of_clip(run, "clip_0000")
+    maps = read_clip_maps(run, "clip_0000")
     clip = read_stored_clip(run, "clip_0000", maps)
     options = {"heading": "", "summary": "", "start": {"layer": 17}, "seconds": 1.0}
     whole = clip_card("clip_0000", clip, maps, max_bytes=10**7, **options)

@@ -12,24 +12,30 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.runs.journal import stage_journal as journal
-from speechmix.runs.journal.stage_journal import LeftOut, run_stage
-from speechmix.runs.journal.stage_lines import counted, input_digest, kept, lines, options_of
+from speechmix.runs.journal.stage_journal import SkipItem, run_stage
+from speechmix.runs.journal.stage_lines import (
+    input_digest,
+    lines,
+    read_kept_lines,
+    read_stage_options,
+    summarize_stage_output,
+)
 
 ITEMS = [(f"clip_{i}", i) for i in range(60)]
 
 
 def work(number):
     if number % 7 == 3:
-        raise LeftOut("odd one", f"{number} is one of those")
+        raise SkipItem("odd one", f"{number} is one of those")
     return {"square": number**2, "text": "é\n"}
 
 
 def test_what_it_keeps(tmp_path):
     path = run_stage(tmp_path / "squares.jsonl", ITEMS, work, options={"power": 2})
-    assert [line["square"] for line in kept(path)][:3] == [0, 1, 4]
+    assert [line["square"] for line in read_kept_lines(path)][:3] == [0, 1, 4]
     dropped = [line for line in lines(path) if "why" in line]
     assert dropped[0] == {"key": "clip_3", "why": "odd one", "reason": "3 is one of those"}
-    assert options_of(path) == {"power": 2}
+    assert read_stage_options(path) == {"power": 2}
     assert not list(tmp_path.glob("*.unfinished"))
 
 
@@ -43,7 +49,7 @@ def test_counts_are_those_of_the_lines(tmp_path):
     path = run_stage(tmp_path / "squares.jsonl", ITEMS, told, options={})
     whys = [line.get("why") for line in lines(path)]
     assert (
-        counted(path)
+        summarize_stage_output(path)
         == f"squares: {whys.count(None)} kept, {whys.count('odd one')} dropped (odd one 9); {path}"
     )
 
@@ -78,7 +84,7 @@ def test_stopped_at_any_byte_it_ends_the_same(tmp_path):
 def test_only_what_is_left_is_done_again(tmp_path):
     done = []
 
-    def counted(number):
+    def summarize_stage_output(number):
         if number == 40 and 40 not in done:
             done.append(number)
             raise KeyboardInterrupt
@@ -87,12 +93,12 @@ def test_only_what_is_left_is_done_again(tmp_path):
 
     path = tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        run_stage(path, ITEMS, counted, options={})
+        run_stage(path, ITEMS, summarize_stage_output, options={})
     with pytest.raises(InputError, match="was stopped before its end"):
         list(lines(path))
-    run_stage(path, ITEMS, counted, options={})
+    run_stage(path, ITEMS, summarize_stage_output, options={})
     assert done == [*range(41), *range(40, 60)]
-    run_stage(path, ITEMS, counted, options={})
+    run_stage(path, ITEMS, summarize_stage_output, options={})
     assert len(done) == 61
 
 
@@ -109,9 +115,9 @@ def test_other_options_or_items_are_not_mixed_in(tmp_path):
     path = run_stage(tmp_path / "a.jsonl", ITEMS, work, options={"power": 2})
     with pytest.raises(InputError, match="power: 2, now 3"):
         run_stage(path, ITEMS, work, options={"power": 3})
-    assert options_of(run_stage(path, ITEMS, work, options={"power": 3}, overwrite=True)) == {
-        "power": 3
-    }
+    assert read_stage_options(
+        run_stage(path, ITEMS, work, options={"power": 3}, overwrite=True)
+    ) == {"power": 3}
     with pytest.raises(InputError, match="was not done"):
         list(lines(tmp_path / "b.jsonl"))
 

@@ -21,7 +21,7 @@ from speechmix.files.whole_files import write_json, write_text
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import maps_of_clip
+from speechmix.runs.results.stored_clips import read_clip_maps
 from speechmix.runs.score_clips import score_clips
 
 FLIPS_PER_FILE = 16
@@ -76,7 +76,7 @@ def all_of(folder):
         said += [cells.to_pandas().to_csv(), found]
     for name in run.clips["clip"]:
         unreadable = []
-        maps = maps_of_clip(run, name, unreadable=unreadable)
+        maps = read_clip_maps(run, name, unreadable=unreadable)
         if unreadable:
             raise InputError(unreadable[0])
         for model, by_place in maps.items():

@@ -17,9 +17,9 @@ from speechmix.runs.kinds import contributions as store
 from speechmix.runs.results import map_files, map_shards
 from speechmix.runs.results.map_shards import (
     ShardWriter,
+    find_shard,
     read_tensor,
     score_digests,
-    shard_with,
 )
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
@@ -262,7 +262,7 @@ class TestShards:
             writer.append(name, scores, dtype)
         return writer.close("part")
 
-    @pytest.mark.parametrize("limit", [("_MOST_IN_A_SHARD", 401), ("_HEADER", 288)])
+    @pytest.mark.parametrize("limit", [("_MAX_SHARD_BYTES", 401), ("_HEADER", 288)])
     def test_the_next_begins_when_one_is_large_or_its_header_full(
         self, tmp_path, tensors, monkeypatch, limit
     ):
@@ -275,11 +275,11 @@ class TestShards:
         ][: len(paths)]
         assert len(paths) >= 2
         for name, scores in tensors.items():
-            path = shard_with(name, paths, "here")
+            path = find_shard(name, paths, "here")
             stored = read_tensor(path, name, score_digests(scores, "float32"))
             np.testing.assert_array_equal(stored, scores)
         with pytest.raises(InputError, match="expected the scores 'd'"):
-            shard_with("d", paths, "here")
+            find_shard("d", paths, "here")
 
     def test_every_damaged_bit_is_an_error_or_changes_no_number(
         self, tmp_path, tensors, monkeypatch
@@ -295,7 +295,7 @@ class TestShards:
             for name, scores in tensors.items():
                 try:
                     stored = read_tensor(
-                        shard_with(name, [other], "here"),
+                        find_shard(name, [other], "here"),
                         name,
                         score_digests(scores, "float32"),
                     )
@@ -306,7 +306,7 @@ class TestShards:
 
     def test_a_tensor_that_fails_half_way_leaves_the_others(self, tmp_path, tensors, monkeypatch):
         first, second, third = tensors
-        real, calls = map_shards.as_stored, []
+        real, calls = map_shards.encode_layer, []
 
         def failing(layer, dtype):
             calls.append(dtype)
@@ -314,7 +314,7 @@ class TestShards:
                 raise KeyboardInterrupt
             return real(layer, dtype)
 
-        monkeypatch.setattr(map_shards, "as_stored", failing)
+        monkeypatch.setattr(map_shards, "encode_layer", failing)
         writer = ShardWriter(tmp_path)
         writer.append(first, tensors[first], "float32")
         with pytest.raises(KeyboardInterrupt):

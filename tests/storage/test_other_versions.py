@@ -12,7 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.files.json_files import read_checked_json
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.part_files import opened_part
+from speechmix.runs.results.part_files import open_part
 from speechmix.runs.results.run_folder import RunFolder
 from tests.reports.synthetic_runs import synthetic_run
 
@@ -50,7 +50,7 @@ def test_part_files_with_other_columns(folder):
         table.drop_columns(["content"]).replace_schema_metadata(table.schema.metadata), path
     )
     with pytest.raises(InputError, match=rf"{path.name} is damaged or {AGAIN}"):
-        opened_part(path)
+        open_part(path)
 
 
 def test_json_without_a_checksum(tmp_path):

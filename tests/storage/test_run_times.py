@@ -16,7 +16,7 @@ from speechmix.files import timing
 from speechmix.files.timing import Seconds, count_clip, phase, timed_phases
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.run_times import COLUMNS, by_phase, run_times
+from speechmix.runs.results.run_times import COLUMNS, run_times, sum_by_phase
 from speechmix.runs.score_clips import score_clips
 from tests.experiments.test_shards_of_a_run import QUIET, clips, models, tables  # noqa: F401
 from tests.reliability.kills import snapshot
@@ -84,7 +84,7 @@ def test_a_device_is_waited_for_around_every_phase_where_that_is_asked():
 
 
 def test_what_is_counted_is_kept_now_and_then(ticking, monkeypatch):
-    monkeypatch.setattr(timing, "_KEPT_EVERY", 5.0)
+    monkeypatch.setattr(timing, "_SAVE_SECONDS", 5.0)
     kept: list[float] = []
     seconds = Seconds(keep=lambda: kept.append(seconds.by_phase["forward"]))
     with timed_phases(seconds):
@@ -115,7 +115,7 @@ def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     assert waited.groupby(["model", "init"])["share"].sum().to_list() == pytest.approx(
         [1] * 3, abs=1e-2
     )
-    summed = by_phase(table)
+    summed = sum_by_phase(table)
     assert summed["% of the time"].sum() == pytest.approx(100)
     page = report(tmp_path).read_text(encoding="utf-8")
     assert page.index("What was run") < page.index("Where the time went") < page.index("</main>")

@@ -17,8 +17,8 @@ from speechmix.files.file_fingerprints import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
 from speechmix.runs.results.score_copies import CopiedScores, RowGroups
-from speechmix.runs.results.score_files import ScoreFiles, partition
-from speechmix.runs.results.score_rows import scores_in
+from speechmix.runs.results.score_files import ScoreFiles, partition_folder
+from speechmix.runs.results.score_rows import read_scores
 from speechmix.runs.results.table_writer import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
@@ -49,7 +49,7 @@ def written(folder, maps_of, **options):
             files.append({(m.measure, m.stack): m for m in maps}, clip(name), who)
         marks = files.close("part-0")
     assert {name: FileMark.of(folder / name) for name in marks} == marks
-    return scores_in(folder, dict(sorted(marks.items())))
+    return read_scores(folder, dict(sorted(marks.items())))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_few_files_with_large_row_groups_sorted_by_clip(tmp_path, runs):
         "trained.part-0.parquet"
     ]
     assert {pq.ParquetFile(file).num_row_groups for file in files} == {1}
-    assert files[0].parent == tmp_path / "scores" / partition(
+    assert files[0].parent == tmp_path / "scores" / partition_folder(
         "openai/whisper-small", "random", "attention", "cross"
     )
     clips = pq.ParquetFile(files[0]).read(columns=["clip"])["clip"].to_pylist()
@@ -122,8 +122,8 @@ def test_few_files_with_large_row_groups_sorted_by_clip(tmp_path, runs):
 
 def test_a_file_is_closed_when_it_is_large(tmp_path, runs, monkeypatch):
     whole = written(tmp_path / "whole", runs).to_table().to_pandas()
-    monkeypatch.setattr(score_files, "_MOST_IN_A_FILE", 1)
-    monkeypatch.setattr(score_files, "MOST_WAITING", 3_000)
+    monkeypatch.setattr(score_files, "_MAX_FILE_ROWS", 1)
+    monkeypatch.setattr(score_files, "MAX_WAITING_BYTES", 3_000)
     cut = written(tmp_path / "cut", runs, rows_per_group=40)
     assert {path.name for path in (tmp_path / "cut").rglob("*.parquet")} > {
         "trained.part-0.parquet",
@@ -147,9 +147,9 @@ def test_an_error_or_nothing_scored_leaves_no_file(tmp_path, runs):
     with ScoreFiles(folder) as files:
         assert files.close("nothing") == {}
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == files_before
-    assert scores_in(folder, None).count_rows() == before
+    assert read_scores(folder, None).count_rows() == before
     with pytest.raises(InputError, match="has no scores: expected the folder none"):
-        scores_in(tmp_path / "none", None)
+        read_scores(tmp_path / "none", None)
 
 
 def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs):
@@ -158,7 +158,7 @@ def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs
         (
             tmp_path
             / "scores"
-            / partition("openai/whisper-small", "trained", "attention", "encoder")
+            / partition_folder("openai/whisper-small", "trained", "attention", "encoder")
         ).glob("*")
     )
     copied = CopiedScores(files, RowGroups(most_rows=5))
@@ -188,7 +188,7 @@ class TestAnalysts:
 
     def test_arrow(self, folder, expected):
         where = (ds.field("stack") == "cross") & (ds.field("seed") == 7)
-        column = scores_in(folder, None).to_table(columns=["score"], filter=where)["score"]
+        column = read_scores(folder, None).to_table(columns=["score"], filter=where)["score"]
         assert np.mean(column.to_numpy()) == pytest.approx(expected, abs=1e-15)
 
     def test_pandas(self, folder, expected):
@@ -231,7 +231,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             }
         )
 
-    monkeypatch.setattr("speechmix.runs.results.table_writer._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("speechmix.runs.results.table_writer._ROWS_PER_WRITE", 7)
     with TableWriter(tmp_path / "small") as small:
         for number in range(5):
             small.append(rows(number))
@@ -239,7 +239,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
     read = pd.read_parquet(tmp_path / "small.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "small.csv"), read, check_dtype=False)
     assert (tmp_path / "small.csv").read_text().splitlines()[2] == "c0,0,0.2"
-    monkeypatch.setattr("speechmix.runs.results.table_writer.MOST_CSV_ROWS", 14)
+    monkeypatch.setattr("speechmix.runs.results.table_writer.MAX_CSV_ROWS", 14)
     with TableWriter(tmp_path / "small") as large:
         for number in range(5):
             large.append(rows(number))

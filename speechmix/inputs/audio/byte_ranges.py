@@ -23,7 +23,7 @@ from os import PathLike
 from typing import Any, BinaryIO
 
 from ...errors import InputError
-from ...files.bounded_reads import open_regular
+from ...files.bounded_reads import open_regular_file
 from ...files.parquet_files import readable_parquet
 
 _MAX_ROW_GROUP_BYTES = (
@@ -152,7 +152,7 @@ def open_bytes(path: str | PathLike[str]) -> BinaryIO:
     """
     location = parse_location(path)
     if location is None:
-        return open_regular(path)
+        return open_regular_file(path)
     if isinstance(location, ByteRange):
         file = open_unbuffered(location.file)
         file_bytes = os.fstat(file.fileno()).st_size

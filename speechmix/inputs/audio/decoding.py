@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...files.bounded_reads import check_regular
+from ...files.bounded_reads import check_regular_file
 from .byte_ranges import open_bytes, parse_location
 from .frame_grid import Seconds
 from .truncation import is_ogg_complete, mp3_seconds, wav_fraction_present
@@ -89,7 +89,7 @@ def _open_audio(path: str | PathLike[str]) -> Iterator[SoundFile]:
     import soundfile
 
     if parse_location(path) is None:
-        check_regular(path)
+        check_regular_file(path)
         with soundfile.SoundFile(str(path)) as file:
             yield file
     else:

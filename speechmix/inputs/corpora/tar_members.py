@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InputError
-from ...files.table_files import MOST_CHARACTERS, RowError
+from ...files.table_files import MAX_CELL_CHARACTERS, RowError
 from ..audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
 
 # A tar begins with the name of its first member: so much of each that no name is taken for it.
@@ -52,10 +52,10 @@ class Member(NamedTuple):
         RowError
             If it is larger than a line of a table may be, or cannot be read.
         """
-        if self.byte_range.size > MOST_CHARACTERS:
+        if self.byte_range.size > MAX_CELL_CHARACTERS:
             raise RowError(
                 "too long",
-                f"{self.name}: expected at most {MOST_CHARACTERS:,} bytes of text, found more",
+                f"{self.name}: expected at most {MAX_CELL_CHARACTERS:,} bytes of text, found more",
             )
         try:
             with open_bytes(str(self.byte_range)) as file:

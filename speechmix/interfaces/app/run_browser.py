@@ -15,8 +15,8 @@ from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import (
     Maps,
     clip_row,
-    maps_of_clip,
-    provenance_of,
+    read_clip_maps,
+    read_provenance,
     read_stored_clip,
 )
 from .model_requests import clip_metadata, encode_stored_maps
@@ -53,9 +53,9 @@ def open_clip_from_run(session: Session, name: object) -> JsonObject:
         raise InputError(f"expected the name of a clip, found {str(name)[:80]!r}")
     row = clip_row(session.run, name)
     unreadable_maps: list[str] = []
-    maps = maps_of_clip(session.run, name, unreadable=unreadable_maps)
+    maps = read_clip_maps(session.run, name, unreadable=unreadable_maps)
     clip, audio_problem = _read_clip_audio(session.run, session, name, maps)
-    provenance = provenance_of(maps)
+    provenance = read_provenance(maps)
     clip_fields: JsonObject
     if clip is not None:
         clip_fields = {**clip_metadata(clip), "recording": session.add_recording(clip)}

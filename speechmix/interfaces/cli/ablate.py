@@ -67,7 +67,7 @@ def _ablate(options: argparse.Namespace) -> int:
     from ...alignment import align
     from ...files.text_files import write_csv
     from ...interventions.ablation import ablate
-    from ...runs.results.table_writer import identified
+    from ...runs.results.table_writer import add_identity
 
     if not options.out or not (options.published or is_run(options.out)):
         refuse_executor_options(
@@ -89,7 +89,7 @@ def _ablate(options: argparse.Namespace) -> int:
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue
-        tables.append(identified(table, clip, model))
+        tables.append(add_identity(table, clip, model))
         margins = "  ".join(f"{row.ablated} {row.margin:+.2f}" for row in table.itertuples())
         print_line(f"{clip.name}  log p(target) - log p({clip.foil}), by ablated stack: {margins}")
     if tables:

@@ -226,12 +226,12 @@ def _read_collection(
 def _read_run_clips(folder: str, skipped: SkippedItems) -> list[Clip]:
     """Read the clips of a run with their word times; record those whose audio is not found."""
     from ...runs.results.open_run import open_run
-    from ...runs.results.stored_clips import maps_of_clip, read_stored_clip
+    from ...runs.results.stored_clips import read_clip_maps, read_stored_clip
 
     run = open_run(folder)
     clips = []
     for name in run.clips["clip"]:
-        clip = read_stored_clip(run, name, maps_of_clip(run, name))
+        clip = read_stored_clip(run, name, read_clip_maps(run, name))
         if clip is None:
             skipped.append((name, "its audio file was not found: give a manifest as --clips"))
         else:

@@ -117,7 +117,7 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
         If it is no number, or a shard or a cluster is given as well.
     """
     from ...files.shards import WHOLE
-    from ...runs.executors.machine_resources import workers_for
+    from ...runs.executors.machine_resources import plan_workers
 
     if options.workers == "1":
         return 1
@@ -130,7 +130,7 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
             "--workers splits a run on one machine, --engine ray on a cluster: give one of them"
         )
     if options.workers == "auto":
-        return workers_for(sources, device=options.device, revision=vars(options).get("revision"))
+        return plan_workers(sources, device=options.device, revision=vars(options).get("revision"))
     if not (options.workers.isascii() and options.workers.isdigit() and int(options.workers)):
         raise InputError(f"--workers takes auto or a number from 1, found {options.workers!r}")
     return int(options.workers)

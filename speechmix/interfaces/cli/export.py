@@ -51,10 +51,10 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from ...files.locks import without_leftovers
+    from ...files.locks import remove_leftovers
     from ...reporting.tier_export import export_tiers
 
-    with without_leftovers(options.out or Path(options.run) / "tiers"):
+    with remove_leftovers(options.out or Path(options.run) / "tiers"):
         paths = export_tiers(
             options.run,
             options.clip,

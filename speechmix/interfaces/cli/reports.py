@@ -83,7 +83,7 @@ def _add_published(command: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from ...files.locks import without_leftovers
+    from ...files.locks import remove_leftovers
     from ...reporting.pages.run_page import report
 
     if bool(options.move_words) != bool(options.model):
@@ -100,7 +100,7 @@ def _report(options: argparse.Namespace) -> int:
             report=print,
         )
         print(f"word boundaries moved in {count} clips")
-    with without_leftovers(options.run):
+    with remove_leftovers(options.run):
         path = report(
             options.run,
             title=options.title or None,
@@ -115,7 +115,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from ...files.locks import without_leftovers
+    from ...files.locks import remove_leftovers
     from ...reporting.pages.model_comparison import compare
     from ...reporting.pages.table_format import format_contribution_table
 
@@ -124,6 +124,6 @@ def _compare(options: argparse.Namespace) -> int:
     if len(comparison.pairs):
         print("\ndifferences between models, trained - random:")
         print(format_contribution_table(comparison.pairs).to_string(index=False))
-    with without_leftovers(options.out):
+    with remove_leftovers(options.out):
         print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -43,18 +43,18 @@ def add_commands(commands: Subparsers) -> None:
 def print_times(out: Path) -> None:
     """Print the time of each phase of a run, of all processes so far."""
     from ...runs.results.run_folder import RunFolder
-    from ...runs.results.run_times import by_phase, run_times
+    from ...runs.results.run_times import run_times, sum_by_phase
 
     print("time of each phase, summed over all processes:")
     print(
-        by_phase(run_times(RunFolder(out))).to_string(
+        sum_by_phase(run_times(RunFolder(out))).to_string(
             index=False, float_format="{:.1f}".format, na_rep=""
         )
     )
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ...runs.journal.stage_files import index_list
+    from ...runs.journal.stage_files import format_indices
     from ...runs.run_status import job_status, run_status
     from ...studies.french.study_status import (
         format_study_status,
@@ -70,7 +70,7 @@ def _status(options: argparse.Namespace) -> int:
     if not studies and not has_run and not jobs:
         raise InputError(f"{folder} is neither a study (pairs.jsonl, pairs/) nor a run (run.json)")
     if options.missing == _SCORE and has_run:
-        print(index_list(run_status(folder).missing))
+        print(format_indices(run_status(folder).missing))
         return 0
     if options.missing in jobs:
         print(_format_missing_shards(jobs[options.missing]))
@@ -92,8 +92,8 @@ def _status(options: argparse.Namespace) -> int:
 
 def _format_missing_shards(job: JobStatus) -> str:
     """Format the numbers of the shards to submit again."""
-    from ...runs.journal.stage_files import index_list
+    from ...runs.journal.stage_files import format_indices
 
     if job.count == 1:
         raise InputError(f"{job.name} has no shards: give the same command again, and it continues")
-    return index_list(job.missing)
+    return format_indices(job.missing)

@@ -105,7 +105,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _mine(options: argparse.Namespace) -> int:
-    from ...runs.journal.stage_lines import counted
+    from ...runs.journal.stage_lines import summarize_stage_output
     from ...studies.french.stages import mine_corpus
 
     # Mining makes hardly any cycles; with a lexicon of a million objects, the default threshold would
@@ -119,14 +119,14 @@ def _mine(options: argparse.Namespace) -> int:
             progress=sys.stderr.isatty(),
             **{**select_arguments(mine_corpus, options), "shard": parse_shard(options)},
         )
-        print(counted(path))
+        print(summarize_stage_output(path))
     finally:
         gc.set_threshold(*default_threshold)
     return 0
 
 
 def _align(options: argparse.Namespace) -> int:
-    from ...runs.journal.stage_lines import counted
+    from ...runs.journal.stage_lines import summarize_stage_output
     from ...studies.french.speaker_adaptation import align_study
 
     if options.compare:
@@ -144,7 +144,7 @@ def _align(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
         log=notes.append,
     )
-    print(counted(path))
+    print(summarize_stage_output(path))
     for note in notes:
         print(note)
     return 0
@@ -180,7 +180,7 @@ def _compare_aligners(options: argparse.Namespace) -> int:
 
 def _transcribe(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
-    from ...runs.journal.stage_lines import counted
+    from ...runs.journal.stage_lines import summarize_stage_output
     from ...studies.french.transcription_stage import transcribe_corpus
 
     loaders = [partial(load, source, device=options.device) for source in options.model]
@@ -192,7 +192,7 @@ def _transcribe(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
     )
     for path in paths:
-        print(counted(path))
+        print(summarize_stage_output(path))
     return 0
 
 

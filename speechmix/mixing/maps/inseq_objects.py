@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from ...errors import InputError, MissingExtraError
-from ...files.bounded_reads import read_bounded, unpacked
+from ...files.bounded_reads import decompress_bounded, read_bounded
 from ...files.json_files import Json, JsonObject
 from ...files.whole_files import whole_file
 from .inseq_attribution import (
@@ -226,7 +226,7 @@ def _attribution_from_object(sequence: Any, info: Mapping[str, Json]) -> InseqAt
 def _read_inseq_json(path: Path) -> list[InseqAttribution]:
     try:
         content = json.loads(
-            unpacked(read_bounded(path, most=_MAX_BYTES), where=path, most=_MAX_BYTES)
+            decompress_bounded(read_bounded(path, most=_MAX_BYTES), where=path, most=_MAX_BYTES)
         )["attributes"]
         info = content["info"]
         return [attribution_from_json(entry, info) for entry in content["sequence_attributions"]]

@@ -26,7 +26,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ...files.names import safe_name, same_file
+from ...files.names import is_same_file_name, safe_name
 from ...files.unfinished_files import unfinished_name
 from ...files.whole_files import whole_file
 from .map_headers import map_header, parse_header, score_checksum
@@ -256,7 +256,7 @@ def map_folders(out: str | PathLike[str] | None, clips: Sequence[object]) -> Ite
     folders = [safe_name(name) if name else f"inputs_{index}" for index, name in enumerate(names)]
     first_index: dict[str, int] = {}
     for index, folder in enumerate(folders):
-        other_index = first_index.setdefault(same_file(folder), index)
+        other_index = first_index.setdefault(is_same_file_name(folder), index)
         if other_index != index:
             raise InputError(
                 f"out={str(out)!r}: two clips would be written to {folder!r}: "

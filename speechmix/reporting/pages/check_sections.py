@@ -23,7 +23,7 @@ from ...evaluation.statistics.measure_agreement import curve_agreement, measure_
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...runs.results.open_run import StoredRun
-from ...runs.results.run_times import by_phase
+from ...runs.results.run_times import sum_by_phase
 from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
 from .html_page import Item
@@ -76,7 +76,7 @@ def model_items(run: StoredRun) -> list[Item]:
 
 def time_items(run: StoredRun) -> list[Item]:
     """Tabulate where the time of the run went; empty if it is not known."""
-    return [_TIMES_NOTE, by_phase(run.times)] if len(run.times) else []
+    return [_TIMES_NOTE, sum_by_phase(run.times)] if len(run.times) else []
 
 
 def _option_text(value: object) -> str:

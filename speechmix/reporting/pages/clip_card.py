@@ -18,7 +18,7 @@ from ...inputs.clips.player import encode_wav
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
-from ...runs.results.stored_clips import Maps, provenance_of
+from ...runs.results.stored_clips import Maps, read_provenance
 from ..plots.figure_style import fed_text
 from ..plots.sound_panels import sound_picture
 from .map_encoding import encode_maps
@@ -87,7 +87,7 @@ def clip_card(
     clip : Clip or None
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
-        From `runs.results.stored_clips.maps_of_clip`.
+        From `runs.results.stored_clips.read_clip_maps`.
     heading, summary : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.
@@ -98,7 +98,7 @@ def clip_card(
     transcripts : sequence of ModelTranscript
         What models wrote about the clip.
     """
-    provenance = provenance_of(maps)
+    provenance = read_provenance(maps)
     words = _list_pieces([Word(*word) for word in provenance.get("words") or ()])
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""

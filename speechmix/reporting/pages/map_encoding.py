@@ -43,7 +43,7 @@ def encode_maps(
     Parameters
     ----------
     maps : dict
-        By (model, init, seed) and (measure, stack), as `runs.results.stored_clips.maps_of_clip` returns them.
+        By (model, init, seed) and (measure, stack), as `runs.results.stored_clips.read_clip_maps` returns them.
     seconds : float
         Length of the clip; frames behind it are left out.
     layer : int or None

@@ -15,7 +15,7 @@ from ...evaluation.cue_need import (
 )
 from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from ...files.versions import versions
-from ...runs.results.open_run import StoredRun, contributing_versions
+from ...runs.results.open_run import StoredRun, list_versions
 from .check_sections import model_items, time_items
 from .column_legend import explain_columns
 from .cue_need_sentences import stack_sentences
@@ -198,7 +198,7 @@ def _unequal_twins_note(study: Study) -> list[str]:
 
 
 def _versions_text(run: StoredRun) -> str:
-    run_versions = contributing_versions(run)
+    run_versions = list_versions(run)
     page_versions = "" if run_versions == [versions()] else f"; this page by {versions()}"
     return f"Scored with {'; and with '.join(run_versions) or 'versions that are not known'}{page_versions}."
 

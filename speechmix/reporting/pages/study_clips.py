@@ -19,7 +19,7 @@ from ...evaluation.cue_contribution import ROW_NAMES
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import Maps, clip_row, maps_of_clip, read_stored_clip
+from ...runs.results.stored_clips import Maps, clip_row, read_clip_maps, read_stored_clip
 from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card
 from .html_page import SortableTable
@@ -151,7 +151,7 @@ def clip_cards(
     cards = []
     for name, reason in reasons.items():
         maps, row = (
-            maps_of_clip(study.run, name, unreadable=unreadable_maps),
+            read_clip_maps(study.run, name, unreadable=unreadable_maps),
             clip_row(study.run, name),
         )
         clip = find_audible_clip(study.run, name, maps, clips_by_name.get(name), audio)

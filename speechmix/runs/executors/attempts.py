@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...files.json_files import JsonObject
-from ...files.locks import not_written
+from ...files.locks import write_error
 from ...files.unfinished_files import UNFINISHED
 from ...files.whole_files import write_json
 
-MOST_DEATHS = 2  # of workers that were at a clip; then it is left out
+MAX_DEATHS = 2  # of workers that were at a clip; then it is left out
 
 
 class Attempts:
@@ -66,7 +66,7 @@ class Attempts:
         try:
             write_json(self._path, {"node": self._node, "block": block, "clips": list(clips)})
         except OSError as error:
-            raise not_written(self._path.parent, error) from error
+            raise write_error(self._path.parent, error) from error
 
     def end(self) -> None:
         """Say that the block is done."""

@@ -39,16 +39,16 @@ from ..results.run_folder import RunFolder
 from ..run_job import RunJob
 from ..scored_run import Run
 from ..started_job import StartedJob
-from .block_worker import Pass, row_of
+from .block_worker import Pass, result_row
 
 Report = Callable[[str], None]
 
-_MERGED_TOGETHER = 32  # blocks whose part files become one
-_ROUNDS = 3  # of a model: what came to nothing is given out again
+_BLOCKS_PER_MERGE = 32  # blocks whose part files become one
+_MAX_ROUNDS = 3  # of a model: what came to nothing is given out again
 _LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 6.0  # for what workers have written
 
 
-_STOPS = {
+_STOPPING_ERRORS = {
     kind.__name__: kind for kind in (InputError, ModelError, AlignmentError, StorageError)
 }  # made of a text alone
 
@@ -84,8 +84,8 @@ class BlockExecutor(ABC):
         if isinstance(job.aligner, Model) or not (clips := aligner.unaligned_clips(job.report)):
             return {}
         request = RunRequest(((WORD_TIMES_KIND, aligner.options),), job=WORD_TIMES_KIND.name)
-        alignment = _OfModel(folder, clips, started.run, job.report, request.own_kinds)
-        with self.connected(), _notes(folder) as (here, notes):
+        alignment = _ModelBlocks(folder, clips, started.run, job.report, request.own_kinds)
+        with self.connected(), _make_report(folder) as (here, notes):
             parts = tuple(here.part_files())
             asked = Pass(here.path, job.aligner, request, (), parts, notes)
             self._score_model(alignment, asked, job.progress, ALIGN)
@@ -108,7 +108,7 @@ class BlockExecutor(ABC):
         job, folder, request = started.job, started.folder, started.request
         labels: dict[str, str] = {}
         owners: list[Owner] = []
-        with self.connected(), _notes(folder) as (here, notes):
+        with self.connected(), _make_report(folder) as (here, notes):
             for load in job.models:
                 if isinstance(load, Model):
                     raise InputError(
@@ -124,7 +124,7 @@ class BlockExecutor(ABC):
                     tuple(here.part_files()),
                     notes / str(len(owners)),
                 )
-                of_model = _OfModel(
+                of_model = _ModelBlocks(
                     folder, started.ready, started.run, job.report, request.own_kinds
                 )
                 self._score_model(of_model, asked, job.progress)
@@ -134,11 +134,11 @@ class BlockExecutor(ABC):
                     started.marker.add(folder, of_model.owner, of_model.settled())
 
     def _score_model(
-        self, of_model: _OfModel, asked: Pass, progress: Progress, stage: str = "score"
+        self, of_model: _ModelBlocks, asked: Pass, progress: Progress, stage: str = "score"
     ) -> None:
         """Give the clips out, and again those of which nothing was heard."""
         failure: Exception | None = None
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             missing = of_model.missing()
             if not missing:
                 return
@@ -149,16 +149,16 @@ class BlockExecutor(ABC):
             except ExecutorError as error:
                 failure = error
         if of_model.owner is None:
-            raise ModelError(f"no worker could begin with a model, {_ROUNDS} times: {failure}")
+            raise ModelError(f"no worker could begin with a model, {_MAX_ROUNDS} times: {failure}")
         for clip in of_model.missing():
             of_model.leave_out(
                 clip,
-                f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}",
+                f"no worker was done with it, {_MAX_ROUNDS} times{f' ({failure})' if failure else ''}",
             )
 
 
 @contextmanager
-def _notes(folder: RunFolder) -> Iterator[tuple[RunFolder, Path]]:
+def _make_report(folder: RunFolder) -> Iterator[tuple[RunFolder, Path]]:
     """A folder for notes of workers, and the run's folder, which workers that have another working
     directory find, too."""
     here = RunFolder(folder.path.resolve())
@@ -169,7 +169,7 @@ def _notes(folder: RunFolder) -> Iterator[tuple[RunFolder, Path]]:
     shutil.rmtree(notes, ignore_errors=True)
 
 
-def blocks_of(clips: Sequence[Clip], size: int) -> list[pa.Table]:
+def split_into_blocks(clips: Sequence[Clip], size: int) -> list[pa.Table]:
     """Tables of `size` clips; the name of one is that of its clips, so it is the same in every
     start."""
     tables = []
@@ -183,7 +183,7 @@ def blocks_of(clips: Sequence[Clip], size: int) -> list[pa.Table]:
 
 
 @dataclass
-class _OfModel:
+class _ModelBlocks:
     """What the driver has heard of one model's pass."""
 
     folder: RunFolder
@@ -208,7 +208,7 @@ class _OfModel:
             If a worker says that it cannot go on, and no other could.
         """
         if row["stops"]:
-            raise _STOPS.get(row["stops"], SpeechmixError)(row["reason"])
+            raise _STOPPING_ERRORS.get(row["stops"], SpeechmixError)(row["reason"])
         for line in row["lines"]:
             self.report(line)
         if self.owner is None:
@@ -217,14 +217,14 @@ class _OfModel:
             name: row[name] for name in ("clip", "keys", "reason", "is_heard")
         }
         self._unmerged.setdefault(row["block"], []).append(row["clip"])
-        if len(self._unmerged) > _MERGED_TOGETHER:
+        if len(self._unmerged) > _BLOCKS_PER_MERGE:
             self._merge()
 
     def leave_out(self, clip: Clip, reason: str) -> None:
         """Record a clip of which nothing was heard."""
         self.report(f"{clip.name}  SKIPPED: {reason}")
         self._rows[clip.name] = {
-            **row_of(self.owner, clip.name, ""),
+            **result_row(self.owner, clip.name, ""),
             "reason": reason,
             "is_heard": True,
         }

@@ -30,7 +30,7 @@ from ..model_run import ClipOutcome, ModelRun, RunRequest
 from ..results.part_files import Owner
 from ..results.result_store import Results
 from ..results.run_folder import RunFolder
-from .attempts import MOST_DEATHS, Attempts
+from .attempts import MAX_DEATHS, Attempts
 
 # A row a clip; of a pass that cannot go on, one row with what is wrong.
 ROW = pa.schema(
@@ -166,7 +166,7 @@ class BlockWorker:
         for position, clip in enumerate(clips):
             answer = answers.get(clip.name)
             yield {
-                **row_of(self.owner, clip.name, block),
+                **result_row(self.owner, clip.name, block),
                 "keys": [list(key[1:]) for key in answer.keys] if answer else [],
                 "reason": str(answer.error) if answer and answer.error is not None else None,
                 "is_heard": answer is not None,
@@ -198,7 +198,7 @@ class BlockWorker:
 
     def _alone(self, block: str, clip: Clip, deaths: int) -> ClipOutcome:
         """ClipOutcome of one clip; an error that nobody foresaw costs this clip alone."""
-        if deaths >= MOST_DEATHS:
+        if deaths >= MAX_DEATHS:
             return self._left_out(
                 clip,
                 f"{deaths} workers died at this clip, so it is left out; the same command tries it "
@@ -223,7 +223,7 @@ class BlockWorker:
         return ClipOutcome(clip, [], SpeechmixError(reason))
 
 
-def row_of(owner: Owner | None, clip: str, block: str) -> JsonObject:
+def result_row(owner: Owner | None, clip: str, block: str) -> JsonObject:
     """Return an empty row."""
     told = None if owner is None else json.dumps(vars(owner))
     return {

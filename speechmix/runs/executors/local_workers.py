@@ -24,18 +24,18 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
-from ..merging import distinct_reasons
+from ..merging import drop_repeated_reasons
 from ..results.run_folder import RunFolder
 from ..run_job import RunJob
-from ..run_status import clips_of_shard
+from ..run_status import find_shard_clips
 from ..scored_run import Run
-from .machine_resources import environment, gpu_of
-from .worker_process import CLIP, DONE, FAILED, LINE, begin
+from .machine_resources import assign_gpu, environment
+from .worker_process import CLIP, DONE, FAILED, LINE, start_worker_process
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-STARTS = 2  # of a worker that dies
+MAX_STARTS = 2  # of a worker that dies
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LocalWorkers:
     Parameters
     ----------
     workers : int
-        How many (see `speechmix.runs.executors.machine_resources.workers_for`); no more than there
+        How many (see `speechmix.runs.executors.machine_resources.plan_workers`); no more than there
         are clips. Each loads the models.
     device : str, optional
         Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs,
@@ -94,20 +94,20 @@ class LocalWorkers:
             )
         clips, models = job.clips, len([*job.models])
         count = min(self.workers, max(1, len(clips)))
-        sent = _sent(job.with_reports(print, False))
+        sent = _pickle_job(job.with_reports(print, False))
         threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
         workers = [
-            _Worker(Shard(index, count), sent, threads | gpu_of(index, self.device))
+            _Worker(Shard(index, count), sent, threads | assign_gpu(index, self.device))
             for index in range(1, count + 1)
         ]
-        with _bar(len(clips) * models, count, bool(job.progress)) as show:
+        with _progress_bar(len(clips) * models, count, bool(job.progress)) as show:
             try:
-                _run(workers, clips, job.report, show)
+                _run_workers(workers, clips, job.report, show)
             finally:
                 _stop_workers(workers)
-        _refuse_dead(workers, clips, models, RunFolder(job.out))
+        _raise_for_dead_workers(workers, clips, models, RunFolder(job.out))
         run = Run(job.out, done=sum(worker.scored for worker in workers))
-        run.skipped += distinct_reasons(row for worker in workers for row in worker.skipped)
+        run.skipped += drop_repeated_reasons(row for worker in workers for row in worker.skipped)
         return run
 
 
@@ -131,7 +131,9 @@ class _Worker:
         context = get_context("spawn")
         self.channel, theirs = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=begin, args=(self.job, str(self.shard), theirs), name=f"worker {self.shard}"
+            target=start_worker_process,
+            args=(self.job, str(self.shard), theirs),
+            name=f"worker {self.shard}",
         )
         self.starts += 1
         self.clips_by_model.clear()
@@ -149,7 +151,7 @@ class _Worker:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def _run(
+def _run_workers(
     workers: Sequence[_Worker],
     clips: Sequence[Clip],
     report: Callable[[str], None],
@@ -166,16 +168,16 @@ def _run(
                 message = channel.recv()
             except (EOFError, OSError):
                 del at_work[channel]
-                again = None if worker.is_done else _started_again(worker, report)
+                again = None if worker.is_done else _restart_worker(worker, report)
                 if again is not None:
                     at_work[again] = worker
                 continue
-            _hear(worker, message, own[worker.shard], report)
+            _handle_message(worker, message, own[worker.shard], report)
             if message[0] == CLIP:
                 show(sum(sum(other.clips_by_model.values()) for other in workers))
 
 
-def _hear(
+def _handle_message(
     worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]
 ) -> None:
     """Take in what a worker says, who has so many clips of its own."""
@@ -193,10 +195,10 @@ def _hear(
         raise error(text)
 
 
-def _started_again(worker: _Worker, report: Callable[[str], None]) -> Connection | None:
+def _restart_worker(worker: _Worker, report: Callable[[str], None]) -> Connection | None:
     """Start a worker that died again, unless it was before; returns what it is heard by."""
     how = worker.end()
-    again = worker.starts < STARTS
+    again = worker.starts < MAX_STARTS
     report(
         f"[{worker.shard}] the worker died ({how}): "
         f"{'started again' if again else 'its clips are missing'}"
@@ -221,7 +223,7 @@ def _stop_workers(workers: Sequence[_Worker]) -> None:
         raise
 
 
-def _refuse_dead(
+def _raise_for_dead_workers(
     workers: Sequence[_Worker], clips: Sequence[Clip], models: int, folder: RunFolder
 ) -> None:
     """Raise an error that names the clips that are missing, where a worker died twice."""
@@ -230,7 +232,7 @@ def _refuse_dead(
         return
     missing = []
     for worker in dead:
-        finished = clips_of_shard(folder, worker.shard, models=models)
+        finished = find_shard_clips(folder, worker.shard, models=models)
         missing += [
             clip.name
             for clip in clips
@@ -248,7 +250,7 @@ def _refuse_dead(
     )
 
 
-def _sent(job: RunJob) -> bytes:
+def _pickle_job(job: RunJob) -> bytes:
     try:
         return pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -260,7 +262,7 @@ def _sent(job: RunJob) -> bytes:
 
 
 @contextmanager
-def _bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
+def _progress_bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
     """One bar of all workers; what is given is told how many (clip, model) pairs are behind
     them."""
     if not progress:

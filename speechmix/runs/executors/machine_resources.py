@@ -16,13 +16,11 @@ import torch
 
 from ...adapters.capture.memory import free_bytes, weight_bytes
 
-_BYTES_OF_A_PROCESS = (
-    2**30
-)  # of Python, torch and transformers, and a clip on its way through a model
-_GPUS = "CUDA_VISIBLE_DEVICES"
+_PROCESS_BYTES = 2**30  # of Python, torch and transformers, and a clip on its way through a model
+_GPU_VARIABLES = "CUDA_VISIBLE_DEVICES"
 
 
-def workers_for(
+def plan_workers(
     sources: Sequence[str | Path], *, device: str | None = None, revision: str | None = None
 ) -> int:
     """How many workers are best on this machine, for models of these sources.
@@ -42,7 +40,7 @@ def workers_for(
 
     Examples
     --------
-    >>> workers_for([], device="cuda:1")
+    >>> plan_workers([], device="cuda:1")
     1
     """
     if device not in (None, "cpu", "cuda"):
@@ -54,17 +52,17 @@ def workers_for(
     if free is None:
         return workers
     largest = max((weight_bytes(source, revision) for source in sources), default=0)
-    return max(1, min(workers, free // (2 * largest + _BYTES_OF_A_PROCESS)))
+    return max(1, min(workers, free // (2 * largest + _PROCESS_BYTES)))
 
 
-def gpu_of(index: int, device: str | None) -> dict[str, str]:
+def assign_gpu(index: int, device: str | None) -> dict[str, str]:
     """Variable that shows a worker one of the GPUs that this process sees, in turn; none to leave
     it as it is."""
     if device not in (None, "cuda") or not torch.cuda.is_available():
         return {}
-    names = [name for name in os.environ.get(_GPUS, "").split(",") if name]
+    names = [name for name in os.environ.get(_GPU_VARIABLES, "").split(",") if name]
     names = names or [*map(str, range(torch.cuda.device_count()))]
-    return {_GPUS: names[(index - 1) % len(names)]}
+    return {_GPU_VARIABLES: names[(index - 1) % len(names)]}
 
 
 @contextmanager

@@ -33,8 +33,8 @@ import pyarrow as pa
 from ...errors import InputError, MissingExtraError, SpeechmixError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
-from .block_driver import BlockExecutor, ExecutorError, blocks_of
-from .block_worker import ROW, BlockWorker, Pass, row_of
+from .block_driver import BlockExecutor, ExecutorError, split_into_blocks
+from .block_worker import ROW, BlockWorker, Pass, result_row
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -43,11 +43,11 @@ FEWEST, MOST = (
     16,
     64,
 )  # clips in a block: a death costs a block at most, and a block costs Ray some milliseconds
-_BLOCKS_OF_A_WORKER = 8  # at least, where there are clips enough: workers then end together
+_BLOCKS_PER_WORKER = 8  # at least, where there are clips enough: workers then end together
 # blocks given to an actor at a time: one is at hand when another is done, and few wait for a slow
 # one
-_IN_FLIGHT = 2
-_OBJECT_STORE = (
+_MAX_BLOCKS_IN_FLIGHT = 2
+_OBJECT_STORE_SHARE = (
     2**28
 )  # bytes, of a Ray started here: rows are small, and its own choice is a third of the memory
 
@@ -87,7 +87,7 @@ class RayExecutor(BlockExecutor):
     @staticmethod
     def block_size(clips: int, workers: int) -> int:
         """Clips in a block."""
-        return min(max(math.ceil(clips / (_BLOCKS_OF_A_WORKER * workers)), FEWEST), MOST)
+        return min(max(math.ceil(clips / (_BLOCKS_PER_WORKER * workers)), FEWEST), MOST)
 
     def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Rows of the clips, in the order in which blocks are done."""
@@ -97,7 +97,7 @@ class RayExecutor(BlockExecutor):
         gpus = self.gpus if self.gpus is not None else float(resources.get("GPU", 0) > 0)
         room = max(int(resources.get("GPU", 0) / gpus if gpus else resources.get("CPU", 1)), 1)
         max_workers = self.workers or room
-        blocks = blocks_of(clips, self.block_size(len(clips), min(max_workers, room)))
+        blocks = split_into_blocks(clips, self.block_size(len(clips), min(max_workers, room)))
         # Blocks are made here, of few clips each: Ray itself makes one of a short list, which one
         # death would throw back to its beginning. A pool of fixed size hangs when one of its actors
         # is lost for good (ray issue
@@ -106,7 +106,7 @@ class RayExecutor(BlockExecutor):
             min_size=1,
             max_size=self.workers or max(len(blocks), 1),
             initial_size=min(max_workers, room, max(len(blocks), 1)),
-            max_tasks_in_flight_per_actor=_IN_FLIGHT,
+            max_tasks_in_flight_per_actor=_MAX_BLOCKS_IN_FLIGHT,
         )
         dataset: Dataset = ray.data.from_arrow(blocks).map_batches(
             RayWorker,
@@ -141,7 +141,7 @@ class RayExecutor(BlockExecutor):
             address = self.address or os.environ.get("RAY_ADDRESS") or "local"
             options: JsonObject = {"logging_level": "warning", "log_to_driver": False}
             if address == "local":
-                options |= {"object_store_memory": _OBJECT_STORE, "include_dashboard": False}
+                options |= {"object_store_memory": _OBJECT_STORE_SHARE, "include_dashboard": False}
             try:
                 ray.init(address=address, **options)
             except (ConnectionError, ValueError, RuntimeError) as error:
@@ -177,7 +177,7 @@ class RayWorker:
         self._failure: Exception | None = None
         try:
             self._worker = BlockWorker(
-                pickle.loads(asked), ray.get_runtime_context().get_node_id(), alive_nodes
+                pickle.loads(asked), ray.get_runtime_context().get_node_id(), count_alive_nodes
             )
         except Exception as error:  # also one that nobody foresaw, in a function that loads a model
             self._failure = error
@@ -194,15 +194,15 @@ class RayWorker:
         except Exception as error:
             rows = [
                 {
-                    **row_of(None, "", block),
+                    **result_row(None, "", block),
                     "stops": type(error).__name__,
-                    "reason": _reason(error, len(clips)),
+                    "reason": _format_failure(error, len(clips)),
                 }
             ]
         return pa.Table.from_pylist(rows, schema=ROW)
 
 
-def _reason(error: Exception, clips: int) -> str:
+def _format_failure(error: Exception, clips: int) -> str:
     """What the driver says; of an error that nobody foresaw also where it was raised."""
     if isinstance(error, SpeechmixError):
         return str(error)
@@ -213,7 +213,7 @@ def _reason(error: Exception, clips: int) -> str:
     )
 
 
-def alive_nodes() -> frozenset[str]:
+def count_alive_nodes() -> frozenset[str]:
     """Machines of the cluster that are alive."""
     import ray
 

@@ -26,19 +26,19 @@ from ..run_job import RunJob
 LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"
 
 
-def begin(job: bytes, shard: str, channel: Connection) -> None:
+def start_worker_process(job: bytes, shard: str, channel: Connection) -> None:
     """Do a shard of a pickled job in this process, which is there for nothing else."""
     # Ctrl-C is for the process that started this one, which says what follows.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    Thread(target=_stop_with_parent, daemon=True).start()
+    Thread(target=_stop_when_parent_ends, daemon=True).start()
 
     def say(*message: object) -> None:
         with suppress(OSError):  # nobody listens any more
             channel.send(message)
 
     try:
-        say(*_done(job, shard, say))
+        say(*_run_job(job, shard, say))
     except KeyboardInterrupt:
         sys.exit(130)
     except SpeechmixError as error:
@@ -50,7 +50,7 @@ def begin(job: bytes, shard: str, channel: Connection) -> None:
         )
 
 
-def _done(
+def _run_job(
     pickled: bytes, shard: str, say: Callable[..., None]
 ) -> tuple[str, int, list[dict[str, str]]]:
     try:
@@ -76,7 +76,7 @@ def _stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _stop_with_parent() -> None:
+def _stop_when_parent_ends() -> None:
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

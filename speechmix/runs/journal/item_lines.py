@@ -30,7 +30,7 @@ class _HasName(Protocol):
 Named = TypeVar("Named", bound=_HasName)
 
 
-def folder_for_question(
+def open_request_folder(
     folder: Path, question: Mapping[str, Json], *, overwrite: bool = False
 ) -> None:
     """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
@@ -44,8 +44,8 @@ def folder_for_question(
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "run"
-    >>> folder_for_question(folder, {"units": "token"})
-    >>> folder_for_question(folder, {"units": "word"})  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> open_request_folder(folder, {"units": "token"})
+    >>> open_request_folder(folder, {"units": "word"})  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     ...
     speechmix.errors.InputError: ... holds a run with other options (units 'token', now 'word'): ...
@@ -53,7 +53,7 @@ def folder_for_question(
     asked = json.loads(json.dumps(question))
     path = folder / "run.json"
     if path.is_file() and not overwrite:
-        earlier = _question_of(path)
+        earlier = _read_request(path)
         other = [name for name in asked if earlier.get(name) != asked[name]]
         if other:
             shown = ", ".join(
@@ -67,7 +67,7 @@ def folder_for_question(
     write_json(path, asked)
 
 
-def answers(
+def compute_item_lines(
     path: Path,
     items: Iterable[Named],
     *,
@@ -98,7 +98,7 @@ def answers(
     item, answer
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored = _stored(path, is_whole)
+    stored = _read_stored_lines(path, is_whole)
     with path.open("a", encoding="utf-8") as file:
         for item in items:
             name = item.name
@@ -115,7 +115,7 @@ def answers(
             yield item, line["rows"]
 
 
-def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, JsonObject]:
+def _read_stored_lines(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, JsonObject]:
     """Lines of an earlier start, by item."""
     if not path.is_file():
         return {}
@@ -134,7 +134,7 @@ def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, Json
     return lines
 
 
-def _question_of(path: Path) -> JsonObject:
+def _read_request(path: Path) -> JsonObject:
     try:
         question = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

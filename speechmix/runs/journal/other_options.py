@@ -9,15 +9,15 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from .stage_files import UNFINISHED
-from .stage_lines import header_of, options_of
+from .stage_lines import read_header, read_stage_options
 
 
-def refuse_others(path: Path, options: JsonObject, overwrite: bool) -> None:
+def check_output_options(path: Path, options: JsonObject, overwrite: bool) -> None:
     """Refuse an output made with other options, or remove it if it may be overwritten; one without
     a header is set aside."""
     if not path.is_file():
         return
-    header = header_of(path)
+    header = read_header(path)
     if not header:
         if path.stat().st_size and not path.name.endswith(UNFINISHED):
             aside = path.with_name(f"{path.name}.damaged")
@@ -32,23 +32,23 @@ def refuse_others(path: Path, options: JsonObject, overwrite: bool) -> None:
     elif header["options"] != options:
         if not overwrite:
             raise InputError(
-                f"{path} was made with other options ({_difference(header['options'], options)}): "
+                f"{path} was made with other options ({_format_difference(header['options'], options)}): "
                 "choose another folder, or overwrite it"
             )
         path.unlink()
 
 
-def refuse_unlike(output: Path, options: JsonObject) -> None:
+def check_shard_options(output: Path, options: JsonObject) -> None:
     """Refuse a shard that is not of the options of the other shards of the output."""
-    others = options_of(output)
+    others = read_stage_options(output)
     if others and others != options:
         raise InputError(
             f"the shards of {output.stem} in {output.parent} are made with other options "
-            f"({_difference(others, options)}): use "
+            f"({_format_difference(others, options)}): use "
             "theirs, choose another folder, or overwrite all of them"
         )
 
 
-def _difference(stored: JsonObject, now: JsonObject) -> str:
+def _format_difference(stored: JsonObject, now: JsonObject) -> str:
     names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
     return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]

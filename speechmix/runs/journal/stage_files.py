@@ -19,8 +19,8 @@ from ...errors import InputError
 from ...files.shards import Shard
 
 UNFINISHED = ".unfinished"
-_COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names
-_COMMANDS_OF_MODELS = {
+_STAGE_COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names
+_MODEL_STAGE_COMMANDS = {
     "transcripts": "transcribe",
 }  # by their folder's, where there is one a model
 
@@ -57,7 +57,7 @@ def shard_file(output: Path, shard: Shard) -> Path:
     >>> shard_file(Path("study/pairs.jsonl"), Shard()).as_posix()
     'study/pairs.jsonl'
     """
-    return output if shard.count == 1 else _folder(output) / f"{shard.label}.jsonl"
+    return output if shard.count == 1 else _shards_folder(output) / f"{shard.label}.jsonl"
 
 
 def stage_files(output: Path) -> StageFiles:
@@ -73,7 +73,7 @@ def stage_files(output: Path) -> StageFiles:
     for path in (output, output.with_name(f"{output.name}{UNFINISHED}")):
         if path.is_file():
             states.setdefault(1, {True: set(), False: set()})[path == output].add(1)
-    for shard, done in _shards_in(_folder(output)):
+    for shard, done in _list_shards(_shards_folder(output)):
         states.setdefault(shard.count, {True: set(), False: set()})[done].add(shard.index)
     if len(states) > 1:
         layouts = " and ".join(
@@ -82,26 +82,26 @@ def stage_files(output: Path) -> StageFiles:
         raise InputError(
             f"{output.parent} holds {output.stem} by {layouts}: expected one of them. Delete what "
             "is not wanted: "
-            f"{', '.join(_wanted_or_not(output, count) for count in sorted(states))}"
+            f"{', '.join(_files_to_delete(output, count) for count in sorted(states))}"
         )
     for count, state in states.items():
         return StageFiles(count, frozenset(state[True]), frozenset(state[False] - state[True]))
     return StageFiles(0)
 
 
-def begun_shards(output: Path) -> list[Shard]:
+def list_started_shards(output: Path) -> list[Shard]:
     """All shards of an output as it was begun, done or not; where it was not, all of it as one.
 
     Examples
     --------
-    >>> begun_shards(Path("nowhere/pairs.jsonl"))
+    >>> list_started_shards(Path("nowhere/pairs.jsonl"))
     [Shard(index=1, count=1)]
     """
     count = stage_files(output).count or 1
     return [Shard(index, count) for index in range(1, count + 1)]
 
 
-def refuse_another_count(output: Path, shard: Shard) -> None:
+def check_shard_count(output: Path, shard: Shard) -> None:
     """Refuse to begin a shard where the output is made in another number of shards, or by one
     process.
 
@@ -118,11 +118,11 @@ def refuse_another_count(output: Path, shard: Shard) -> None:
     asked = f"--shard {shard}" if shard.count > 1 else "no --shard"
     raise InputError(
         f"{output.stem} in {output.parent} is made {made}, and this is {asked}: {go_on}, or delete "
-        f"{_wanted_or_not(output, files.count)} to begin again"
+        f"{_files_to_delete(output, files.count)} to begin again"
     )
 
 
-def shards_needed(output: Path, shard: Shard) -> list[Shard]:
+def list_required_shards(output: Path, shard: Shard) -> list[Shard]:
     """Return the shards of an output that hold the clips of a shard: of the same count just this
     one.
 
@@ -134,7 +134,7 @@ def shards_needed(output: Path, shard: Shard) -> list[Shard]:
         If one of them is not done; it says which, and how to do them.
     """
     files = stage_files(output)
-    first = f"run it first (speechmix {command_of(output)})"
+    first = f"run it first (speechmix {stage_command(output)})"
     if not files.count:
         raise InputError(f"the stage {output.stem} was not done in {output.parent}: {first}")
     common = common_shard(shard, files.count)
@@ -144,7 +144,7 @@ def shards_needed(output: Path, shard: Shard) -> list[Shard]:
             f"the stage {output.stem} was stopped before its end in {output.parent}: {first}"
         )
     if missing:
-        raise InputError(_lacks(output, files, missing))
+        raise InputError(_describe_missing_shards(output, files, missing))
     return [
         Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)
     ]
@@ -165,7 +165,7 @@ def common_shard(shard: Shard, count: int) -> Shard:
     return Shard((shard.index - 1) % common + 1, common)
 
 
-def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
+def list_outputs(folder: Path, *, begun: bool = False) -> list[Path]:
     """Outputs in a folder by the names that one process gives them, sorted; of those in shards also
     the unfinished ones.
 
@@ -184,22 +184,24 @@ def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
     outputs |= {
         path.with_name(f"{path.name}.jsonl")
         for path in folder.glob("*")
-        if path.is_dir() and _shards_in(path)
+        if path.is_dir() and _list_shards(path)
     }
     return sorted(outputs)
 
 
-def command_of(output: Path) -> str:
+def stage_command(output: Path) -> str:
     """Return the command that makes an output: "mine", "align", "transcribe" or "faithfulness"."""
-    return _COMMANDS.get(output.stem) or _COMMANDS_OF_MODELS.get(output.parent.name, output.stem)
+    return _STAGE_COMMANDS.get(output.stem) or _MODEL_STAGE_COMMANDS.get(
+        output.parent.name, output.stem
+    )
 
 
-def index_list(indices: Iterable[int]) -> str:
+def format_indices(indices: Iterable[int]) -> str:
     """Return numbers as `sbatch --array` takes them.
 
     Examples
     --------
-    >>> index_list([12, 7, 20, 21, 22])
+    >>> format_indices([12, 7, 20, 21, 22])
     '7,12,20-22'
     """
     runs: list[list[int]] = []
@@ -213,7 +215,7 @@ def index_list(indices: Iterable[int]) -> str:
     )
 
 
-def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
+def _describe_missing_shards(output: Path, files: StageFiles, missing: list[int]) -> str:
     """Say which shards are missing, and how they are made."""
     names = [f"{index}/{files.count}" for index in missing]
     few = (
@@ -222,13 +224,15 @@ def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
         else f"shards {', '.join(names[:-1])} and {names[-1]}"
     )
     shards = (
-        few if len(names) <= 4 else f"{len(names)} of {files.count} shards ({index_list(missing)})"
+        few
+        if len(names) <= 4
+        else f"{len(names)} of {files.count} shards ({format_indices(missing)})"
     )
     unfinished = files.unfinished & set(missing)
-    state = f" ({index_list(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
-    command = command_of(output)
+    state = f" ({format_indices(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
+    command = stage_command(output)
     where, title = output.parent, output.stem
-    if command in _COMMANDS_OF_MODELS.values():
+    if command in _MODEL_STAGE_COMMANDS.values():
         where, title = where.parent, f"{where.name} of {title}"
     return (
         f"{title} lack {shards}{state}: speechmix {command} ... --shard {names[0]}. "
@@ -236,12 +240,12 @@ def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
     )
 
 
-def _folder(output: Path) -> Path:
+def _shards_folder(output: Path) -> Path:
     """Folder of an output's shards."""
     return output.with_suffix("")
 
 
-def _shards_in(folder: Path) -> list[tuple[Shard, bool]]:
+def _list_shards(folder: Path) -> list[tuple[Shard, bool]]:
     """Shards in a folder, each with whether it is complete."""
     shards = []
     for path in folder.glob("*-of-*"):
@@ -253,8 +257,8 @@ def _shards_in(folder: Path) -> list[tuple[Shard, bool]]:
     return shards
 
 
-def _wanted_or_not(output: Path, count: int) -> str:
+def _files_to_delete(output: Path, count: int) -> str:
     """What to delete to be rid of an output in so many shards."""
     if count > 1:
-        return f"{_folder(output)}/*-of-{count}.*"
+        return f"{_shards_folder(output)}/*-of-{count}.*"
     return str(output if output.is_file() else output.with_name(f"{output.name}{UNFINISHED}"))

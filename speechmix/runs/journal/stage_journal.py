@@ -29,18 +29,18 @@ from typing import Any, BinaryIO, TypeVar
 
 from ...errors import SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
-from ...files.locks import writing_to
+from ...files.locks import hold_writing_lock
 from ...files.shards import WHOLE, Shard
 from ...files.versions import package_versions
-from .other_options import refuse_others, refuse_unlike
-from .stage_files import UNFINISHED, refuse_another_count, shard_file
-from .stage_lines import checked, line_of
+from .other_options import check_output_options, check_shard_options
+from .stage_files import UNFINISHED, check_shard_count, shard_file
+from .stage_lines import decode_checked_line, encode_checked_line
 
 Shown = TypeVar("Shown")
-_MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when it is done
+_MAX_LOST_ITEMS = 0.1  # seconds of work on quick items; a slow one is written when it is done
 
 
-class LeftOut(SpeechmixError):
+class SkipItem(SpeechmixError):
     """An item that a stage leaves out, with the kind of reason ("missing clip"), the reason, and
     what else to note."""
 
@@ -86,10 +86,10 @@ def run_stage(
         Which inputs the items are of, for `stage_lines.read_stage_inputs`; a function is asked when all
         items were read.
     why : str
-        Kind of reason for errors that are not `LeftOut`.
+        Kind of reason for errors that are not `SkipItem`.
     shard : Shard
         The one whose items these are. Their `ingredients` then say each one's place among the items
-        of all shards (`stage_lines.AT`), in this order.
+        of all shards (`stage_lines.POSITION`), in this order.
     overwrite : bool
         Start afresh if there is an output made with other options.
 
@@ -120,25 +120,25 @@ def run_stage(
         "options": options,
         "versions": package_versions(),
     }
-    refuse_another_count(path, shard)
+    check_shard_count(path, shard)
     if shard.count > 1:
         header["shard"] = shard.label
         if not overwrite:
-            refuse_unlike(path, options)
+            check_shard_options(path, options)
     path = shard_file(path, shard)
-    with writing_to(path.parent, shard.label if shard.count > 1 else ""):
+    with hold_writing_lock(path.parent, shard.label if shard.count > 1 else ""):
         unfinished = path.with_name(f"{path.name}{UNFINISHED}")
         for stored_file in (path, unfinished):
-            refuse_others(stored_file, options, overwrite)
+            check_output_options(stored_file, options, overwrite)
 
         def made(key: str, item: Any, stored: JsonObject | None) -> JsonObject:
-            asked = _as_stored(ingredients(item, stored or {}))
+            asked = _encode_entries(ingredients(item, stored or {}))
             if stored and all(
                 stored.get(name) == asked[name] for name in asked if name not in unimportant
             ):
                 return {**stored, **asked}
             try:
-                return {"key": key, **asked, **_done(work, item, why)}
+                return {"key": key, **asked, **_process_item(work, item, why)}
             except Exception as error:
                 error.add_note(
                     f"at {key!r} of the stage {header['stage']}; what is done so far is kept in "
@@ -146,11 +146,15 @@ def run_stage(
                 )
                 raise
 
-        with StoredLines(path) as former, _reopened(unfinished, header) as file:
-            count = _go_on(file, _shown(items, header["stage"], progress), made, former)
+        with StoredLines(path) as former, _reopen_unfinished(unfinished, header) as file:
+            count = _write_items(
+                file, _report_progress(items, header["stage"], progress), made, former
+            )
             inputs = inputs() if callable(inputs) else inputs
             file.write(
-                checked({"end": count, "inputs": inputs or {}, "versions": package_versions()})
+                encode_checked_line(
+                    {"end": count, "inputs": inputs or {}, "versions": package_versions()}
+                )
             )
             file.flush()
             os.fsync(file.fileno())
@@ -158,7 +162,7 @@ def run_stage(
     return path
 
 
-def _as_stored(entries: JsonObject) -> JsonObject:
+def _encode_entries(entries: JsonObject) -> JsonObject:
     """Entries as they are read again from a line: JSON makes lists of tuples."""
     if all(entry is None or type(entry) in (str, int) for entry in entries.values()):
         return entries
@@ -166,7 +170,7 @@ def _as_stored(entries: JsonObject) -> JsonObject:
     return result
 
 
-def _done(work: Callable[[Any], JsonObject], item: Any, why: str) -> JsonObject:
+def _process_item(work: Callable[[Any], JsonObject], item: Any, why: str) -> JsonObject:
     """What the work on an item gives, or why it is left out."""
     try:
         return work(item)
@@ -180,16 +184,16 @@ def _done(work: Callable[[Any], JsonObject], item: Any, why: str) -> JsonObject:
         }
 
 
-def _go_on(
+def _write_items(
     file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable[..., Any], former: StoredLines
 ) -> int:
     """Write the lines that the unfinished file lacks, behind those that still stand; returns how
     many items there are."""
     count, whole, standing, flushed = 0, file.tell(), True, -math.inf
     for key, item in items:
-        stored = line_of(file.readline()) if standing else None
+        stored = decode_checked_line(file.readline()) if standing else None
         stored = stored if stored and stored.get("key") == key else None
-        line = made(key, item, stored or former.line_of(key))
+        line = made(key, item, stored or former.read_line(key))
         count += 1
         if standing and line == stored:
             whole = file.tell()
@@ -198,8 +202,8 @@ def _go_on(
             standing = False
             file.seek(whole)
             file.truncate()
-        file.write(checked(line))
-        if (now := time.monotonic()) - flushed > _MOST_LOST:
+        file.write(encode_checked_line(line))
+        if (now := time.monotonic()) - flushed > _MAX_LOST_ITEMS:
             file.flush()
             flushed = now
     if standing:
@@ -218,19 +222,19 @@ class StoredLines:
         if self._file is not None:
             self._file.readline()
 
-    def line_of(self, key: str) -> JsonObject | None:
+    def read_line(self, key: str) -> JsonObject | None:
         """Return the line of a key; None if there is none, or it is damaged."""
         if self._file is None:
             return None
         if self._places is None:
-            line = line_of(self._file.readline())
+            line = decode_checked_line(self._file.readline())
             if line is not None and line.get("key") == key:
                 return line
             self._places = self._all_places(self._file)
         if key not in self._places:
             return None
         self._file.seek(self._places[key])
-        return line_of(self._file.readline())
+        return decode_checked_line(self._file.readline())
 
     @staticmethod
     def _all_places(file: BinaryIO) -> dict[str, int]:
@@ -238,7 +242,7 @@ class StoredLines:
         place = len(file.readline())
         places = {}
         for text in file:
-            line = line_of(text)
+            line = decode_checked_line(text)
             if line is not None and "key" in line:
                 places[line["key"]] = place
             place += len(text)
@@ -252,16 +256,16 @@ class StoredLines:
             self._file.close()
 
 
-def _reopened(unfinished: Path, header: JsonObject) -> BinaryIO:
+def _reopen_unfinished(unfinished: Path, header: JsonObject) -> BinaryIO:
     """Open the unfinished output, made if it is not there, behind its first line."""
     if not unfinished.is_file():
-        unfinished.write_bytes(checked(header))
+        unfinished.write_bytes(encode_checked_line(header))
     file = unfinished.open("r+b")
     file.readline()
     return file
 
 
-def _shown(items: Iterable[Shown], name: str, progress: bool) -> Iterable[Shown]:
+def _report_progress(items: Iterable[Shown], name: str, progress: bool) -> Iterable[Shown]:
     if not progress:
         return items
     from tqdm.auto import tqdm

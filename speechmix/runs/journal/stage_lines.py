@@ -4,7 +4,7 @@ In: JSON lines as `stages.journal` writes them, in one file or in one a shard. O
 is whole; its options and inputs; a digest of what a later stage reads of it.
 
 The files of shards are read as one: each of their lines says at which place of the corpus its clip
-stands (`AT`), and they are merged by it. So the lines and their order are those of one process,
+stands (`POSITION`), and they are merged by it. So the lines and their order are those of one process,
 whatever the number of shards.
 """
 
@@ -22,12 +22,12 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard, shard_number
-from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
+from .stage_files import UNFINISHED, list_required_shards, shard_file, stage_files
 
-AT = "at"
-_AT_ONCE = 2**16  # bytes
-_SUM = b', "sum": "'
-_AS_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+POSITION = "at"
+_CHUNK_BYTES = 2**16  # bytes
+_CHECKSUM_FIELD = b', "sum": "'
+_encode_json = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
@@ -47,35 +47,36 @@ def lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
         is damaged.
     """
     return (
-        {name: line[name] for name in line if name != AT} for line in numbered_lines(path, shard)
+        {name: line[name] for name in line if name != POSITION}
+        for line in read_numbered_lines(path, shard)
     )
 
 
-def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
-    """Lines as `lines` has them, each with its clip's place in the corpus (`AT`)."""
-    parts = shards_needed(path, shard)
+def read_numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
+    """Lines as `lines` has them, each with its clip's place in the corpus (`POSITION`)."""
+    parts = list_required_shards(path, shard)
     files = [shard_file(path, part) for part in parts]
-    _refuse_unlike(path, files)
-    merged = heapq.merge(*map(_lines_of_file, files), key=lambda line: line[AT])
+    _check_same_origin(path, files)
+    merged = heapq.merge(*map(_read_file_lines, files), key=lambda line: line[POSITION])
     return (
         (line for line in merged if shard.holds(line["key"])) if shard.count > 1 else iter(merged)
     )
 
 
-def _lines_of_file(path: Path) -> Iterator[JsonObject]:
+def _read_file_lines(path: Path) -> Iterator[JsonObject]:
     """Lines of one file, whole or an error; a line that does not say its place is of one process,
     and they are in order."""
-    _readable_header(path)
+    _read_required_header(path)
     last: JsonObject = {}
     count = 0
-    for number, text in enumerate(_raw_lines(path), start=1):
+    for number, text in enumerate(_read_raw_lines(path), start=1):
         if number == 1:
             continue
         ended = "end" in last
         if last and not ended:
-            yield {AT: count, **last}
+            yield {POSITION: count, **last}
             count += 1
-        line = line_of(text)
+        line = decode_checked_line(text)
         if line is None or ended or not line.keys() & {"key", "end"}:
             raise InputError(
                 f"{path}, line {number}, is damaged: run the stage again, and it is made again"
@@ -92,7 +93,7 @@ def _lines_of_file(path: Path) -> Iterator[JsonObject]:
         )
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
+def _read_raw_lines(path: Path) -> Iterator[bytes]:
     """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are
     too many to hold open."""
     place = 0
@@ -105,7 +106,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
                 if mark != (first_mark := first_mark or mark):
                     raise InputError(f"{path} was written again while it was read: try again")
                 file.seek(place)
-                texts = file.readlines(_AT_ONCE)
+                texts = file.readlines(_CHUNK_BYTES)
                 place = file.tell()
             if not texts:
                 return
@@ -114,17 +115,17 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
         raise InputError(f"cannot read {path} ({error})") from error
 
 
-def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
+def _check_same_origin(path: Path, files: Sequence[Path]) -> None:
     """Refuse shards that were made with unlike options or of unlike corpora, and files that were
     renamed."""
     if len(files) == 1:
         return
-    first = made_of(files[0])
+    first = read_origin(files[0])
     for file in files:
-        label = _readable_header(file).get("shard")
+        label = _read_required_header(file).get("shard")
         if label != file.stem:
             raise InputError(f"{file} is the shard {label}: give it its name again, or delete it")
-        made = made_of(file)
+        made = read_origin(file)
         unlike = [name for name in made if made[name] != first[name]]
         if unlike:
             raise InputError(
@@ -135,17 +136,17 @@ def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
             )
 
 
-def made_of(file: Path) -> JsonObject:
+def read_origin(file: Path) -> JsonObject:
     """What the shards of one output have in common: options, and a hash of the corpus where they
     say it."""
     return {
-        "options": _readable_header(file)["options"],
+        "options": _read_required_header(file)["options"],
         "corpus": read_stage_inputs(file).get("corpus"),
     }
 
 
-def _readable_header(file: Path) -> JsonObject:
-    header = header_of(file)
+def _read_required_header(file: Path) -> JsonObject:
+    header = read_header(file)
     if not header:
         raise InputError(
             f"{file}, line 1, is damaged (or of an older version): run the stage again, and it is "
@@ -154,24 +155,24 @@ def _readable_header(file: Path) -> JsonObject:
     return header
 
 
-def kept(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
+def read_kept_lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Lines of a complete output that were not dropped."""
     return (line for line in lines(path, shard) if "why" not in line)
 
 
-def counted(path: Path) -> str:
+def summarize_stage_output(path: Path) -> str:
     """Return one line that counts what a stage, which is just done, kept and why it dropped the
     rest.
 
     Examples
     --------
-    >>> counted(Path("study/pairs.jsonl"))        # doctest: +SKIP
+    >>> summarize_stage_output(Path("study/pairs.jsonl"))        # doctest: +SKIP
     'pairs: 812 kept, 190 dropped (no pair 187, missing clip 3); study/pairs.jsonl'
     """
-    dropped = Counter(_whys(path))
+    dropped = Counter(_read_drop_reasons(path))
     n_kept = dropped.pop("", 0)
-    reasons = said_reasons(dropped)
-    header = header_of(path)
+    reasons = format_reasons(dropped)
+    header = read_header(path)
     title = f"{header['stage']}, shard {path.stem}" if "shard" in header else path.stem
     return (
         f"{title}: {n_kept} kept, {dropped.total()} "
@@ -179,35 +180,35 @@ def counted(path: Path) -> str:
     )
 
 
-def _whys(path: Path) -> Iterator[str]:
+def _read_drop_reasons(path: Path) -> Iterator[str]:
     """Why each item of an output that was just written was dropped, "" if it was kept; lines
     without a "why" are not parsed."""
-    for part in shards_needed(path, WHOLE):
-        for text in _raw_lines(shard_file(path, part)):
+    for part in list_required_shards(path, WHOLE):
+        for text in _read_raw_lines(shard_file(path, part)):
             if text.startswith(b'{"key": '):
-                yield (line_of(text) or {}).get("why", "") if b'"why": ' in text else ""
+                yield (decode_checked_line(text) or {}).get("why", "") if b'"why": ' in text else ""
 
 
-def kept_and_dropped(stage_lines: Iterable[Mapping[str, Json]]) -> tuple[int, Counter[str]]:
+def count_kept_and_dropped(stage_lines: Iterable[Mapping[str, Json]]) -> tuple[int, Counter[str]]:
     """How many items were kept, and how many were dropped by kind of reason."""
     whys = Counter(line.get("why", "") for line in stage_lines)
     n_kept = whys.pop("", 0)
     return n_kept, whys
 
 
-def said_reasons(dropped: Counter[str]) -> str:
+def format_reasons(dropped: Counter[str]) -> str:
     """Kinds of reasons with their counts, the most frequent first."""
     return ", ".join(f"{why} {count}" for why, count in dropped.most_common())
 
 
-def options_of(path: Path) -> JsonObject:
+def read_stage_options(path: Path) -> JsonObject:
     """Options that an output, or the first of its shards whose first line can be read, was or is
     made with; else nothing."""
     files = stage_files(path)
     for indices, ending in ((files.done, ""), (files.unfinished, UNFINISHED)):
         for index in sorted(indices):
             file = shard_file(path, Shard(index, files.count))
-            header = header_of(file.with_name(f"{file.name}{ending}"))
+            header = read_header(file.with_name(f"{file.name}{ending}"))
             if header:
                 result: JsonObject = header["options"]
                 return result
@@ -222,7 +223,7 @@ def read_stage_inputs(path: Path) -> JsonObject:
             text = file.read().splitlines(keepends=True)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error}): run the stage first") from error
-    return (line_of(text[-1]) or {}).get("inputs", {}) if text else {}
+    return (decode_checked_line(text[-1]) or {}).get("inputs", {}) if text else {}
 
 
 def input_digest(path: Path, *names: str, shard: Shard = WHOLE) -> str:
@@ -237,7 +238,7 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
     count = shards[0].count
     entries = {shard.index: hashlib.sha256() for shard in shards}
     step = gcd(count, *(shard.index - shards[0].index for shard in shards))
-    for line in kept(path, Shard((shards[0].index - 1) % step + 1, step)):
+    for line in read_kept_lines(path, Shard((shards[0].index - 1) % step + 1, step)):
         place = shard_number(line["key"], count)
         if place in entries:
             text = json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False)
@@ -245,16 +246,16 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
     return [entries[shard.index].hexdigest()[:16] for shard in shards]
 
 
-def checked(line: JsonObject) -> bytes:
+def encode_checked_line(line: JsonObject) -> bytes:
     """Return a line with its checksum, as it is written."""
-    text = _AS_TEXT(line).encode("utf-8", "backslashreplace")
-    return text[:-1] + _SUM + _sum(text) + b'"}\n'
+    text = _encode_json(line).encode("utf-8", "backslashreplace")
+    return text[:-1] + _CHECKSUM_FIELD + _checksum(text) + b'"}\n'
 
 
-def line_of(text: bytes) -> JsonObject | None:
+def decode_checked_line(text: bytes) -> JsonObject | None:
     """Return a line as it was written; None if it is not whole or was changed."""
-    start, mark, end = text.rpartition(_SUM)
-    if not mark or not text.endswith(b'"}\n') or end[:-3] != _sum(start + b"}"):
+    start, mark, end = text.rpartition(_CHECKSUM_FIELD)
+    if not mark or not text.endswith(b'"}\n') or end[:-3] != _checksum(start + b"}"):
         return None
     try:
         line = json.loads(start + b"}")
@@ -263,15 +264,15 @@ def line_of(text: bytes) -> JsonObject | None:
     return line if isinstance(line, dict) else None
 
 
-def _sum(text: bytes) -> bytes:
+def _checksum(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=8).hexdigest().encode("ascii")
 
 
-def header_of(path: Path) -> JsonObject:
+def read_header(path: Path) -> JsonObject:
     """First line of an output; nothing if there is no such file, or the line is damaged."""
     try:
         with path.open("rb") as file:
-            header = line_of(file.readline())
+            header = decode_checked_line(file.readline())
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -25,14 +25,14 @@ from ...mixing.measures.registry import measure_named
 from ...mixing.passes.mix import mix
 from ...mixing.passes.request import MixRequest
 from ..out_of_memory import OutOfMemory, memory_errors_named
-from ..results.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
+from ..results.map_files import MAPS, is_stored_in_shards, list_map_rows, tensor_name
 from ..results.map_shards import score_digests
 from ..results.result_store import Key, Results
-from ..results.tidy_tables import share_rows
-from .generated_texts import generated_ids
+from ..results.tidy_tables import list_share_rows
+from .generated_texts import generate_ids
 from .result_kind import ClipSnapshot, Outcome, Result, ResultItem, ResultKind, version_entry
 
-_FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with more
+_MAX_CELLS = 256  # (target position, source) pairs at once, where memory ran out with more
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class MapOptions:
         return [self.as_rows, self.dtype, {"mixing_strength": STRENGTH_REVISION}]
 
 
-class MapsOfModel:
+class ModelMaps:
     """Maps of one model: where their scores go, and the keys that they have.
 
     Attributes
@@ -71,12 +71,12 @@ class MapsOfModel:
     def __init__(self, model: Model, options: MapOptions, version: int, *, with_scores: bool):
         self.model, self.options, self.question = model, options, options.question
         self._version = version
-        self.in_shards = with_scores and goes_to_shards(self.question)
+        self.in_shards = with_scores and is_stored_in_shards(self.question)
         self.in_scores = with_scores and not self.in_shards
         self._measure_keys = {name: self._measure_key(name) for name in self.question.measures}
 
     @classmethod
-    def of(cls, item: ResultItem, version: int) -> MapsOfModel:
+    def of(cls, item: ResultItem, version: int) -> ModelMaps:
         """Return the maps of an item's model, made once for all items."""
         maps = item.shared.get("maps")
         if not isinstance(maps, cls):
@@ -103,8 +103,8 @@ class MapsOfModel:
 
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the key of each measure's result."""
-        clip_hash = snapshot_of(item).clip_hash
-        if ids := generated_ids(self.model, item.clip):
+        clip_hash = item_snapshot(item).clip_hash
+        if ids := generate_ids(self.model, item.clip):
             clip_hash = digest([clip_hash, ids])
         name = item.clip.name
         return [
@@ -124,7 +124,7 @@ class ContributionsKind(ResultKind):
 
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the keys of all measures, and of rows of Parquet."""
-        maps = MapsOfModel.of(item, self.version)
+        maps = ModelMaps.of(item, self.version)
         keys = maps.keys(item)
         return [*keys, *maps.row_keys(keys)]
 
@@ -132,13 +132,13 @@ class ContributionsKind(ResultKind):
         """Compute and store the maps that are missing."""
         if not items:
             return []
-        maps = MapsOfModel.of(items[0], self.version)
+        maps = ModelMaps.of(items[0], self.version)
         computed = store_maps(results, maps, items)
         return [self._with_rows(results, maps, *pair) for pair in zip(items, computed, strict=True)]
 
     @staticmethod
     def _with_rows(
-        results: Results, maps: MapsOfModel, item: ResultItem, computed: Maps | SpeechmixError
+        results: Results, maps: ModelMaps, item: ResultItem, computed: Maps | SpeechmixError
     ) -> Outcome:
         """Return the keys of an item's results, after the rows of Parquet are stored where they are wanted."""
         if isinstance(computed, SpeechmixError):
@@ -147,26 +147,26 @@ class ContributionsKind(ResultKind):
         row_keys = maps.row_keys(keys)
         for key in row_keys:
             if key not in results:
-                all_maps = _all_maps(results, maps, keys, computed)
-                results.put(key, map_rows=rows_of_maps(all_maps, item.clip, maps.model))
+                all_maps = _read_all_maps(results, maps, keys, computed)
+                results.put(key, map_rows=list_map_rows(all_maps, item.clip, maps.model))
         return [*keys, *row_keys]
 
 
-def _no_single_item(item: ResultItem) -> Result:
+def _refuse_single_item(item: ResultItem) -> Result:
     raise NotImplementedError(
         "maps are computed for several clips at once: ContributionsKind.store"
     )
 
 
-CONTRIBUTIONS_KIND = ContributionsKind("contributions", _no_single_item)
+CONTRIBUTIONS_KIND = ContributionsKind("contributions", _refuse_single_item)
 
 
-def snapshot_of(item: ResultItem) -> ClipSnapshot:
+def item_snapshot(item: ResultItem) -> ClipSnapshot:
     """Return what the clip was when the run began, or what it is now."""
     return item.snapshot or ClipSnapshot.of(item.clip)
 
 
-def _all_maps(results: Results, maps: MapsOfModel, keys: Sequence[Key], computed: Maps) -> Maps:
+def _read_all_maps(results: Results, maps: ModelMaps, keys: Sequence[Key], computed: Maps) -> Maps:
     """Return the maps of all measures, in the order of measures and stacks: computed just now, or stored."""
     names = {name for name, _ in computed}
     both = {**results.maps([key for key in keys if key.kind not in names]), **computed}
@@ -176,7 +176,7 @@ def _all_maps(results: Results, maps: MapsOfModel, keys: Sequence[Key], computed
 
 
 def store_maps(
-    results: Results, maps: MapsOfModel, items: Sequence[ResultItem]
+    results: Results, maps: ModelMaps, items: Sequence[ResultItem]
 ) -> list[Maps | SpeechmixError]:
     """Compute the maps of some items that are missing, in one forward pass, and store them.
 
@@ -192,18 +192,18 @@ def store_maps(
         if missing:
             pending.setdefault(missing, []).append(index)
     for missing, indices in pending.items():
-        snapshots = [snapshot_of(items[index]) for index in indices]
+        snapshots = [item_snapshot(items[index]) for index in indices]
         question = replace(maps.question, measures=missing)
         some = [items[index].clip for index in indices]
-        all_maps = _computed(maps.model, some, question, maps.options.batch_size)
+        all_maps = _compute_batch(maps.model, some, question, maps.options.batch_size)
         for index, snapshot, new_maps in zip(indices, snapshots, all_maps, strict=True):
-            computed[index] = _put_checked(results, maps, items[index], snapshot, new_maps)
+            computed[index] = _store_if_unchanged(results, maps, items[index], snapshot, new_maps)
     return computed
 
 
-def _put_checked(
+def _store_if_unchanged(
     results: Results,
-    maps: MapsOfModel,
+    maps: ModelMaps,
     item: ResultItem,
     snapshot: ClipSnapshot,
     new_maps: Maps | SpeechmixError,
@@ -216,13 +216,13 @@ def _put_checked(
             f"{item.clip.path} was replaced while it was scored: give the same command again"
         )
     try:
-        _put_maps(results, maps, item, new_maps)
+        _store_maps(results, maps, item, new_maps)
     except SpeechmixError as error:
         return error
     return new_maps
 
 
-def _put_maps(results: Results, maps: MapsOfModel, item: ResultItem, new_maps: Maps) -> None:
+def _store_maps(results: Results, maps: ModelMaps, item: ResultItem, new_maps: Maps) -> None:
     """Store what becomes of some maps of a clip, measure by measure."""
     rows: list[tuple[Key, JsonObject]] = []
     clip, model = item.clip, maps.model
@@ -231,9 +231,9 @@ def _put_maps(results: Results, maps: MapsOfModel, item: ResultItem, new_maps: M
         if not by_measure:
             continue
         with phase("contributions"), memory_errors_named():
-            row: JsonObject = {"contributions": share_rows(by_measure, clip, model)}
+            row: JsonObject = {"contributions": list_share_rows(by_measure, clip, model)}
         if maps.in_scores or maps.in_shards:
-            row["content"] = _labels(by_measure, key, maps)
+            row["content"] = _row_labels(by_measure, key, maps)
         if maps.in_scores:
             row["scores"] = (by_measure, clip, model)
         if maps.in_shards:
@@ -247,7 +247,7 @@ def _put_maps(results: Results, maps: MapsOfModel, item: ResultItem, new_maps: M
         results.put(key, **row)
 
 
-def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: MapsOfModel) -> str:
+def _row_labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: ModelMaps) -> str:
     """All of some maps but their scores, as text."""
     described = []
     for mixing_map in by_measure.values():
@@ -261,32 +261,32 @@ def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: Map
     return json.dumps(described, ensure_ascii=False)
 
 
-def _computed(
+def _compute_batch(
     model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; if it fails one by one, where memory ran out in smaller batches."""
     try:
         with memory_errors_named():
-            return _mixed(model, clips, question, batch_size)
+            return _mix_batch(model, clips, question, batch_size)
     except SpeechmixError:  # one of them, or they do not go together
-        return [_attempt(model, clip, question, batch_size) for clip in clips]
+        return [_mix_or_error(model, clip, question, batch_size) for clip in clips]
 
 
-def _mixed(
+def _mix_batch(
     model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
     return [maps] if isinstance(maps, Maps) else [*maps]
 
 
-def _attempt(
+def _mix_or_error(
     model: Model, clip: Clip, question: MixRequest, batch_size: int | str
 ) -> Maps | SpeechmixError:
-    few_pairs = _FEW_PAIRS if isinstance(batch_size, str) else min(batch_size, _FEW_PAIRS)
+    few_pairs = _MAX_CELLS if isinstance(batch_size, str) else min(batch_size, _MAX_CELLS)
     for pairs in (batch_size, few_pairs):
         try:
             with memory_errors_named():
-                return _mixed(model, [clip], question, pairs)[0]
+                return _mix_batch(model, [clip], question, pairs)[0]
         except OutOfMemory as error:
             failure: SpeechmixError = error
         except SpeechmixError as error:

@@ -26,8 +26,10 @@ from .result_kind import Result, ResultItem, ResultKind, stored_contents, versio
 if TYPE_CHECKING:
     from ...explanations.explanation import Explanation
 
-_AGAINST = ("foil", "reference", "runner_up")
-_MISSED_AMONG = 10  # times as many clips are looked through for targets that the transcript lacks
+_DEFAULT_CONTRASTS = ("foil", "reference", "runner_up")
+_MAX_MISSED_TARGETS = (
+    10  # times as many clips are looked through for targets that the transcript lacks
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class ToExplain:
             raise InputError(f"expected explain as a number of clips, 0 for none, found {count!r}")
         first = frozenset(clip.name for clip in clips[:count])
         candidates = (
-            clip.name for clip in clips[: _MISSED_AMONG * count] if clip.target is not None
+            clip.name for clip in clips[: _MAX_MISSED_TARGETS * count] if clip.target is not None
         )
         return cls(first, frozenset(candidates) - first)
 
@@ -79,13 +81,19 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     measures = version_entry(1, MEASURE_FACTS)
     always = _is_always(item)
     request = item.options.get("request", {})
-    return {**item.ingredients, "against": _AGAINST, "always": always, **measures, **request}
+    return {
+        **item.ingredients,
+        "against": _DEFAULT_CONTRASTS,
+        "always": always,
+        **measures,
+        **request,
+    }
 
 
 def _compute(item: ResultItem) -> Result:
     model, clip = item.model, item.clip
-    if _is_always(item) or _misses_target(clip, _transcript(item)):
-        return Result(_explained(model, clip, item.options.get("request", {})))
+    if _is_always(item) or _misses_target(clip, _find_transcript(item)):
+        return Result(_explain_clip(model, clip, item.options.get("request", {})))
     return Result({})
 
 
@@ -95,7 +103,7 @@ def _is_always(item: ResultItem) -> bool:
     return to_explain is None or item.clip.name in to_explain.always
 
 
-def _transcript(item: ResultItem) -> str:
+def _find_transcript(item: ResultItem) -> str:
     """What the model generates of the clip: as the run stores it, or generated now."""
     stored = item.stored.get("transcripts")
     return str(stored[0]["transcript"]) if stored else transcribe(item.model, item.clip)
@@ -106,15 +114,15 @@ def _misses_target(clip: Clip, transcript: str) -> bool:
     return f" {target} " not in f" {normalize_transcript(transcript)} "
 
 
-def _explained(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObject:
+def _explain_clip(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObject:
     """What the page shows of an explanation, without the sound; or the reason why there is none."""
     try:
-        explanation = explain(model, clip, **{"against": _AGAINST, **request})
+        explanation = explain(model, clip, **{"against": _DEFAULT_CONTRASTS, **request})
     except (StorageError, OutOfMemory):
         raise
     except SpeechmixError as error:
         return {"reason": str(error)}
-    view = {**explanation_view(explanation, sound=False), "start": first_shown(explanation)}
+    view = {**explanation_view(explanation, sound=False), "start": find_first_shown(explanation)}
     return {"text": str(explanation), "view": view}
 
 
@@ -122,7 +130,7 @@ def _explained(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObj
 EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=3, cache_key=_cache_key)
 
 
-def first_shown(explanation: Explanation) -> int:
+def find_first_shown(explanation: Explanation) -> int:
     """Index of the choice that a study is about: the target against its foil or what replaces it, else the first."""
     choices, clip = explanation.choices, explanation.clip
     target = None if clip is None or clip.target is None else (clip.words or ())[clip.target].text

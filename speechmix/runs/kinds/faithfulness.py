@@ -43,9 +43,9 @@ VERSION = 3  # 2: layers are composed by their mixing strength; 3: names of colu
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     if item.is_partial_twin or not item.clip.words:
         return None
-    options = _options(item.options)
+    options = _evaluation_options(item.options)
     try:
-        measures = _measures(item)
+        measures = _resolve_measures(item)
     except SpeechmixError:  # the clip fails when it is computed, and the run says why
         measures = ()
     return {
@@ -61,7 +61,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 
 def _compute(item: ResultItem) -> Result:
-    measures, options = _measures(item), _options(item.options)
+    measures, options = _resolve_measures(item), _evaluation_options(item.options)
     found = evaluate_item(item.model, item.clip, item.pair, measures, options)
     facts = {"measures": list(measures), "min_words": options.min_words}
     facts["protocol"] = item.options.get("protocol")
@@ -101,18 +101,18 @@ def stored_faithfulness(
         evaluated = [clip for clip in clips if clip.name in contents]
         if evaluated:
             facts = contents[evaluated[0].name]["facts"]
-            items = [_item_result(contents[clip.name]) for clip in evaluated]
+            items = [_decode_item_result(contents[clip.name]) for clip in evaluated]
             evaluations.append(combine_items(items, build_item_table(evaluated), facts))
     return evaluations
 
 
-def _options(options: Mapping[str, Json]) -> EvaluationOptions:
+def _evaluation_options(options: Mapping[str, Json]) -> EvaluationOptions:
     return evaluation_options(
         **{name: value for name, value in options.items() if name != "measures"}
     )
 
 
-def _measures(item: ResultItem) -> tuple[str, ...]:
+def _resolve_measures(item: ResultItem) -> tuple[str, ...]:
     """Names of the measures that are defined for the model, found once for all of its clips."""
     if "measures" not in item.shared:
         requested = item.options.get("measures", DEFAULT_MEASURES)
@@ -121,7 +121,7 @@ def _measures(item: ResultItem) -> tuple[str, ...]:
     return names
 
 
-def _item_result(content: JsonObject) -> ItemResult:
+def _decode_item_result(content: JsonObject) -> ItemResult:
     return ItemResult(**{name: value for name, value in content.items() if name != "facts"})
 
 

@@ -46,24 +46,26 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     is_probed = item.model.init == "trained" or item.twin_index < PROBED_TWINS
     if not is_probed or not item.clip.words:
         return None
-    return {**item.ingredients, "at": _positions(item), **_reading(item)}
+    return {**item.ingredients, "at": _probed_positions(item), **_reading_request(item)}
 
 
-def _positions(item: ResultItem) -> Sequence[Position]:
+def _probed_positions(item: ResultItem) -> Sequence[Position]:
     return tuple(item.options.get("positions", POSITIONS))
 
 
-def _reading(item: ResultItem) -> JsonObject:
+def _reading_request(item: ResultItem) -> JsonObject:
     """Further options of `read_item_states`, where they are given."""
     return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
 
 
 def _compute(item: ResultItem) -> Result:
-    states = read_item_states(item.model, item.clip, _positions(item), **_reading(item))
+    states = read_item_states(
+        item.model, item.clip, _probed_positions(item), **_reading_request(item)
+    )
     missing = [
         [stack, position, reason] for (stack, position), reason in states.missing_reasons.items()
     ]
-    return Result(missing, _as_bytes(states))
+    return Result(missing, _encode_states(states))
 
 
 def _finish(finished: FinishedResults) -> None:
@@ -77,7 +79,7 @@ def _finish(finished: FinishedResults) -> None:
 STATES_KIND = ResultKind(STATES, _compute, cache_key=_cache_key, finish=_finish)
 
 
-def _as_bytes(states: ItemStates) -> bytes:
+def _encode_states(states: ItemStates) -> bytes:
     from safetensors.numpy import save
 
     return save(
@@ -139,10 +141,14 @@ def write_probes(
         ]
         for model, by_clip in models.items()
     }
-    question = _question_of_probes(folder, task, states)
+    question = _probe_request(folder, task, states)
     noted = folder.probes_key_path
     tables = [folder.path / FILE, folder.path / ANSWERS_FILE]
-    if noted.is_file() and all(path.is_file() for path in tables) and _noted(noted) == question:
+    if (
+        noted.is_file()
+        and all(path.is_file() for path in tables)
+        and _read_probe_key(noted) == question
+    ):
         return
     for path in tables:
         _drop_label(path)
@@ -154,7 +160,7 @@ def write_probes(
     write_json(noted, {"question": question})
 
 
-def _question_of_probes(
+def _probe_request(
     folder: RunFolder, task: ProbeTask, states: Mapping[Owner, Sequence[ItemStates | str]]
 ) -> str:
     """Hash of all that the tables are made of."""
@@ -193,7 +199,7 @@ def _drop_label(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _noted(path: Path) -> object:
+def _read_probe_key(path: Path) -> object:
     try:
         return read_json_object(path).get("question")
     except SpeechmixError:

@@ -20,7 +20,7 @@ from .transcripts import TRANSCRIPTS_KIND
 from .word_times import WORD_TIMES_KIND
 
 # In the order in which a run computes them.
-_OF_THE_PACKAGE = (
+_PACKAGE_KINDS = (
     WORD_TIMES_KIND,
     GENERATED_TEXTS_KIND,
     CONTRIBUTIONS_KIND,
@@ -32,8 +32,8 @@ _OF_THE_PACKAGE = (
     KNOCK_OUT_KIND,
     FAITHFULNESS_KIND,
 )
-KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _OF_THE_PACKAGE}
-_RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"facts", "maps", "cue_contribution"}
+KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
+_RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}
 
 
 def register_kind(kind: ResultKind) -> ResultKind:

@@ -65,7 +65,7 @@ def _word_fields(word: Word) -> JsonObject:
     return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
 
 
-def with_stored_words(clip: Clip, content: str) -> Clip:
+def add_stored_words(clip: Clip, content: str) -> Clip:
     """Return a clip with the words that are stored of it.
 
     Raises

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 
 from ...errors import InputError
 from ...files.file_fingerprints import FileMark
-from ...files.parquet_files import mark_of
+from ...files.parquet_files import read_mark
 
 
 def checked_files(marks: Mapping[Path, FileMark]) -> pafs.FileSystem:
@@ -45,7 +45,7 @@ class _CheckedFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
 
     def open_input_file(self, path: str) -> Any:
         """Open a file, compared with its mark."""
-        mark, now = self._marks.get(path), mark_of(Path(path))
+        mark, now = self._marks.get(path), read_mark(Path(path))
         if mark is not None and self._seen.get(path) != now:
             mark.check(Path(path))
             self._seen[path] = now

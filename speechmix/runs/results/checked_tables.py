@@ -142,7 +142,7 @@ def _check_columns(
     if not table.columns.is_unique or any(name not in table for name in expected):
         columns = ", ".join(map(str, table.columns[:40]))
         raise damaged(path, f"each of the columns {', '.join(expected)} once, found {columns}")
-    wrong = [name for name in texts if not _are_texts(table[name])]
+    wrong = [name for name in texts if not _has_texts(table[name])]
     wrong += [
         name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()
     ]
@@ -151,13 +151,13 @@ def _check_columns(
         raise damaged(path, f"other values in the columns {', '.join(wrong)}")
 
 
-def _are_texts(column: pd.Series) -> bool:
+def _has_texts(column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return bool(column.notna().all()) and _are_texts(column.cat.categories.to_series())
+        return bool(column.notna().all()) and _has_texts(column.cat.categories.to_series())
     return bool(column.map(lambda cell: isinstance(cell, str)).all())
 
 
-def _is_selection(facts: JsonObject) -> bool:
+def _is_selection_entry(facts: JsonObject) -> bool:
     """Whether it is what `french.stage_counts.read_selection_metadata` returns: counts of stages, and error
     rates of models."""
     stages, models = facts.get("stages", []), facts.get("models", [])
@@ -177,7 +177,7 @@ def _is_selection(facts: JsonObject) -> bool:
     return counted and rated
 
 
-def described_run(folder: RunFolder) -> JsonObject:
+def read_run_description(folder: RunFolder) -> JsonObject:
     """Options, versions and state of a run, and title and notes of the page that was written at its
     end.
 
@@ -204,7 +204,7 @@ def described_run(folder: RunFolder) -> JsonObject:
         ]
         if not all(isinstance(note, str) for note in content.get("notes", [])):
             wrong.append("notes")
-        if "selection" not in wrong and not _is_selection(content.get("selection", {})):
+        if "selection" not in wrong and not _is_selection_entry(content.get("selection", {})):
             wrong.append("selection")
         if wrong:
             raise damaged(path, f"other values for {', '.join(wrong)}")

@@ -21,7 +21,7 @@ from .run_state import RunState
 from .score_copies import CopiedScores, RowGroups
 from .score_files import ScoreFiles
 
-_LARGE_BYTES = 2**26  # of scores; smaller parts are made again when one is added
+_LARGE_PART_BYTES = 2**26  # of scores; smaller parts are made again when one is added
 
 
 def compact_parts(index: PartIndex, keys: Sequence[Key], shard: Shard) -> list[Part]:
@@ -39,7 +39,7 @@ def compact_parts(index: PartIndex, keys: Sequence[Key], shard: Shard) -> list[P
     }
     other_keys = [key for key in keys if index[key].part_index not in unchanged]
     parts = [index.parts[part_index] for part_index in sorted(unchanged)]
-    return parts + ([_one_part(index, other_keys, shard)] if other_keys else [])
+    return parts + ([_merge_parts(index, other_keys, shard)] if other_keys else [])
 
 
 def remove_unneeded_parts(
@@ -58,11 +58,11 @@ def remove_unneeded_parts(
     needed = {part.path for part in parts} | RunState(index.folder).needed_parts()
     for part in index.parts:
         is_own = shard.count == 1 or part.shard == shard.label
-        if is_own and part.path not in needed and _has_only(part, own_kinds):
+        if is_own and part.path not in needed and _has_only_kinds(part, own_kinds):
             remove_part(index.folder, part)
 
 
-def _has_only(part: Part, kinds: Collection[str] | None) -> bool:
+def _has_only_kinds(part: Part, kinds: Collection[str] | None) -> bool:
     """Whether a part holds nothing but these kinds."""
     if kinds is None or not part.path.is_file():
         return kinds is None
@@ -77,10 +77,10 @@ def _is_in_order(index: PartIndex, part_index: int, keys: Sequence[Key]) -> bool
 
 
 def _is_large(part: Part) -> bool:
-    return sum(mark.size for mark in part.scores.values()) >= _LARGE_BYTES
+    return sum(mark.size for mark in part.scores.values()) >= _LARGE_PART_BYTES
 
 
-def _one_part(index: PartIndex, keys: Sequence[Key], shard: Shard) -> Part:
+def _merge_parts(index: PartIndex, keys: Sequence[Key], shard: Shard) -> Part:
     """Return the part that holds just these results: it is there, or made now of what is there."""
     path = index.dir / f"{shard.prefix}{part_name(keys)}.parquet"
     part = next((part for part in index.parts if part.path == path), None)

@@ -26,7 +26,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.request import MixRequest
-from .map_shards import ShardWriter, read_tensor, shard_with
+from .map_shards import ShardWriter, find_shard, read_tensor
 from .part_files import Part
 from .score_copies import CopiedScores, RowGroups
 from .score_files import UnfinishedFiles
@@ -38,8 +38,8 @@ MAPS = "maps"  # folder; and kind of result: a clip whose maps are in Parquet
 DTYPES = ("float32", "float16")
 _CELLS_PER_GROUP = 2**22  # of Parquet files
 
-_LISTS = [("layers", pa.int32()), ("shape", pa.int32()), ("scores", pa.float32())]
-_LISTS += [
+_LIST_COLUMNS = [("layers", pa.int32()), ("shape", pa.int32()), ("scores", pa.float32())]
+_LIST_COLUMNS += [
     (f"{side}_{name}", kind)
     for side in ("target", "source")
     for name, kind in (
@@ -57,12 +57,12 @@ COLUMNS = pa.schema(
         ("init", pa.string()),
     ]
     + [("seed", pa.int64()), ("measure", pa.string()), ("stack", pa.string())]
-    + [(name, pa.list_(kind)) for name, kind in _LISTS]
+    + [(name, pa.list_(kind)) for name, kind in _LIST_COLUMNS]
     + [("mixing_strength", pa.list_(pa.float32()))]
 )
 
 
-def goes_to_shards(question: MixRequest) -> bool:
+def is_stored_in_shards(question: MixRequest) -> bool:
     """Whether maps are too large for a table with a row for each cell: those of frames are."""
     return question.units == "frame"
 
@@ -73,7 +73,7 @@ def check_maps_dtype(dtype: str | None, question: MixRequest) -> None:
         return
     if dtype not in DTYPES:
         raise InputError(f"maps_dtype must be one of {DTYPES}, found {dtype!r}")
-    if not goes_to_shards(question):
+    if not is_stored_in_shards(question):
         raise InputError(
             "maps_dtype is for maps of frames (units='frame'); maps of words are small, and kept "
             "in float32, which every "
@@ -111,7 +111,7 @@ class MapFiles:
         self._shards.append(name, scores, dtype)
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows of word maps (`rows_of_maps`)."""
+        """Add rows of word maps (`list_map_rows`)."""
         self._waiting.append(rows)
         self._cells += len(rows["scores"].combine_chunks().flatten())
         if self._cells >= _CELLS_PER_GROUP:
@@ -119,9 +119,9 @@ class MapFiles:
 
     def append_copies(self, part: Part, clip: str, content: str) -> None:
         """Add the frame maps that a row of a part speaks of, compared with their digests."""
-        for name, digests in _shared_by(clip, content):
+        for name, digests in _common_entries(clip, content):
             scores = read_tensor(
-                shard_with(name, shards_of(self._folder, part), str(part.path)), name, digests
+                find_shard(name, list_shards(self._folder, part), str(part.path)), name, digests
             )
             self.append_scores(name, scores, scores.dtype.name)
 
@@ -156,7 +156,7 @@ class MapFiles:
         self.discard()
 
 
-def rows_of_maps(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pa.Table:
+def list_map_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pa.Table:
     """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`,
     mixing strengths by layer."""
     about: JsonObject = {"clip": clip.name, "fingerprint": clip.fingerprint}
@@ -182,7 +182,7 @@ def rows_of_maps(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: M
     return pa.Table.from_pylist(rows, schema=COLUMNS)
 
 
-def shards_of(folder: Path, part: Part) -> list[Path]:
+def list_shards(folder: Path, part: Part) -> list[Path]:
     """Shards of a part."""
     return [folder / name for name in part.maps if name.endswith(".safetensors")]
 
@@ -196,7 +196,7 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
     InputError
         If they are not there, or not as they were written.
     """
-    scores = read_tensor(shard_with(name, shards_of(folder, part), str(part.path)), name, digests)
+    scores = read_tensor(find_shard(name, list_shards(folder, part), str(part.path)), name, digests)
     if scores.dtype.itemsize == 2 or not scores.dtype.isnative:
         return scores.astype(
             "float32" if scores.dtype.itemsize == 2 else scores.dtype.newbyteorder("=")
@@ -204,7 +204,7 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
     return scores
 
 
-def _shared_by(clip: str, content: str) -> Iterator[tuple[str, list[str]]]:
+def _common_entries(clip: str, content: str) -> Iterator[tuple[str, list[str]]]:
     """Name and digests of each map of a row whose scores are in shards."""
     if content.startswith('[{"measure"'):
         for labels in json.loads(content):

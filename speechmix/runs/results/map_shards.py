@@ -26,7 +26,7 @@ from ...files.json_files import JsonObject
 from ...files.unfinished_files import unfinished_name
 from ...mixing.maps.map_headers import score_checksum
 
-_MOST_IN_A_SHARD = 2**30  # bytes of scores; a larger map has a shard of its own
+_MAX_SHARD_BYTES = 2**30  # bytes of scores; a larger map has a shard of its own
 _HEADER = 2**18  # bytes for the header and its length; safetensors allows blanks behind it
 _CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}  # as safetensors calls them
 
@@ -54,7 +54,7 @@ class ShardWriter:
         entry = {"dtype": _CODES[dtype], "shape": list(scores.shape), "data_offsets": place}
         header_bytes = len(json.dumps({name: entry})) + 2
         too_large = (
-            self._bytes + size > _MOST_IN_A_SHARD
+            self._bytes + size > _MAX_SHARD_BYTES
             or self._header_bytes + header_bytes > _HEADER - 64
         )
         if too_large and self._entries:
@@ -64,7 +64,7 @@ class ShardWriter:
         begin = _HEADER + self._bytes
         try:
             for layer in scores:
-                file.write(as_stored(layer, dtype).data)
+                file.write(encode_layer(layer, dtype).data)
         except BaseException:
             with suppress(OSError):
                 file.seek(begin)
@@ -117,7 +117,7 @@ class ShardWriter:
         self._paths = []
 
 
-def as_stored(layer: np.ndarray, dtype: str) -> np.ndarray:
+def encode_layer(layer: np.ndarray, dtype: str) -> np.ndarray:
     """A layer's scores as they are written: little-endian, in one piece.
 
     Raises
@@ -136,11 +136,11 @@ def as_stored(layer: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def score_digests(scores: np.ndarray, dtype: str) -> list[str]:
-    """Digest of each layer as `ShardWriter` writes it; raises what `as_stored` raises."""
-    return [score_checksum(as_stored(layer, dtype)) for layer in scores]
+    """Digest of each layer as `ShardWriter` writes it; raises what `encode_layer` raises."""
+    return [score_checksum(encode_layer(layer, dtype)) for layer in scores]
 
 
-def shard_with(name: str, shards: Sequence[Path], where: str) -> Path:
+def find_shard(name: str, shards: Sequence[Path], where: str) -> Path:
     """Return the shard that holds a tensor.
 
     Raises
@@ -193,11 +193,11 @@ def _entries(path: Path) -> tuple[int, dict[str, JsonObject]]:
         stat = path.stat()
     except OSError as error:
         raise InputError(f"{path}: expected a shard of maps, found: {error.strerror}") from error
-    return _entries_of(path, stat.st_size, stat.st_mtime_ns)
+    return _read_entries(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _entries_of(path: Path, size: int, changed: int) -> tuple[int, dict[str, JsonObject]]:
+def _read_entries(path: Path, size: int, changed: int) -> tuple[int, dict[str, JsonObject]]:
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -28,21 +28,21 @@ from .checked_tables import (
     checked_tables,
     checked_times,
     damaged,
-    described_run,
+    read_run_description,
 )
-from .part_files import Part, opened_part
+from .part_files import Part, open_part
 from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 from .run_state import RUNNING, RunState
-from .score_rows import scores_in
-from .stored_clips import Maps, maps_of_clip
-from .stored_maps import maps_in_part
+from .score_rows import read_scores
+from .stored_clips import Maps, read_clip_maps
+from .stored_maps import read_part_maps
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
     from ..scored_run import Run
 
-_MOST_BYTES = 2**28  # of maps kept in memory: word maps of any run, but not many frame maps
+_MAX_MAP_BYTES = 2**28  # of maps kept in memory: word maps of any run, but not many frame maps
 
 
 STOPPED = (
@@ -53,7 +53,7 @@ STOPPED = (
 
 
 class _ReadMaps:
-    """Maps that were read, kept for the next who asks, as many as `_MOST_BYTES` hold; and why
+    """Maps that were read, kept for the next who asks, as many as `_MAX_MAP_BYTES` hold; and why
     others cannot be read."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _ReadMaps:
             raise
         size = sum(mixing_map.scores.nbytes for mixing_map in maps.values())
         self._bytes += size
-        if self._bytes > _MOST_BYTES:
+        if self._bytes > _MAX_MAP_BYTES:
             self._maps, self._bytes = {}, size
         self._maps[place] = maps
         return maps
@@ -143,7 +143,7 @@ class StoredRun:
                 f"{self.out} is a run of frames, which has no table of cells: its maps are "
                 "open_run(...).maps(clip)"
             )
-        return scores_in(self.folder.scores_dir, files)
+        return read_scores(self.folder.scores_dir, files)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -158,10 +158,10 @@ class StoredRun:
         for name, mark in sorted(self.description["parts"].items()):
             path = path_within(self.out, name, where=self.folder.description_path)
             FileMark.read(mark).check(path)
-            parts.append(opened_part(path))
+            parts.append(open_part(path))
         named = {part.path for part in parts}
         parts += [
-            opened_part(path)
+            open_part(path)
             for path in RunState(self.folder).job_parts()
             if path not in named and path.is_file()
         ]
@@ -172,12 +172,12 @@ class StoredRun:
         """Where the time went, by model and phase: data_templates/tables.md has the columns."""
         return checked_times(self.folder)
 
-    def maps_in_part(self, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
+    def read_part_maps(self, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
         """Maps of a clip that lie in a part of this run; they are read the first time."""
-        return self._maps.read((part.path, clip), lambda: maps_in_part(self.folder, part, clip))
+        return self._maps.read((part.path, clip), lambda: read_part_maps(self.folder, part, clip))
 
     def maps(self, clip: str) -> Maps:
-        """Maps of a clip by (model, init, seed) and (measure, stack); see `maps_of_clip`.
+        """Maps of a clip by (model, init, seed) and (measure, stack); see `read_clip_maps`.
 
         Scores of frame maps stay in their files until they are used.
 
@@ -187,7 +187,7 @@ class StoredRun:
         >>> maps = speechmix.open_run("runs/small").maps("livre_sg")                      # doctest: +SKIP
         >>> maps["openai/whisper-small", "trained", None]["value_zeroing", "encoder"]     # doctest: +SKIP
         """
-        return maps_of_clip(self, clip)
+        return read_clip_maps(self, clip)
 
 
 def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
@@ -219,7 +219,7 @@ def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
             f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` "
             "leaves them"
         )
-    skipped, description = checked_reasons(folder), described_run(folder)
+    skipped, description = checked_reasons(folder), read_run_description(folder)
     if not isinstance(description.get("parts"), dict) or not isinstance(
         description.get("done"), int
     ):
@@ -245,7 +245,7 @@ def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
     )
 
 
-def contributing_versions(run: StoredRun) -> list[str]:
+def list_versions(run: StoredRun) -> list[str]:
     """Return the versions of the packages that computed the results of a run, in alphabetical
     order.
 
@@ -254,7 +254,7 @@ def contributing_versions(run: StoredRun) -> list[str]:
     Examples
     --------
     >>> import speechmix
-    >>> contributing_versions(speechmix.open_run("runs/small"))                           # doctest: +SKIP
+    >>> list_versions(speechmix.open_run("runs/small"))                           # doctest: +SKIP
     ['speechmix 0.1.0, transformers 5.23.0, torch 2.11.0, torchaudio 2.11.0, Python 3.11.9']
     """
     return sorted({version for part in run.parts for version in part.versions})

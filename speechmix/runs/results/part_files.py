@@ -25,7 +25,7 @@ from ...evaluation.statistics.twin_comparison import BASELINES
 from ...files.file_fingerprints import FileMark
 from ...files.json_files import Json
 from ...files.names import path_within
-from ...files.parquet_files import readable_parquet, row_groups_of
+from ...files.parquet_files import find_row_groups, readable_parquet
 from ...files.unfinished_files import UNFINISHED
 from ...files.whole_files import whole_file
 from .tidy_tables import AFTER_TARGET, STRENGTH
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KEY = ("clip", "kind", "question")
 ROWS_PER_GROUP = 1_000
-_TOLD = b"speechmix"
+_COLUMN_TYPES = b"speechmix"
 
 _SHARES = [
     ("cue", pa.string()),
@@ -135,7 +135,7 @@ class Part:
         """Rows of one clip."""
         with readable_parquet(self.path):
             file, rows = pq.ParquetFile(self.path, page_checksum_verification=True), []
-            for group in row_groups_of(self.path, "clip").get(clip, ()):
+            for group in find_row_groups(self.path, "clip").get(clip, ()):
                 of_group = file.read_row_group(group, columns=["clip", *columns])
                 rows.append(of_group.filter(pc.equal(of_group["clip"], clip)).select(list(columns)))
         empty = pa.schema([RESULTS.field(name) for name in columns]).empty_table()
@@ -168,7 +168,7 @@ def write_part(
         "maps": part.maps,
         "versions": part.versions,
     }
-    schema = RESULTS.with_metadata({_TOLD: json.dumps(told, ensure_ascii=False)})
+    schema = RESULTS.with_metadata({_COLUMN_TYPES: json.dumps(told, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         whole_file(path) as unfinished,
@@ -176,14 +176,14 @@ def write_part(
             unfinished, schema, compression="zstd", write_page_checksum=True
         ) as writer,
     ):
-        for rows in _regrouped(tables):
+        for rows in _regroup_rows(tables):
             writer.write_table(
                 rows.replace_schema_metadata(schema.metadata), row_group_size=ROWS_PER_GROUP
             )
     return part
 
 
-def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _regroup_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of `ROWS_PER_GROUP` each, so that a file is the same however its rows
     came."""
     waiting: list[pa.Table] = []
@@ -197,7 +197,7 @@ def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def opened_part(path: Path) -> Part:
+def open_part(path: Path) -> Part:
     """Open a part file: whose it is; its rows are not read.
 
     Raises
@@ -207,7 +207,7 @@ def opened_part(path: Path) -> Part:
     """
     with readable_parquet(path):
         schema = pq.read_schema(path)
-        told = json.loads((schema.metadata or {})[_TOLD])
+        told = json.loads((schema.metadata or {})[_COLUMN_TYPES])
         if schema.remove_metadata() != RESULTS:
             raise InputError(
                 f"{path} is damaged or of another version: expected the columns "
@@ -215,14 +215,14 @@ def opened_part(path: Path) -> Part:
                 "Score the clips again into this folder"
             )
         scores, maps = (
-            {_inner(name, path): FileMark.read(mark) for name, mark in told[kind].items()}
+            {_part_entry(name, path): FileMark.read(mark) for name, mark in told[kind].items()}
             for kind in ("scores", "maps")
         )
         versions = tuple(map(str, told["versions"]))
         return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps, versions)
 
 
-def _inner(name: str, part: Path) -> str:
+def _part_entry(name: str, part: Path) -> str:
     """Return the relative path of a file of a part, which `run_parts` may remove; raises what
     `path_within` raises."""
     path_within(part.parent, name, where=part)
@@ -236,6 +236,6 @@ def part_paths(folder: Path) -> list[Path]:
     ]
 
 
-def table_of(rows: Sequence[Mapping[str, Json]]) -> pa.Table:
+def rows_table(rows: Sequence[Mapping[str, Json]]) -> pa.Table:
     """Results as a table of `RESULTS`."""
     return pa.Table.from_pylist(list(rows), schema=RESULTS)

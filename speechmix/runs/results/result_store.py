@@ -33,11 +33,11 @@ from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
 from .compaction import compact_parts, remove_unneeded_parts
 from .map_files import MapFiles
-from .part_files import Owner, Part, table_of
+from .part_files import Owner, Part, rows_table
 from .part_index import Key, PartIndex
 from .run_folder import RunFolder
 from .score_files import ScoreFiles
-from .stored_maps import maps_of_row
+from .stored_maps import read_row_maps
 
 __all__ = ["Key", "Results"]
 
@@ -136,7 +136,7 @@ class Results:
         if not self._new:
             return
         with phase("writing"):
-            table = table_of([*self._new.values()])
+            table = rows_table([*self._new.values()])
             files = self._scores, self._maps
             part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
             self._index.add(part, table)
@@ -161,7 +161,7 @@ class Results:
             if key in self._new:
                 self.write()
             part, content = self._index.part(key), self.row(key)["content"]
-            for mixing_map in maps_of_row(self.folder, part, key.clip, content):
+            for mixing_map in read_row_maps(self.folder, part, key.clip, content):
                 maps[mixing_map.measure, mixing_map.stack] = mixing_map
         return maps
 

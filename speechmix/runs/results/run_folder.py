@@ -95,7 +95,7 @@ class RunFolder:
     def part_files(self) -> list[Path]:
         """All part files that are there, in alphabetical order."""
         folders = [
-            path for path in _folders_in(self.path / "results") if not path.name.startswith(".")
+            path for path in _list_folders(self.path / "results") if not path.name.startswith(".")
         ]
         return [path for folder in folders for path in part_paths(folder)]
 
@@ -127,7 +127,7 @@ class RunFolder:
         return [part.path.relative_to(self.path).as_posix() for part in parts]
 
 
-def _folders_in(folder: Path) -> Iterator[Path]:
+def _list_folders(folder: Path) -> Iterator[Path]:
     return (
         path
         for path in sorted(folder.glob("*"))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ...files.file_fingerprints import FileMark
 from ...files.parquet_files import compare_pages
-from .part_files import Part, opened_part
+from .part_files import Part, open_part
 from .run_folder import RunFolder
 from .run_state import RunState
 
-_MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums when it is found
+_MAX_COMPARED_BYTES = 2**25  # bytes of a file that is compared with its checksums when it is found
 
 
 def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None) -> Part:
@@ -37,14 +37,14 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
     InputError
         If it is damaged, or one of the files that belong to it is, or is not there.
     """
-    part = opened_part(path)
-    if path.stat().st_size <= _MOST_COMPARED:
+    part = open_part(path)
+    if path.stat().st_size <= _MAX_COMPARED_BYTES:
         compare_pages(path)
     if written is not None:
-        written.check(path, most=_MOST_COMPARED)
+        written.check(path, most=_MAX_COMPARED_BYTES)
     for place, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
         for name, mark in marks.items():
-            mark.check(place / name, most=_MOST_COMPARED)
+            mark.check(place / name, most=_MAX_COMPARED_BYTES)
     return part
 
 
@@ -52,16 +52,16 @@ def remove_part(folder: RunFolder, part: Part) -> None:
     """Remove a part: its rows first, so that scores and maps which are there are all or
     nobody's."""
     part.path.unlink(missing_ok=True)
-    for path in _files_of(folder, part):
+    for path in _list_part_files(folder, part):
         path.unlink(missing_ok=True)
 
 
-def sweep(folder: RunFolder) -> None:
+def remove_unlisted_parts(folder: RunFolder) -> None:
     """Remove parts that the tables are not made of, and scores and maps of no part."""
     needed, owned = RunState(folder).needed_parts(), set()
     for path in folder.part_files():
         if path in needed:
-            owned |= _files_of(folder, opened_part(path))
+            owned |= _list_part_files(folder, open_part(path))
         else:  # its scores and maps are nobody's then, and go below
             path.unlink()
     maps = [path for path in folder.maps_dir.rglob("*") if path.is_file()]
@@ -72,7 +72,7 @@ def sweep(folder: RunFolder) -> None:
         _remove_empty(tree)
 
 
-def _files_of(folder: RunFolder, part: Part) -> set[Path]:
+def _list_part_files(folder: RunFolder, part: Part) -> set[Path]:
     """Files of scores and maps that belong to a part."""
     return {folder.scores_dir / name for name in part.scores} | {
         folder.maps_dir / name for name in part.maps

@@ -22,13 +22,13 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, read_checked_json, read_json_object, write_checked_json
 from ...files.shards import Shard
 from ...files.text_files import write_csv
-from ...files.timing import AHEAD, Seconds, phase, timed_phases
+from ...files.timing import PREFETCH, Seconds, phase, timed_phases
 from .part_files import Owner
 from .run_folder import RunFolder
 
 COLUMNS = ("model", "init", "seed", "phase", "seconds", "share", "clips")
-_BY_OWNER = ["model", "init", "seed"]
-_BY = [*_BY_OWNER, "phase"]
+_OWNER_COLUMNS = ["model", "init", "seed"]
+_KEY_COLUMNS = [*_OWNER_COLUMNS, "phase"]
 
 
 class RunTimes:
@@ -46,19 +46,21 @@ class RunTimes:
     def __init__(self, folder: RunFolder, shard: Shard, *, exact: bool = False):
         self._path, self._asked, self._exact = (
             folder.shard_times_path(shard.label),
-            _asked(folder),
+            _read_request(folder),
             exact,
         )
         self._models = [
             of_model
-            for of_model in _stored(folder, shard.label)
+            for of_model in _read_stored_times(folder, shard.label)
             if of_model["asked"] == self._asked
         ]
 
     @contextmanager
-    def timed_phases(self) -> Iterator[Counted]:
+    def timed_phases(self) -> Iterator[CountedClips]:
         """Count a block, which says whose time it is once it knows."""
-        of_model: Counted = Counted(Seconds(keep=lambda: self._write(of_model)), exact=self._exact)
+        of_model: CountedClips = CountedClips(
+            Seconds(keep=lambda: self._write(of_model)), exact=self._exact
+        )
         try:
             with timed_phases(of_model.seconds):
                 yield of_model
@@ -66,7 +68,7 @@ class RunTimes:
             self._write(of_model)
             self._models.append(self._row(of_model))
 
-    def _row(self, of_model: Counted) -> JsonObject:
+    def _row(self, of_model: CountedClips) -> JsonObject:
         seconds = of_model.seconds
         return {
             "asked": self._asked,
@@ -75,13 +77,15 @@ class RunTimes:
             "seconds": dict(seconds.by_phase),
         }
 
-    def _write(self, of_model: Counted) -> None:
+    def _write(self, of_model: CountedClips) -> None:
         with suppress(OSError):  # a full disk is for the results to tell
-            write_checked_json(self._path, {"models": _added([*self._models, self._row(of_model)])})
+            write_checked_json(
+                self._path, {"models": _add_models([*self._models, self._row(of_model)])}
+            )
 
 
 @dataclass
-class Counted:
+class CountedClips:
     """What is counted for one model.
 
     Attributes
@@ -103,7 +107,7 @@ class Counted:
         return model
 
 
-def _asked(folder: RunFolder) -> str:
+def _read_request(folder: RunFolder) -> str:
     """Hash of the options of the run that the folder holds."""
     try:
         return digest(read_json_object(folder.description_path).get("options"))
@@ -111,7 +115,7 @@ def _asked(folder: RunFolder) -> str:
         return ""
 
 
-def _stored(folder: RunFolder, label: str) -> list[JsonObject]:
+def _read_stored_times(folder: RunFolder, label: str) -> list[JsonObject]:
     """Times of a shard, of each model; none if they are not there or damaged."""
     try:
         models = read_checked_json(folder.shard_times_path(label))["models"]
@@ -125,7 +129,7 @@ def _stored(folder: RunFolder, label: str) -> list[JsonObject]:
     return result
 
 
-def _added(models: list[JsonObject]) -> list[JsonObject]:
+def _add_models(models: list[JsonObject]) -> list[JsonObject]:
     """Times of several starts, those of one model in one."""
     sums: dict[str, JsonObject] = {}
     for of_model in models:
@@ -142,27 +146,32 @@ def run_times(folder: RunFolder) -> pd.DataFrame:
     Columns are `COLUMNS`; the share is that of the model's seconds, and missing where a thread
     worked ahead, for nobody waited.
     """
-    asked = _asked(folder)
+    asked = _read_request(folder)
     labels = sorted(
         path.stem.removeprefix("times-") for path in folder.shards_dir.glob("times-*.json")
     )
-    models = _added(
-        [row for label in labels for row in _stored(folder, label) if row["asked"] == asked]
+    models = _add_models(
+        [
+            row
+            for label in labels
+            for row in _read_stored_times(folder, label)
+            if row["asked"] == asked
+        ]
     )
     rows = [
         (owner.name or "", owner.init or "", owner.seed, name, seconds, of_model["clips"])
         for of_model in models
         for owner in [Owner(**of_model["owner"])]
         for name, seconds in sorted(
-            of_model["seconds"].items(), key=lambda item: (item[0].endswith(AHEAD), -item[1])
+            of_model["seconds"].items(), key=lambda item: (item[0].endswith(PREFETCH), -item[1])
         )
     ]
-    table = pd.DataFrame(rows, columns=[*_BY, "seconds", "clips"])
+    table = pd.DataFrame(rows, columns=[*_KEY_COLUMNS, "seconds", "clips"])
     table["seed"] = table["seed"].astype("Int64")
-    is_ahead = table["phase"].str.endswith(AHEAD)
+    is_ahead = table["phase"].str.endswith(PREFETCH)
     waited = table["seconds"].mask(is_ahead)
     table["share"] = waited / waited.groupby(
-        [table[name] for name in _BY_OWNER], dropna=False
+        [table[name] for name in _OWNER_COLUMNS], dropna=False
     ).transform("sum")
     return table[[*COLUMNS]].round({"seconds": 3, "share": 4})
 
@@ -173,14 +182,14 @@ def write_times(folder: RunFolder) -> None:
         write_csv(run_times(folder), folder.times_path)
 
 
-def by_phase(table: pd.DataFrame) -> pd.DataFrame:
+def sum_by_phase(table: pd.DataFrame) -> pd.DataFrame:
     """Seconds, share and milliseconds a clip of each phase, over all models; what was done ahead at
     the end."""
     if table.empty:
         return pd.DataFrame(columns=["phase", "seconds", "% of the time", "ms a clip"])
-    pairs = table.groupby(_BY_OWNER, dropna=False)["clips"].first().sum()
+    pairs = table.groupby(_OWNER_COLUMNS, dropna=False)["clips"].first().sum()
     sums = table.groupby("phase", sort=False)["seconds"].sum().reset_index()
-    is_ahead = sums["phase"].str.endswith(AHEAD)
+    is_ahead = sums["phase"].str.endswith(PREFETCH)
     waited = sums["seconds"].mask(is_ahead)
     sums["% of the time"] = 100 * waited / waited.sum()
     sums["ms a clip"] = 1000 * sums["seconds"] / pairs if pairs else float("nan")

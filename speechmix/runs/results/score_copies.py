@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...files.parquet_files import readable_parquet, row_groups_of
+from ...files.parquet_files import find_row_groups, readable_parquet
 
 if TYPE_CHECKING:
     pass
@@ -77,7 +77,7 @@ class CopiedScores:
 
     def __init__(self, files: Sequence[Path], groups: RowGroups):
         self._groups = groups
-        self._places = [(path, row_groups_of(path, "clip")) for path in files]
+        self._places = [(path, find_row_groups(path, "clip")) for path in files]
 
     def rows_of(self, clip: str) -> pa.Table | None:
         """Rows of a clip; None if the files have none."""

@@ -31,17 +31,17 @@ from ...files.json_files import JsonObject
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_set import Maps
-from .score_rows import COLUMNS, rows_of_map
+from .score_rows import COLUMNS, list_score_rows
 
 if TYPE_CHECKING:
     from ...adapters import Model
 
 ROWS_PER_GROUP = 1_000_000
 _TABLES_AT_ONCE = 256  # that wait one by one
-MOST_WAITING = 2**27  # bytes of rows that wait to be written, in all folders together
-_MOST_IN_A_FILE = 2**28  # bytes; a file is closed behind the row group that goes past it
+MAX_WAITING_BYTES = 2**27  # bytes of rows that wait to be written, in all folders together
+_MAX_FILE_ROWS = 2**28  # bytes; a file is closed behind the row group that goes past it
 
-_MOST_IN_A_NAME = 200  # letters of a value in a folder's name; file systems take 255 bytes
+_MAX_NAME_LENGTH = 200  # letters of a value in a folder's name; file systems take 255 bytes
 _NUMBERS = [
     "score",
     "share",
@@ -73,20 +73,20 @@ class ScoreFiles:
     def append(self, maps: Maps, clip: Clip, model: Model) -> None:
         """Add every score of some maps of one clip, raw and as a share of its row."""
         for (measure, stack), mixing_map in maps.items():
-            place = partition(model.name, model.init, measure, stack) / file_name(model.seed)
-            for rows in rows_of_map(mixing_map, clip, model.seed):
+            place = partition_folder(model.name, model.init, measure, stack) / file_name(model.seed)
+            for rows in list_score_rows(mixing_map, clip, model.seed):
                 self.append_rows(place, rows)
-        while self._bytes.total() > MOST_WAITING:
+        while self._bytes.total() > MAX_WAITING_BYTES:
             self._write(self._bytes.most_common(1)[0][0])
 
     def append_rows(self, place: Path, rows: pa.Table) -> None:
-        """Add rows of one clip to the files of a folder (`partition`) that begin like
+        """Add rows of one clip to the files of a folder (`partition_folder`) that begin like
         `file_name`."""
         self._waiting[place].append(rows)
         self._rows[place] += rows.num_rows
         self._bytes[place] += rows.nbytes
         if len(self._waiting[place]) >= _TABLES_AT_ONCE:
-            self._packed[place].append(_joined(self._waiting.pop(place)))
+            self._packed[place].append(_join_tables(self._waiting.pop(place)))
         if self._rows[place] >= self._rows_per_group:
             self._write(place)
 
@@ -97,7 +97,7 @@ class ScoreFiles:
 
     def _write(self, place: Path) -> None:
         """One row group, sorted by clip."""
-        rows = _joined([*self._packed.pop(place, []), *self._waiting.pop(place, [])])
+        rows = _join_tables([*self._packed.pop(place, []), *self._waiting.pop(place, [])])
         clips = rows["clip"].chunk(0)
         order = np.argsort(np.asarray(clips.dictionary.to_pylist(), dtype=object), kind="stable")
         ranks = np.empty(len(order), dtype=np.int64)
@@ -134,14 +134,14 @@ class ScoreFiles:
         self.discard()
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+def _join_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables as one whose columns are of one piece each: thousands of small ones take several times
     their bytes."""
-    coded = [_coded(table) for table in tables]
+    coded = [_encode_rows(table) for table in tables]
     return pa.concat_tables(coded).unify_dictionaries().combine_chunks()
 
 
-def _coded(rows: pa.Table) -> pa.Table:
+def _encode_rows(rows: pa.Table) -> pa.Table:
     """Rows whose columns of text are indices into dictionaries."""
     for place, column in enumerate(rows.schema):
         if pa.types.is_string(column.type):
@@ -183,7 +183,7 @@ class UnfinishedFiles:
                 **packing,
             )
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        if self._file.tell() > _MOST_IN_A_FILE:
+        if self._file.tell() > _MAX_FILE_ROWS:
             self._end_file()
 
     def _end_file(self) -> None:
@@ -214,12 +214,12 @@ class UnfinishedFiles:
         self._paths = []
 
 
-def partition(model: str, init: str, measure: str, stack: str) -> Path:
+def partition_folder(model: str, init: str, measure: str, stack: str) -> Path:
     """Return the folder of one model's scores by one measure in one stack.
 
     Examples
     --------
-    >>> partition("openai/whisper-small", "trained", "attention", "cross").as_posix()
+    >>> partition_folder("openai/whisper-small", "trained", "attention", "cross").as_posix()
     'model=openai%2Fwhisper-small/init=trained/measure=attention/stack=cross'
     """
     values = {"model": model, "init": init, "measure": measure, "stack": stack}
@@ -230,7 +230,7 @@ def _folder_value(value: str) -> str:
     """Return a value as part of a folder's name; one that no file system takes is cut, with a hash
     of the whole."""
     shown = value
-    while len(quote(shown, safe="")) > _MOST_IN_A_NAME:
+    while len(quote(shown, safe="")) > _MAX_NAME_LENGTH:
         shown = shown[:-1]
     return quote(shown if shown == value else f"{shown}-{digest(value)[:8]}", safe="")
 

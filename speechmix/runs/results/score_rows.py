@@ -35,18 +35,18 @@ COLUMNS = pa.schema(
 )
 
 
-_CELLS_AT_ONCE = 100_000  # of a map
+_CELLS_PER_BATCH = 100_000  # of a map
 
 
 _FOLDERS = pa.schema([(name, pa.string()) for name in ("model", "init", "measure", "stack")])
 
 
-def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator[pa.Table]:
+def list_score_rows(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator[pa.Table]:
     """Every cell of a map, some layers a table; labels are indices into a dictionary, so a row
     takes about 60 bytes."""
     targets, sources = len(mixing_map.targets), len(mixing_map.sources)
     heads = mixing_map.scores.shape[1] if mixing_map.has_heads else 1
-    at_once = max(_CELLS_AT_ONCE // max(heads * targets * sources, 1), 1)
+    at_once = max(_CELLS_PER_BATCH // max(heads * targets * sources, 1), 1)
     for start in range(0, len(mixing_map.layers), at_once):
         layers = np.asarray(mixing_map.layers[start : start + at_once], dtype=np.int32)
         scores = np.asarray(mixing_map.scores[start : start + at_once], dtype=np.float64)
@@ -63,26 +63,28 @@ def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator
         )
         columns["head"] = pa.array(head) if mixing_map.has_heads else pa.nulls(count, pa.int32())
         columns |= {
-            "clip": _repeated(clip.name, count),
-            "fingerprint": _repeated(clip.fingerprint, count),
+            "clip": _repeat_text(clip.name, count),
+            "fingerprint": _repeat_text(clip.fingerprint, count),
         }
         for side, spans, index in (
             ("target", mixing_map.targets, target),
             ("source", mixing_map.sources, source),
         ):
-            columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
+            columns |= {
+                f"{side}_{name}": column for name, column in _span_texts(spans, index).items()
+            }
         columns["score"] = pa.array(scores.ravel())
         columns["share"] = pa.array(normalize_rows(scores).ravel().astype(np.float32))
         yield pa.table({name: columns[name] for name in COLUMNS.names})
 
 
-def _repeated(text: str, count: int) -> pa.DictionaryArray:
+def _repeat_text(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(
         pa.array(np.zeros(count, dtype=np.int32)), pa.array([text])
     )
 
 
-def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
+def _span_texts(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     """Label, kind and times of the unit of each row; times are missing where they are not known."""
     columns: dict[str, pa.Array] = {}
     for name in ("label", "kind"):
@@ -97,7 +99,7 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     return columns
 
 
-def scores_in(folder: Path, files: Mapping[str, FileMark] | None) -> ds.Dataset:
+def read_scores(folder: Path, files: Mapping[str, FileMark] | None) -> ds.Dataset:
     """Open scores lazily: nothing is read before it is asked for.
 
     Parameters

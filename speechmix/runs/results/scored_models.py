@@ -51,19 +51,20 @@ class ScoredModel:
 def scored_models(run: StoredRun) -> list[ScoredModel]:
     """Return the models of a run, trained ones before their twins."""
     return sorted(
-        _of_parts(run), key=lambda model: (model.name, model.init != "trained", model.seed or 0)
+        _list_part_models(run),
+        key=lambda model: (model.name, model.init != "trained", model.seed or 0),
     )
 
 
-def _of_parts(run: StoredRun) -> list[ScoredModel]:
+def _list_part_models(run: StoredRun) -> list[ScoredModel]:
     by_owner: dict[Owner, list[Part]] = defaultdict(list)
     for part in run.parts:
         if part.owner.name is not None:
             by_owner[part.owner].append(part)
-    return [_of_owner(run, owner, parts) for owner, parts in by_owner.items()]
+    return [_make_scored_model(run, owner, parts) for owner, parts in by_owner.items()]
 
 
-def _of_owner(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredModel:
+def _make_scored_model(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredModel:
     measures = pa.array(run.description.get("options", {}).get("measures", ()), pa.string())
     place: dict[str, Part] = {}
     for part in parts:
@@ -77,6 +78,6 @@ def _of_owner(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredMode
         owner.weights or "",
         list(place),
         lambda clip: (
-            run.maps_in_part(place[clip], clip) if place[clip].scores or place[clip].maps else {}
+            run.read_part_maps(place[clip], clip) if place[clip].scores or place[clip].maps else {}
         ),
     )

@@ -28,7 +28,7 @@ Maps = dict[ModelKey, dict[tuple[str, str], MixingMap]]
 _SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
 
 
-def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
+def read_clip_maps(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
     """Maps of a clip by (model, init, seed) and (measure, stack): trained models and one random
     twin of each.
 
@@ -66,7 +66,7 @@ def _maps_by_model(
 ) -> Iterator[dict[tuple[str, str], MixingMap]]:
     """Maps of a clip, model by model; those of another fingerprint are of an earlier start that
     asked otherwise: left out."""
-    for part in parts_of_maps(run.parts):
+    for part in find_map_parts(run.parts):
         maps = {
             key: mixing_map
             for key, mixing_map in _maps_in_part(run, part, name, reasons).items()
@@ -76,7 +76,7 @@ def _maps_by_model(
             yield maps
 
 
-def parts_of_maps(parts: Sequence[Part]) -> list[Part]:
+def find_map_parts(parts: Sequence[Part]) -> list[Part]:
     """Parts of trained models, and of the random twin of each with the smallest seed whose scores
     are kept."""
     twins: dict[str | None, int] = {}
@@ -96,13 +96,13 @@ def _maps_in_part(
     run: StoredRun, part: Part, name: str, reasons: list[str]
 ) -> dict[tuple[str, str], MixingMap]:
     try:
-        return run.maps_in_part(part, name)
+        return run.read_part_maps(part, name)
     except SpeechmixError as error:
         reasons.append(str(error))
         return {}
 
 
-def provenance_of(maps: Maps) -> Mapping[str, Json]:
+def read_provenance(maps: Maps) -> Mapping[str, Json]:
     """What the maps of one clip say of it (text, words, cue, ...); nothing without maps."""
     return next(
         (mixing_map.provenance for by_model in maps.values() for mixing_map in by_model.values()),
@@ -120,12 +120,12 @@ def read_stored_clip(
     run : StoredRun
     name : str
     maps : dict
-        Of the clip, from `maps_of_clip`: they know the words.
+        Of the clip, from `read_clip_maps`: they know the words.
     audio : path, optional
         Folder to look in first.
     """
-    row, provenance = clip_row(run, name), provenance_of(maps)
-    path = sound_of(run, name, audio=audio)
+    row, provenance = clip_row(run, name), read_provenance(maps)
+    path = find_audio(run, name, audio=audio)
     if path is None:
         return None
     words = [tuple(word) for word in provenance.get("words") or ()]
@@ -139,10 +139,12 @@ def read_stored_clip(
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
 
 
-def sound_of(run: StoredRun, name: str, *, audio: str | PathLike[str] | None = None) -> Path | None:
+def find_audio(
+    run: StoredRun, name: str, *, audio: str | PathLike[str] | None = None
+) -> Path | None:
     """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in
     first."""
-    return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio_dir)
+    return _audio_path(clip_row(run, name), Path(audio) if audio else None, run.folder.audio_dir)
 
 
 def clip_row(run: StoredRun, name: str) -> JsonObject:
@@ -165,7 +167,7 @@ def clip_row(run: StoredRun, name: str) -> JsonObject:
     return {str(column): cell for column, cell in rows.iloc[0].items()}
 
 
-def _sound(row: Mapping[str, Json], *folders: Path | None) -> Path | None:
+def _audio_path(row: Mapping[str, Json], *folders: Path | None) -> Path | None:
     noted = Path(str(row.get("audio_file") or ""))
     candidates: Sequence[Path] = [
         folder / name

@@ -19,20 +19,20 @@ import pyarrow.parquet as pq
 from ...errors import InputError, SpeechmixError
 from ...files.file_fingerprints import FileMark
 from ...files.json_files import Json
-from ...files.parquet_files import mark_of, readable_parquet, row_groups_of
+from ...files.parquet_files import find_row_groups, read_mark, readable_parquet
 from ...inputs.words.word_checks import check_words
 from ...mixing.maps.map_headers import labels_from_text
 from ...mixing.maps.mixing_map import MixingMap
 from .map_files import frame_map_scores, tensor_name
 from .part_files import Part
 from .run_folder import RunFolder
-from .score_files import file_name, partition
+from .score_files import file_name, partition_folder
 
 Labels = Mapping[str, Json]
 _PLACES = ("layer", "head", "target", "source")
 
 
-def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
+def read_part_maps(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
     """Maps of a clip that a part holds, by (measure, stack).
 
     Raises
@@ -44,20 +44,20 @@ def maps_in_part(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, st
     return {
         (mixing_map.measure, mixing_map.stack): mixing_map
         for content in contents
-        for mixing_map in maps_of_row(folder, part, clip, content)
+        for mixing_map in read_row_maps(folder, part, clip, content)
     }
 
 
-def maps_of_row(folder: RunFolder, part: Part, clip: str, content: str) -> Iterator[MixingMap]:
-    """Maps that the content of a part's row speaks of; raises what `maps_in_part` raises."""
+def read_row_maps(folder: RunFolder, part: Part, clip: str, content: str) -> Iterator[MixingMap]:
+    """Maps that the content of a part's row speaks of; raises what `read_part_maps` raises."""
     if content.startswith('[{"measure"'):
         for labels in json.loads(content):
-            mixing_map = _stored_map(folder, part, clip, labels)
+            mixing_map = _read_map(folder, part, clip, labels)
             if mixing_map is not None:
                 yield mixing_map
 
 
-def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
+def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
     """One map; None if its scores were not asked to be kept."""
     where = f"{part.path}, clip {clip!r}"
     try:
@@ -71,10 +71,12 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
         name = tensor_name(clip, told["measure"], told["stack"])
         stored = frame_map_scores(folder.maps_dir, part, name, labels["digests"])
         if stored.shape != shape:
-            raise _damaged(where, f"scores {name!r} of the shape {shape}, found {stored.shape}")
-        return checked_map(MixingMap(scores=stored, **told), where)
+            raise _damaged_map_error(
+                where, f"scores {name!r} of the shape {shape}, found {stored.shape}"
+            )
+        return check_map(MixingMap(scores=stored, **told), where)
     owner = part.owner
-    place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
+    place = partition_folder(owner.name or "", owner.init or "", told["measure"], told["stack"])
     names = [
         name
         for name in part.scores
@@ -85,7 +87,7 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
     scores = np.full(shape, np.nan)
     count = 0
     for name in names:
-        for rows in _rows_of_clip(folder.scores_dir / name, part.scores[name], clip):
+        for rows in _read_clip_rows(folder.scores_dir / name, part.scores[name], clip):
             layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
             index = [np.searchsorted(told["layers"], layer), target, source]
             if len(shape) == 4:
@@ -97,15 +99,15 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
             f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found "
             f"{count}"
         )
-    return checked_map(MixingMap(scores=scores.astype(dtype), **told), where)
+    return check_map(MixingMap(scores=scores.astype(dtype), **told), where)
 
 
-def _rows_of_clip(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
+def _read_clip_rows(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
     """Rows of a clip in a file of scores, a row group at a time."""
     with readable_parquet(path):
-        mark = mark_of(path)
-        _check(path, written, mark)
-        for group in row_groups_of(path, "clip").get(clip, ()):
+        mark = read_mark(path)
+        _check_part(path, written, mark)
+        for group in find_row_groups(path, "clip").get(clip, ()):
             rows = _row_group(path, group, mark)
             names = rows[
                 "clip"
@@ -115,7 +117,7 @@ def _rows_of_clip(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table
 
 
 @lru_cache(maxsize=1_000)
-def _check(path: Path, written: FileMark, mark: object) -> None:
+def _check_part(path: Path, written: FileMark, mark: object) -> None:
     """Compare a file with what was written, once while it stays the same."""
     written.check(path)
 
@@ -130,7 +132,7 @@ def _row_group(path: Path, group: int, mark: object) -> pa.Table:
     return rows
 
 
-def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
+def check_map(mixing_map: MixingMap, where: object) -> MixingMap:
     """Return a map that says of which model and clip it is.
 
     Raises
@@ -148,7 +150,7 @@ def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
         isinstance(word, list | tuple) and len(word) in (3, 5) for word in words
     )
     if not right:
-        raise _damaged(where, "a map that says of which model and clip it is")
+        raise _damaged_map_error(where, "a map that says of which model and clip it is")
     if words:
         check_words(words, where=str(where))
     for role in ("cue", "target"):
@@ -159,13 +161,13 @@ def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
         if stored is not None and not all(
             isinstance(index, int) and 0 <= index < len(words) for index in indices
         ):
-            raise _damaged(
+            raise _damaged_map_error(
                 where, f"a {role} that is one of the {len(words)} words, found {stored!r}"
             )
     return mixing_map
 
 
-def _damaged(where: object, expected: str) -> SpeechmixError:
+def _damaged_map_error(where: object, expected: str) -> SpeechmixError:
     return InputError(
         f"{where} is damaged or of another version: expected {expected}. Score the clips again "
         "into this folder"

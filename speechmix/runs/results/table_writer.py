@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 from ...adapters import Model
 from ...files.json_files import JsonObject
 from ...files.recorded_checksums import remove_recorded, replace_recorded
-from ...files.text_files import neutral
+from ...files.text_files import quote_formulas
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 
-MOST_CSV_ROWS = 1_000_000
+MAX_CSV_ROWS = 1_000_000
 
 
-_ROWS_AT_ONCE = 100_000
+_ROWS_PER_WRITE = 100_000
 
 
-def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
+def add_identity(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
     """Put columns that say of which clip and model the rows are before the others."""
     names: JsonObject = {"clip": clip.name, "fingerprint": clip.fingerprint}
     names |= {"model": model.name, "init": model.init, "seed": model.seed}
@@ -36,7 +36,7 @@ class TableWriter:
 
     The files take the place of older ones when the block is left without an error; an empty table
     leaves no file. Rows are written some hundred thousand at a time. Numbers have seven digits in
-    the CSV, and all in Parquet. A table of more than `MOST_CSV_ROWS` has no CSV, which nobody could
+    the CSV, and all in Parquet. A table of more than `MAX_CSV_ROWS` has no CSV, which nobody could
     open.
 
     Parameters
@@ -69,7 +69,7 @@ class TableWriter:
             return
         self._waiting.append(table)
         self._rows_waiting += len(table)
-        if self._rows_waiting >= _ROWS_AT_ONCE:
+        if self._rows_waiting >= _ROWS_PER_WRITE:
             self._write()
 
     def _write(self) -> None:
@@ -87,8 +87,8 @@ class TableWriter:
         )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         first, self._rows = self._rows == 0, self._rows + rows.num_rows
-        if self._rows <= MOST_CSV_ROWS:
-            table = neutral(pd.concat(self._waiting, ignore_index=True))
+        if self._rows <= MAX_CSV_ROWS:
+            table = quote_formulas(pd.concat(self._waiting, ignore_index=True))
             table.to_csv(
                 self._unfinished["csv"],
                 mode="a",

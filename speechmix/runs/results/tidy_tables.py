@@ -18,7 +18,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import Cue, cue_text, cue_words
 from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...mixing.maps.mixing_map import MixingMap
-from .table_writer import identified
+from .table_writer import add_identity
 
 _SHARE_COLUMNS = ["cue", "target", "stack", "measure", "rows", "layer", "depth", "contribution"]
 AFTER_TARGET = "after_target"  # column with the share of the word after the target, a control
@@ -30,13 +30,13 @@ def contribution_table(
     maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model
 ) -> pd.DataFrame:
     """Cue contribution of one clip, with columns that say of which clip and model; see
-    `share_rows`."""
-    return identified(
-        pd.DataFrame(share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model
+    `list_share_rows`."""
+    return add_identity(
+        pd.DataFrame(list_share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model
     )
 
 
-def share_rows(
+def list_share_rows(
     maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model
 ) -> list[JsonObject]:
     """Cue contribution per stack, measure and layer; nothing without cue and target.
@@ -67,10 +67,10 @@ def share_rows(
             }
             cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
             deepest = max(len(model.stacks[stack]) - 1, 1)
-            for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
+            for which in _target_rows(mixing_map, cue=clip.cue, target=clip.target):
                 shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
                 strengths = target_strength(mixing_map, target=clip.target, rows=which)
-                controls = _given_by_word_after_target(mixing_map, clip, which)
+                controls = _share_to_word_after_target(mixing_map, clip, which)
                 rows += [
                     {
                         **cells,
@@ -91,7 +91,7 @@ def share_rows(
     return rows
 
 
-def _given_by_word_after_target(
+def _share_to_word_after_target(
     mixing_map: MixingMap, clip: Clip, rows: str
 ) -> list[dict[str, float]]:
     """For each layer what the first word after the target that is not the cue gives; missing where
@@ -107,7 +107,7 @@ def _given_by_word_after_target(
     return [{AFTER_TARGET: share} for share in shares.tolist()]
 
 
-def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
+def _target_rows(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
     """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column
     to look at.
 
@@ -122,11 +122,21 @@ def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
     return ["target", "deciding"] if deciding else ["target"]
 
 
-_OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language")
-_OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
+_CLIP_COLUMNS = (
+    "clip",
+    "seconds",
+    "text",
+    "cue",
+    "target",
+    "foil",
+    "alignment",
+    "doubts",
+    "language",
+)
+_SOURCE_COLUMNS = ("audio_file", "fingerprint", "sound")
 # Columns of the other tables, and those the report puts beside them: merged with the clips they
 # must keep their meaning.
-_OF_OTHER_TABLES = """
+_OTHER_TABLE_COLUMNS = """
     model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
     source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
     right after_target mixing_strength transcript character_error_rate boundaries reason group run unit trained random
@@ -148,10 +158,10 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     >>> clip_table([clip]).loc[0, ["clip", "manifest_clip", "manifest_model", "speaker"]].tolist()
     ['a', 'b', 'c', 'd']
     """
-    return table_of_facts([facts_of(clip) for clip in clips])
+    return facts_table([clip_facts(clip) for clip in clips])
 
 
-def facts_of(clip: Clip) -> dict[str, JsonObject]:
+def clip_facts(clip: Clip) -> dict[str, JsonObject]:
     """What the clip table says of a clip: its own columns, the manifest's, and where it comes
     from."""
     words = clip.words or ()
@@ -177,8 +187,8 @@ def facts_of(clip: Clip) -> dict[str, JsonObject]:
     return {"own": own, "meta": dict(clip.meta), "source": source}
 
 
-def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Json]]]) -> pd.DataFrame:
-    """The clip table of what `facts_of` says of each clip."""
+def facts_table(facts: Sequence[Mapping[str, Mapping[str, Json]]]) -> pd.DataFrame:
+    """The clip table of what `clip_facts` says of each clip."""
     names = manifest_columns([column for of_clip in facts for column in of_clip["meta"]])
     rows = [
         {
@@ -188,7 +198,7 @@ def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Json]]]) -> pd.Data
         }
         for row in facts
     ]
-    return pd.DataFrame(rows, columns=[*_OF_A_CLIP, *names.values(), *_OF_ITS_SOURCE])
+    return pd.DataFrame(rows, columns=[*_CLIP_COLUMNS, *names.values(), *_SOURCE_COLUMNS])
 
 
 def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
@@ -199,7 +209,7 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     >>> manifest_columns(["speaker", "seconds", "manifest_seconds"])
     {'speaker': 'speaker', 'seconds': 'manifest_seconds-2', 'manifest_seconds': 'manifest_seconds'}
     """
-    reserved = {*_OF_A_CLIP, *_OF_ITS_SOURCE, *_OF_OTHER_TABLES}
+    reserved = {*_CLIP_COLUMNS, *_SOURCE_COLUMNS, *_OTHER_TABLE_COLUMNS}
     names = {column: column for column in dict.fromkeys(columns)}
     taken = reserved | {column for column in names if column not in reserved}
     for column in names:
@@ -223,7 +233,7 @@ def result_line(
     ----------
     clip, model
     shares : sequence of dict
-        Of `share_rows`, of one or more measures.
+        Of `list_share_rows`, of one or more measures.
     transcript : str, optional
         What the model writes, if it was asked; it is compared with the clip's text.
     """

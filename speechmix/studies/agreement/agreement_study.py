@@ -23,7 +23,7 @@ from ...files.names import safe_name
 from ...files.text_files import write_csv
 from ...mixing.measures import MEASURES, measure_named
 from ...reporting.plots.alignment_table import published_alignment
-from ...runs.journal.item_lines import folder_for_question
+from ...runs.journal.item_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
 from .fine_tuning import FineTuningOptions, fine_tune_choice
 from .item_scoring import CueAlignmentOptions, align_items, decide_items
@@ -171,7 +171,7 @@ def agreement_study(
         "training_seed": training.pop("seed"),
         **training,
     }
-    folder_for_question(out, run_options, overwrite=overwrite)
+    open_request_folder(out, run_options, overwrite=overwrite)
     if overwrite:
         for name in ("alignment", "decisions", "fine_tuned"):
             shutil.rmtree(out / name, ignore_errors=True)

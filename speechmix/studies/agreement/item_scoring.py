@@ -26,7 +26,7 @@ from ...evaluation.cue_alignment import (
 from ...evaluation.distance_effect import distance_effect
 from ...files.json_files import JsonObject
 from ...mixing.passes.mix import mix_one
-from ...runs.journal.item_lines import answers
+from ...runs.journal.item_lines import compute_item_lines
 from .blimp import BlimpItem
 from .task_accuracy import choice_margin
 
@@ -95,7 +95,7 @@ def decide_items(
     DataFrame
         Columns item, paradigm, number, margin (nats), right.
     """
-    answered_items = answers(
+    answered_items = compute_item_lines(
         path,
         items,
         asked=lambda item: {
@@ -145,7 +145,7 @@ def align_items(
     measure_names = _select_computable_measures(
         model, trial_items[:_TRIAL_ITEM_COUNT], options, on_skip
     )
-    answered_items = answers(
+    answered_items = compute_item_lines(
         path,
         items,
         asked=lambda item: _cache_key(model, item, measure_names, options),

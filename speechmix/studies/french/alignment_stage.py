@@ -15,8 +15,8 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...files.shards import WHOLE, Shard
 from ...inputs.corpora.corpus_reading import read_corpus
-from ...runs.journal.stage_journal import LeftOut, run_stage
-from ...runs.journal.stage_lines import AT, input_digest, numbered_lines
+from ...runs.journal.stage_journal import SkipItem, run_stage
+from ...runs.journal.stage_lines import POSITION, input_digest, read_numbered_lines
 from .shard_rows import ShardRows, absolute_source, corpus_position_entry
 from .study_folder import PAIRS, make_corpus_line, recording_signature
 
@@ -49,32 +49,35 @@ def run_alignment_stage(
         inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
         items: Iterable[Any] = (
             (line["key"], line)
-            for line in numbered_lines(study / PAIRS, shard)
+            for line in read_numbered_lines(study / PAIRS, shard)
             if "why" not in line
         )
     else:
         options["source"] = absolute_source(source)
         rows = ShardRows(read_corpus(source), shard)
         items, inputs = (
-            ((row.name, make_corpus_line(study, row) | {AT: position}) for position, row in rows),
+            (
+                (row.name, make_corpus_line(study, row) | {POSITION: position})
+                for position, row in rows
+            ),
             rows.inputs,
         )
 
     def align_or_skip(line: JsonObject) -> JsonObject:
         if "why" in line:
-            raise LeftOut(line["why"], line["reason"])
+            raise SkipItem(line["why"], line["reason"])
         return align(line)
 
     def cache_key(line: JsonObject, stored: JsonObject) -> JsonObject:
         if "why" in line:
             return {
                 "of": digest([line["why"], line["reason"]]),
-                **corpus_position_entry(line[AT], shard),
+                **corpus_position_entry(line[POSITION], shard),
             }
         return {
             **alignment_key(line),
             **recording_signature(line["path"], stored),
-            **corpus_position_entry(line[AT], shard),
+            **corpus_position_entry(line[POSITION], shard),
         }
 
     return run_stage(
@@ -83,7 +86,7 @@ def run_alignment_stage(
         align_or_skip,
         options=options,
         ingredients=cache_key,
-        unimportant=("file", AT),
+        unimportant=("file", POSITION),
         inputs=inputs,
         why="not aligned",
         shard=shard,

@@ -33,8 +33,8 @@ from ...inputs.clips.rows import seeded_uniform
 from ...inputs.formats.word_files import read_words, write_textgrid
 from ...inputs.words.timed_words import Word
 from ...inputs.words.word_checks import check_words
-from ...runs.journal.stage_journal import LeftOut
-from ...runs.journal.stage_lines import kept
+from ...runs.journal.stage_journal import SkipItem
+from ...runs.journal.stage_lines import read_kept_lines
 from .language.spoken import WrittenWord, split_written_words, spoken_text, word_text
 from .study_folder import PAIRS, clip_from_line
 
@@ -63,7 +63,7 @@ def align_line(
 
     Raises
     ------
-    LeftOut
+    SkipItem
         For audio that cannot be decoded, is cut off or silent, and for a TextGrid that is not
         there.
     AlignmentError
@@ -137,7 +137,7 @@ def compare_on_sample(
     """
     study = Path(study)
     sample = heapq.nsmallest(
-        clips, kept(study / PAIRS), key=lambda line: seeded_uniform(line["key"], seed)
+        clips, read_kept_lines(study / PAIRS), key=lambda line: seeded_uniform(line["key"], seed)
     )
 
     def iterate_sample() -> Iterator[Clip]:
@@ -167,25 +167,25 @@ def compare_on_sample(
 
 
 def check_audio(clip: Clip) -> None:
-    """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is
+    """Raise `SkipItem` for a recording that cannot be decoded, ends before its header says, or is
     silent."""
     where = clip.name if clip.path is None else clip.path.name
     try:
         audio = clip.audio(16_000)
         header_duration = clip.duration if clip.path is None else audio_seconds(clip.path)
     except TruncatedAudioError as error:
-        raise LeftOut("truncated audio", str(error)) from error
+        raise SkipItem("truncated audio", str(error)) from error
     except InputError as error:
-        raise LeftOut("unreadable audio", str(error)) from error
+        raise SkipItem("unreadable audio", str(error)) from error
     seconds = len(audio) / 16_000
     if seconds < header_duration - max(_DECODER_TOLERANCE, 0.01 * header_duration):
-        raise LeftOut(
+        raise SkipItem(
             "truncated audio",
             f"{where}: its header promises {header_duration:.2f} s, {seconds:.2f} s can be decoded: fetch "
             "it again",
         )
     if np.abs(audio).max() < _SILENCE_PEAK:
-        raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
+        raise SkipItem("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
 
 
 def split_text_words(text: str, language: str | None) -> list[WrittenWord]:
@@ -231,7 +231,7 @@ def textgrid_digest(folder: str | PathLike[str], name: str) -> str | None:
         return hashlib.blake2b(
             _find_textgrid(folder, name).read_bytes(), digest_size=16
         ).hexdigest()
-    except (LeftOut, OSError):
+    except (SkipItem, OSError):
         return None
 
 
@@ -241,6 +241,6 @@ def _find_textgrid(folder: str | PathLike[str], name: str) -> Path:
     for path in (folder / f"{name}.TextGrid", *folder.glob(f"*/{name}.TextGrid")):
         if path.is_file():
             return path
-    raise LeftOut(
+    raise SkipItem(
         "no TextGrid", f"expected {name}.TextGrid in {folder} or a folder in it, found none"
     )

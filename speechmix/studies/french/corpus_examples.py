@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import SpeechmixError
 from ...files.json_files import Json, JsonObject
-from ...runs.journal.stage_files import begun_shards
-from ...runs.journal.stage_lines import counted, options_of
+from ...runs.journal.stage_files import list_started_shards
+from ...runs.journal.stage_lines import read_stage_options, summarize_stage_output
 from .dataset_reading import read_examples
 from .selection import select_examples
 from .speaker_adaptation import align_study
@@ -47,18 +47,18 @@ def make_corpus_examples(
     A stage that was begun in shards goes on in them.
     """
     stage_options: JsonObject = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
-    for shard in begun_shards(folder / PAIRS):
+    for shard in list_started_shards(folder / PAIRS):
         mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
-    print(counted(folder / PAIRS))
-    for shard in begun_shards(folder / WORDS):
+    print(summarize_stage_output(folder / PAIRS))
+    for shard in list_started_shards(folder / WORDS):
         align_study(
             folder, model=aligner, textgrids=textgrids, shard=shard, log=print, **stage_options
         )
-    print(counted(folder / WORDS))
+    print(summarize_stage_output(folder / WORDS))
     transcript_paths = [
         _transcribe_with(folder, load_model(), stage_options) for load_model in models
     ]
-    model_labels = [options_of(path)["model"] for path in sorted(transcript_paths)]
+    model_labels = [read_stage_options(path)["model"] for path in sorted(transcript_paths)]
     examples = select_examples(folder, models=model_labels, **selection)
     print(f"\n{format_stage_counts(examples)}\n")
     clips = read_examples(examples, skipped=skipped)
@@ -72,7 +72,7 @@ def make_corpus_examples(
 def _transcribe_with(folder: Path, model: Model, stage_options: JsonObject) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
     output = transcript_path(folder, model)
-    for shard in begun_shards(output):
+    for shard in list_started_shards(output):
         transcribe_corpus(folder, [model], shard=shard, **stage_options)
-    print(counted(output))
+    print(summarize_stage_output(output))
     return output

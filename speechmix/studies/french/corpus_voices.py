@@ -18,7 +18,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import seeded_uniform
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import StoredLines
-from ...runs.journal.stage_lines import kept
+from ...runs.journal.stage_lines import read_kept_lines
 
 if TYPE_CHECKING:
     pass
@@ -37,7 +37,7 @@ class CorpusVoices:
     def __init__(self, folder: Path, path: Path, first_lines: StoredLines):
         self._folder, self._first_lines = folder, first_lines
         self._trusted_clips: dict[str, list[tuple[float, str, str]]] = {}
-        for line in kept(path):
+        for line in read_kept_lines(path):
             if line["alignment"] == "synthesis" and not line["doubts"]:
                 audio_digest = digest([line["sound"], line["phonemes"]])
                 self._trusted_clips.setdefault(line["speaker"], []).append(
@@ -92,7 +92,7 @@ class CorpusVoices:
         if path.is_file():
             return SpeakerVoice.load(path)
         lines = (
-            self._first_lines.line_of(key) for _, key, _ in self._training_clips(speaker, part)
+            self._first_lines.read_line(key) for _, key, _ in self._training_clips(speaker, part)
         )
         voice = learn(frames_by_sound(_read_recording(line) for line in lines if line is not None))
         if voice is not None:

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.rows import RejectedRow, Row
-from ...runs.journal.stage_journal import LeftOut
+from ...runs.journal.stage_journal import SkipItem
 from .miners import Miner
 from .mining import mine_sentence
 from .study_folder import find_or_write_audio, make_corpus_pair
@@ -29,7 +29,7 @@ def make_mined_line(
     """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
     audio, words."""
     if isinstance(row, RejectedRow):
-        raise LeftOut(row.reason_kind, row.reason)
+        raise SkipItem(row.reason_kind, row.reason)
     line: JsonObject = {"text": row.text, "language": language}
     if row.pairs:
         line["pairs"] = [make_corpus_pair(row, pair) for pair in row.pairs]
@@ -44,7 +44,7 @@ def make_mined_line(
                 )
             )
             reasons = reasons or "no cue with a target in the sentence"
-            raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
+            raise SkipItem("no pair", reasons, dropped_pairs=line["dropped_pairs"])
     line["path"] = find_or_write_audio(study_dir, row)
     if row.words is not None:
         line["words"] = [word.to_list() for word in row.words]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...files.json_files import Json, JsonObject
-from ...runs.journal.stage_lines import options_of
+from ...runs.journal.stage_lines import read_stage_options
 from .example_rows import cue_spans
 from .sampling import PairCandidate
 from .stage_counts import SelectionCounts
@@ -91,7 +91,8 @@ def balance_rules(
     """By template, the columns to balance (its own, and those asked for of all), and how many
     readings it gives."""
     mined_templates = {
-        template["name"]: template for template in options_of(study / PAIRS).get("templates", ())
+        template["name"]: template
+        for template in read_stage_options(study / PAIRS).get("templates", ())
     }
     templates = {
         name: mined_templates.get(name, {})

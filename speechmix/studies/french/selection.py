@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.locks import writing_to
+from ...files.locks import hold_writing_lock
 from ...files.unfinished_files import clear_leftovers
 from ...files.versions import package_versions
-from ...runs.journal.stage_lines import lines, options_of
+from ...runs.journal.stage_lines import lines, read_stage_options
 from .contrasts import CONTRASTS, INVARIANT
 from .dataset import write_examples
 from .example_rows import balance_values, example_name, make_example_row
@@ -173,7 +173,7 @@ def select_examples(
                 )
 
     stages = {
-        path.stem: options_of(path)
+        path.stem: read_stage_options(path)
         for path in (study / PAIRS, study / WORDS, *transcript_paths(study, model_names))
     }
     metadata = {
@@ -182,7 +182,7 @@ def select_examples(
         "stages": stages,
         "versions": package_versions(),
     }
-    with writing_to(study):
+    with hold_writing_lock(study):
         clear_leftovers(study, below=False)
         return write_examples(
             study / EXAMPLES,
@@ -194,7 +194,7 @@ def select_examples(
 
 def _resolve_contrasts(study: Path, requested: Sequence[str] | None) -> dict[str, list[str]]:
     """Contrasts that are taken, by template; of those that are not named all are."""
-    mining_options = options_of(study / PAIRS)
+    mining_options = read_stage_options(study / PAIRS)
     if mining_options.get("templates") and mining_options.get("rules") != MINING_VERSION:
         raise InputError(
             f"{study / PAIRS} was mined by the rules of another release, which give other "

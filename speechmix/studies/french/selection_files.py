@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError
-from ...runs.journal.stage_files import outputs_in
-from ...runs.journal.stage_lines import options_of
+from ...runs.journal.stage_files import list_outputs
+from ...runs.journal.stage_lines import read_stage_options
 from .study_folder import (
     TRANSCRIPTS,
 )
@@ -25,8 +25,8 @@ def list_transcribed_models(study: Path) -> list[str]:
 def _transcript_paths_by_model(study: Path) -> dict[str, Path]:
     """Transcripts by the names of their models."""
     outputs = {}
-    for path in outputs_in(study / TRANSCRIPTS):
-        model = options_of(path).get("model")
+    for path in list_outputs(study / TRANSCRIPTS):
+        model = read_stage_options(path).get("model")
         if model is None:
             raise InputError(
                 f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or "

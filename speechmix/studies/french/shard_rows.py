@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...files.shards import Shard
 from ...inputs.clips.rows import RejectedRow, Row
-from ...runs.journal.stage_lines import AT
+from ...runs.journal.stage_lines import POSITION
 
 
 class ShardRows:
@@ -40,7 +40,7 @@ class ShardRows:
 def corpus_position_entry(position: int, shard: Shard) -> dict[str, int]:
     """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say
     it."""
-    return {AT: position} if shard.count > 1 else {}
+    return {POSITION: position} if shard.count > 1 else {}
 
 
 def absolute_source(source: str | PathLike[str]) -> str:

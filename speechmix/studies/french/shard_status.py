@@ -13,17 +13,17 @@ from ...files.shards import Shard
 from ...runs.journal.stage_files import (
     UNFINISHED,
     StageFiles,
-    command_of,
-    index_list,
+    format_indices,
     shard_file,
+    stage_command,
 )
 from ...runs.journal.stage_lines import (
-    kept_and_dropped,
-    line_of,
+    count_kept_and_dropped,
+    decode_checked_line,
+    format_reasons,
     lines,
-    made_of,
-    options_of,
-    said_reasons,
+    read_origin,
+    read_stage_options,
 )
 
 _STAGES_WITHOUT_MODEL = ("mine", "align")  # stages without a model of their own
@@ -39,7 +39,7 @@ def describe_shards(
         file = shard_file(output, Shard(index, files.count))
         try:
             shard_lines = lines(file) if index in files.done else _read_complete_lines(file)
-            shard_kept, shard_dropped = kept_and_dropped(shard_lines)
+            shard_kept, shard_dropped = count_kept_and_dropped(shard_lines)
         except InputError:
             damaged.add(index)
             continue
@@ -49,21 +49,21 @@ def describe_shards(
         | damaged
         | {*outdated}
     )
-    command = command_of(output)
+    command = stage_command(output)
     return {
         "stage": command,
-        "model": options_of(output).get("model", output.stem)
+        "model": read_stage_options(output).get("model", output.stem)
         if command not in _STAGES_WITHOUT_MODEL
         else "",
         "shards_done": expected - len(missing),
         "shards": expected,
         "clips_done": kept_count,
         "left_out": dropped.total(),
-        "reasons": said_reasons(dropped),
-        "missing": index_list(missing),
-        "unfinished": index_list(files.unfinished),
-        "damaged": index_list(damaged),
-        "outdated": index_list(outdated),
+        "reasons": format_reasons(dropped),
+        "missing": format_indices(missing),
+        "unfinished": format_indices(files.unfinished),
+        "damaged": format_indices(damaged),
+        "outdated": format_indices(outdated),
     }
 
 
@@ -74,7 +74,7 @@ def outdated_shards(output: Path, files: StageFiles) -> set[int]:
     for index in files.done:
         file = shard_file(output, Shard(index, files.count))
         with suppress(InputError, FileNotFoundError):  # damaged; removed since
-            digests[index], write_times[index] = made_of(file), file.stat().st_mtime_ns
+            digests[index], write_times[index] = read_origin(file), file.stat().st_mtime_ns
     last_digest = digests[max(digests, key=write_times.__getitem__)] if digests else {}
     return {index for index in digests if digests[index] != last_digest}
 
@@ -84,7 +84,9 @@ def _read_complete_lines(file: Path) -> Iterator[JsonObject]:
     try:
         with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as file_lines:
             yield from (
-                line for line in map(line_of, file_lines) if line is not None and "key" in line
+                line
+                for line in map(decode_checked_line, file_lines)
+                if line is not None and "key" in line
             )
     except FileNotFoundError:  # finished since
         return
@@ -93,7 +95,7 @@ def _read_complete_lines(file: Path) -> Iterator[JsonObject]:
 
 
 def parse_shard_indices(text: str) -> Iterator[int]:
-    """Numbers of a list as `index_list` writes it."""
+    """Numbers of a list as `format_indices` writes it."""
     for part in filter(None, text.split(",")):
         first, _, last_digest = part.partition("-")
         yield from range(int(first), int(last_digest or first) + 1)

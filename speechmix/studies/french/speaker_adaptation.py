@@ -33,8 +33,8 @@ from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...runs.journal.stage_journal import LeftOut, StoredLines
-from ...runs.journal.stage_lines import kept, options_of
+from ...runs.journal.stage_journal import SkipItem, StoredLines
+from ...runs.journal.stage_lines import read_kept_lines, read_stage_options
 from .alignment_stage import run_alignment_stage
 from .alignments import check_audio, make_stored_words, write_clip_textgrid
 from .corpus_voices import CorpusVoices
@@ -188,13 +188,13 @@ def align_adapted(
 def count_adapted(path: str | PathLike[str]) -> tuple[int, int]:
     """On how many clips of a ``words.jsonl`` the adapted alignment is used, and how many there
     are."""
-    methods = [line["alignment"] for line in kept(Path(path))]
+    methods = [line["alignment"] for line in read_kept_lines(Path(path))]
     return methods.count(ADAPTED), len(methods)
 
 
 def _has_unadapted_words(study: Path) -> bool:
     """Whether the folder holds words that were aligned without adaptation."""
-    stored = options_of(study / WORDS)
+    stored = read_stage_options(study / WORDS)
     return bool(stored) and "adapt" not in stored
 
 
@@ -239,7 +239,7 @@ class _SecondAlignment:
     def __init__(self, first_lines: StoredLines, voices: CorpusVoices, textgrids: Path):
         self._voices, self._textgrids = voices, textgrids
         self._find_first_line = functools.lru_cache(maxsize=2)(
-            first_lines.line_of
+            first_lines.read_line
         )  # asked for ingredients, then for work
 
     def cache_key(self, line: Mapping[str, Json]) -> JsonObject:
@@ -255,7 +255,7 @@ class _SecondAlignment:
         """The clip's line of ``words.jsonl``, with its TextGrid."""
         first_line = self._find_first_line(line["key"]) or {}
         if "why" in first_line:
-            raise LeftOut(first_line["why"], first_line["reason"])
+            raise SkipItem(first_line["why"], first_line["reason"])
         clip, own = clip_from_line(line), self._voices.load_voice(first_line)
         first = {name: first_line[name] for name in _STORED_FIELDS}
         result = first if own is None else _adapt_alignment(clip, first, own)

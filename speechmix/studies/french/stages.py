@@ -32,7 +32,7 @@ from ...files.shards import WHOLE, Shard
 from ...inputs.clips.rows import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import run_stage
-from ...runs.journal.stage_lines import AT
+from ...runs.journal.stage_lines import POSITION
 from .alignment_stage import run_alignment_stage
 from .language.lexicon import Lexicon
 from .mined_lines import (
@@ -143,7 +143,7 @@ def mine_corpus(
         mine_row,
         options=options,
         ingredients=cache_key,
-        unimportant=(AT,),
+        unimportant=(POSITION,),
         inputs=rows.inputs,
         shard=shard,
         overwrite=overwrite,

@@ -22,9 +22,14 @@ from ...inputs.corpora.corpus_reading import write_recording
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import GAP, resolve_words_and_roles
 from ...inputs.words.timed_words import Word
-from ...runs.journal.stage_files import shard_file, shards_needed
-from ...runs.journal.stage_journal import LeftOut
-from ...runs.journal.stage_lines import input_digests, kept, numbered_lines, read_stage_inputs
+from ...runs.journal.stage_files import list_required_shards, shard_file
+from ...runs.journal.stage_journal import SkipItem
+from ...runs.journal.stage_lines import (
+    input_digests,
+    read_kept_lines,
+    read_numbered_lines,
+    read_stage_inputs,
+)
 
 PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 
@@ -32,9 +37,9 @@ PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts
 def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Mined sentences that have word times, both lines in one; `words` are those of the
     alignment."""
-    aligned_lines = kept(study / WORDS, shard)
+    aligned_lines = read_kept_lines(study / WORDS, shard)
     word_line = next(aligned_lines, None)
-    for line in numbered_lines(study / PAIRS, shard):
+    for line in read_numbered_lines(study / PAIRS, shard):
         if "why" not in line and word_line is not None and word_line["key"] == line["key"]:
             yield {**line, **word_line}
             word_line = next(aligned_lines, None)
@@ -56,7 +61,7 @@ def refuse_outdated_output(
     InputError
         If it does, or one of them is not complete.
     """
-    shards = shards_needed(output, shard)
+    shards = list_required_shards(output, shard)
     for part_shard, pairs_digest in zip(
         shards, input_digests(study / PAIRS, "text", "path", shards=shards), strict=True
     ):
@@ -146,12 +151,12 @@ def make_corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     )
     missing_roles = ["cue"] * (() in cue_spans) + ["target"] * (target_spans == ())
     if missing_roles:
-        raise LeftOut(
+        raise SkipItem(
             "pair not found",
             f"the {' and '.join(missing_roles)} of its alignment is not in the sentence",
         )
     if len(target_spans) > 1 or (len(cue_spans) > 1 and max(map(len, cue_spans)) > 1):
-        raise LeftOut(
+        raise SkipItem(
             "pair not found",
             "of the words of cue and target only the cue may be in several parts, and then is one",
         )

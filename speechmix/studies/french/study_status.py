@@ -20,10 +20,10 @@ from ...errors import InputError
 from ...files.shards import Shard
 from ...runs.journal.stage_files import (
     StageFiles,
-    command_of,
-    index_list,
-    outputs_in,
+    format_indices,
+    list_outputs,
     shard_file,
+    stage_command,
     stage_files,
 )
 from ...runs.journal.stage_lines import (
@@ -115,7 +115,7 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
     for output in (
         study / PAIRS,
         study / WORDS,
-        *outputs_in(study / TRANSCRIPTS, begun=True),
+        *list_outputs(study / TRANSCRIPTS, begun=True),
     ):
         files = stage_files(output)
         expected = files.count or previous_files.count
@@ -130,7 +130,7 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
             }
         rows.append(describe_shards(output, files, expected, outdated))
         previous_files = (
-            StageFiles(expected) if command_of(output) != "transcribe" else previous_files
+            StageFiles(expected) if stage_command(output) != "transcribe" else previous_files
         )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -210,7 +210,9 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
             f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: "
             "see the table"
         )
-    return index_list({index for text in rows["missing"] for index in parse_shard_indices(text)})
+    return format_indices(
+        {index for text in rows["missing"] for index in parse_shard_indices(text)}
+    )
 
 
 def _read_pair_digests(output: Path, files: StageFiles) -> dict[Shard, str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.names import same_file
+from ...files.names import is_same_file_name
 from ...files.shards import WHOLE, Shard
-from ...runs.journal.stage_journal import LeftOut, run_stage
-from ...runs.journal.stage_lines import AT, input_digest
+from ...runs.journal.stage_journal import SkipItem, run_stage
+from ...runs.journal.stage_lines import POSITION, input_digest
 from .shard_rows import corpus_position_entry
 from .study_folder import (
     PAIRS,
@@ -73,7 +73,7 @@ def transcribe_corpus(
     labels: set[str] = set()
     for model in models:
         model = model() if callable(model) else model
-        label = same_file(model.label)
+        label = is_same_file_name(model.label)
         if label in labels:
             raise InputError(
                 f"two models are called {model.label!r} or alike: give them folders of their own "
@@ -90,7 +90,7 @@ def transcribe_corpus(
 
         def transcribe_or_skip(line: JsonObject, model: Model = model) -> JsonObject:
             if recording_signature(line["path"], {})["sound"] != line["sound"]:
-                raise LeftOut(
+                raise SkipItem(
                     "other recording",
                     f"{line['path']} was replaced since its words were placed: align again",
                 )
@@ -102,7 +102,7 @@ def transcribe_corpus(
             return {
                 "of": transcript_digest(line),
                 **recording_signature(line["path"], stored or line),
-                **corpus_position_entry(line[AT], shard),
+                **corpus_position_entry(line[POSITION], shard),
             }
 
         path = run_stage(
@@ -111,7 +111,7 @@ def transcribe_corpus(
             transcribe_or_skip,
             options=options,
             ingredients=cache_key,
-            unimportant=("file", AT),
+            unimportant=("file", POSITION),
             inputs={"pairs": pairs_digest},
             why="not transcribed",
             shard=shard,

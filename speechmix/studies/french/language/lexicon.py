@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....files.parquet_files import mark_of
+from ....files.parquet_files import read_mark
 from .lexicon_files import Rows, find_lexique, group_rows_by_form, read_lexicon_rows
 from .partners import (
     NoPartner,
@@ -101,7 +101,7 @@ class Lexicon:
             For a file that is not there or lacks a column.
         """
         file = Path(os.path.abspath(find_lexique() if path is None else path))
-        return _load(str(file), mark_of(file) if file.is_file() else None)
+        return _load(str(file), read_mark(file) if file.is_file() else None)
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[Any, ...]]) -> Lexicon:
