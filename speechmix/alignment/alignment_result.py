@@ -21,7 +21,7 @@ REVISION = 5
 
 # Marks that are read aloud though Unicode files them under punctuation; currency and mathematical
 # signs are symbols.
-_SPOKEN_MARKS = frozenset("%‰&@#§°")
+_PRONOUNCED_SIGNS = frozenset("%‰&@#§°")
 _APOSTROPHES, _MINUS_SIGNS = ("'", "’"), ("-", "−")
 
 
@@ -77,10 +77,10 @@ def aligned_words(text: str) -> list[str]:
     >>> aligned_words("« L'enfant » mange 50 % : bravo !")
     ["L'enfant", 'mange', '50', '%', 'bravo']
     """
-    return [token for token in text.split() if any(map(_is_spoken, token))]
+    return [token for token in text.split() if any(map(_is_pronounced, token))]
 
 
-def without_signs(words: Sequence[str]) -> list[str]:
+def remove_signs(words: Sequence[str]) -> list[str]:
     """Cut off the signs around written words that are not read aloud: quotation marks, commas,
     question marks.
 
@@ -89,14 +89,14 @@ def without_signs(words: Sequence[str]) -> list[str]:
 
     Examples
     --------
-    >>> without_signs(["«L'enfant", "dit:", "(80%)", "est-il?", "l'", "Bon…"])
+    >>> remove_signs(["«L'enfant", "dit:", "(80%)", "est-il?", "l'", "Bon…"])
     ["L'enfant", 'dit', '80%', 'est-il', "l'", 'Bon']
     """
-    return [_without_signs(word) for word in words]
+    return [_remove_signs_from_word(word) for word in words]
 
 
-def _without_signs(word: str) -> str:
-    inside = [index for index, character in enumerate(word) if _is_spoken(character)]
+def _remove_signs_from_word(word: str) -> str:
+    inside = [index for index, character in enumerate(word) if _is_pronounced(character)]
     first, last = inside[0], inside[-1]
     opens, closes = word[:first].endswith(_APOSTROPHES), word[last + 1 :].startswith(_APOSTROPHES)
     if word[:first].endswith(_MINUS_SIGNS) and word[first].isdigit():
@@ -106,9 +106,9 @@ def _without_signs(word: str) -> str:
     return word[first : last + 1]
 
 
-def _is_spoken(character: str) -> bool:
+def _is_pronounced(character: str) -> bool:
     return (
         character.isalnum()
-        or character in _SPOKEN_MARKS
+        or character in _PRONOUNCED_SIGNS
         or unicodedata.category(character) in ("Sc", "Sm")
     )

@@ -21,13 +21,15 @@ N_MELS, N_CEPSTRA = 40, 12
 _SPEECH_RANGE = 8  # dB between the clip's quiet and loud frames
 _QUIET_SHARE = 8  # percent of the frames that are taken for quiet
 _NOISE_VARIES = 2.0  # dB from the quietest frames to that share, in noise alone
-_BELOW_SOFT_SPEECH = 2.5  # dB below them for each dB more
+_SOFT_SPEECH_SLOPE = 2.5  # dB below them for each dB more
 _PAUSE = 20  # frames of silence, 100 ms, that end a run of speech: a closure is shorter
-_AROUND = 20  # frames, 100 ms, on both sides of a run that may be a closure or a soft end
+_CLOSURE_CONTEXT_FRAMES = (
+    20  # frames, 100 ms, on both sides of a run that may be a closure or a soft end
+)
 # dB below the loud level: a short run that never gets louder is a bump, a click or a breath
-_FAINT = 10.0
+_FAINT_RANGE_DB = 10.0
 _NOISE_COUNTS = 25.0  # dB below the loud level: noise that halves a band's weight
-_LITTLE_NOISE = 30.0  # dB between the loud level and the noise
+_LITTLE_NOISE_DB = 30.0  # dB between the loud level and the noise
 _SHORT_RUN = 100  # frames: 500 ms
 _LOUD_FRAMES = 6  # frames, 30 ms, that reach the level of a run
 
@@ -66,7 +68,7 @@ class RecordingCepstra:
         """
         may_be_speech = np.zeros(len(self.energy), bool)
         if (
-            self.loud - self.quiet < _LITTLE_NOISE
+            self.loud - self.quiet < _LITTLE_NOISE_DB
         ):  # soft speech rises as little out of the noise as anything else
             return ~may_be_speech
         sounding = np.flatnonzero(self.energy > self.speech_level)
@@ -77,18 +79,20 @@ class RecordingCepstra:
         )
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             run = np.sort(self.energy[first : last + 1])
-            is_faint = run[-min(_LOUD_FRAMES, len(run))] < self.loud - _FAINT
+            is_faint = run[-min(_LOUD_FRAMES, len(run))] < self.loud - _FAINT_RANGE_DB
             if not (is_faint and len(run) < _SHORT_RUN):
-                may_be_speech[max(0, first - _AROUND) : last + 1 + _AROUND] = True
+                may_be_speech[
+                    max(0, first - _CLOSURE_CONTEXT_FRAMES) : last + 1 + _CLOSURE_CONTEXT_FRAMES
+                ] = True
         return may_be_speech
 
     @cached_property
     def cepstra(self) -> np.ndarray:
         """Cepstra [T, 12], a little more noise on it so that silences are alike."""
-        return cepstra_of(self.power + 0.3 * self.noise)
+        return compute_cepstra(self.power + 0.3 * self.noise)
 
 
-def listen(audio: np.ndarray, sample_rate: int) -> RecordingCepstra:
+def analyse_recording(audio: np.ndarray, sample_rate: int) -> RecordingCepstra:
     """Analyse the recording; its noise is what its quietest frames hold."""
     audio = np.asarray(audio, dtype=np.float32)
     if audio.ndim != 1 or not np.isfinite(audio).all():
@@ -104,20 +108,20 @@ def listen(audio: np.ndarray, sample_rate: int) -> RecordingCepstra:
         )
     power = mel_power(audio)
     energy = decibels(power.sum(1))
-    quiet, loud = _levels(energy)
+    quiet, loud = _frame_levels(energy)
     if loud - quiet < _SPEECH_RANGE:
         raise AlignmentError(
             f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found "
             f"{loud - quiet:.0f} dB: "
             "silence or steady noise; leave clips without speech out"
         )
-    noise = _noise(power, energy, quiet)
+    noise = _estimate_noise(power, energy, quiet)
     speech_power = 10 ** ((loud - _NOISE_COUNTS) / 10) / N_MELS
     energy = decibels(power @ (speech_power / (speech_power + noise)))
-    return RecordingCepstra(power, energy, *_levels(energy), noise)
+    return RecordingCepstra(power, energy, *_frame_levels(energy), noise)
 
 
-def _levels(energy: np.ndarray) -> tuple[float, float]:
+def _frame_levels(energy: np.ndarray) -> tuple[float, float]:
     """Quiet and loud level in dB; the quiet one is that of the noise, whether or not the clip has a
     pause to hear it in.
 
@@ -126,11 +130,11 @@ def _levels(energy: np.ndarray) -> tuple[float, float]:
     under the loud level, where a room's tone is.
     """
     quietest, quiet, loud = np.percentile(energy, [1, _QUIET_SHARE, 95])
-    below = _BELOW_SOFT_SPEECH * max(0.0, quiet - quietest - _NOISE_VARIES)
+    below = _SOFT_SPEECH_SLOPE * max(0.0, quiet - quietest - _NOISE_VARIES)
     return float(max(quiet - below, min(quiet, loud - 50), loud - 60)), float(loud)
 
 
-def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
+def _estimate_noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
     """Mel power of the noise: of the frames that hold nothing else; if none do, of each band's
     quietest frames."""
     alone = energy <= quiet + 2
@@ -157,7 +161,7 @@ def decibels(power: np.ndarray) -> np.ndarray:
     return level
 
 
-def cepstra_of(power: np.ndarray) -> np.ndarray:
+def compute_cepstra(power: np.ndarray) -> np.ndarray:
     """Cepstra of mel power, [T, 40] -> [T, 12]."""
     from scipy.fft import dct
 
@@ -165,7 +169,7 @@ def cepstra_of(power: np.ndarray) -> np.ndarray:
     return cepstra
 
 
-def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
+def compute_slopes(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
     """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra
     themselves."""
     padded = np.pad(cepstra, ((reach, reach), (0, 0)), mode="edge")
@@ -176,9 +180,9 @@ def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
     return 4 * slopes / np.sum(steps**2)
 
 
-def observed(cepstra: np.ndarray, in_words: np.ndarray) -> np.ndarray:
+def standardise_cepstra(cepstra: np.ndarray, in_words: np.ndarray) -> np.ndarray:
     """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and
     their slopes, [T, 24]."""
     standard = (cepstra - cepstra[in_words].mean(0)) / (cepstra[in_words].std(0) + 1e-3)
-    features: np.ndarray = np.c_[standard, slopes_of(standard)].astype(np.float32)
+    features: np.ndarray = np.c_[standard, compute_slopes(standard)].astype(np.float32)
     return features

@@ -21,10 +21,10 @@ from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 # beside it. A border is more than 100 ms off: what it would cost to have it there, how many other
 # sounds are nearer, on the word and in the clip, sound behind the word that none takes, how far the
 # speech rises out of the noise, how far apart the ways are.
-_FAR = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45
+_FAR_WEIGHTS = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45
 # The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways
 # are, strangeness, rank.
-_WRONG = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
+_WRONG_TEXT_WEIGHTS = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
 TRUSTED_TEXT = 0.6
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
@@ -32,7 +32,7 @@ _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, a
 # and half of those named are off; on held-out sentences 44 and 40 %, and without noise 3 of 41
 # words that are off.
 _TRUSTED_WORD = 0.75
-_CLEAN = 40.0  # dB between the loud level and the noise, above which noise says nothing
+_CLEAN_RANGE_DB = 40.0  # dB between the loud level and the noise, above which noise says nothing
 _FAR_FRAMES = 20  # 100 ms
 # in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
 _SURE = 20.0
@@ -62,7 +62,7 @@ class Warp:
         frames = np.flatnonzero(self.owner >= 0)
         return np.array(
             [
-                _trim(frames[a], frames[b], self.owner, sound)
+                _trim_edges(frames[a], frames[b], self.owner, sound)
                 for a, b in zip(first, last, strict=True)
             ]
         )
@@ -209,7 +209,9 @@ def word_confidence(evidence: Evidence) -> np.ndarray:
     """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is
     said."""
     recording, n_words = evidence.recording, len(evidence.natural)
-    of_clip = np.tile([evidence.rank, min(recording.loud - recording.quiet, _CLEAN)], (n_words, 1))
+    of_clip = np.tile(
+        [evidence.rank, min(recording.loud - recording.quiet, _CLEAN_RANGE_DB)], (n_words, 1)
+    )
     own = [
         evidence.margin,
         evidence.word_ranks,
@@ -217,7 +219,7 @@ def word_confidence(evidence: Evidence) -> np.ndarray:
         np.log1p(evidence.spread),
     ]
     signs = np.stack([own[0], own[1], of_clip[:, 0], own[2], of_clip[:, 1], own[3]], axis=1)
-    doubt: np.ndarray = 1 - _logistic(signs @ _FAR[0] + _FAR[1])
+    doubt: np.ndarray = 1 - _logistic(signs @ _FAR_WEIGHTS[0] + _FAR_WEIGHTS[1])
     return doubt
 
 
@@ -226,10 +228,10 @@ def text_confidence(evidence: Evidence) -> float:
     signs = np.array(
         [evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank]
     )
-    return float(1 - _logistic(signs @ _WRONG[0] + _WRONG[1]))
+    return float(1 - _logistic(signs @ _WRONG_TEXT_WEIGHTS[0] + _WRONG_TEXT_WEIGHTS[1]))
 
 
-def doubts_of(
+def list_doubts(
     words: Sequence[Word], evidence: Evidence, *, adapted: bool = False, language: str = "fr"
 ) -> tuple[str, ...]:
     """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the
@@ -251,11 +253,11 @@ def doubts_of(
         f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD
     ]
     if unsure:
-        doubts.append(f"Words that may be more than 100 ms off (score): {_some(unsure)}.")
+        doubts.append(f"Words that may be more than 100 ms off (score): {_format_list(unsure)}.")
     shares = [evidence.sound[int(first) : int(last) + 1].mean() for first, last in evidence.edges]
     silent = [words[index].text for index, share in enumerate(shares) if share < _SOUNDING]
     if silent:
-        doubts.append(f"Words that lie in silence for the most part: {_some(silent)}.")
+        doubts.append(f"Words that lie in silence for the most part: {_format_list(silent)}.")
     tempo = float(np.median(evidence.stretch))
     if not 1 / _TRUSTED_STRETCH < tempo < _TRUSTED_STRETCH:
         doubts.append(f"The words last {tempo:.1f} times as long as when they are synthesised.")
@@ -265,7 +267,7 @@ def doubts_of(
     if odd:
         doubts.append(
             f"Words more than {_TRUSTED_STRETCH:g} times longer or shorter than the clip's tempo: "
-            f"{_some(odd)}."
+            f"{_format_list(odd)}."
         )
     if evidence.unexplained > _TRUSTED_UNEXPLAINED:
         doubts.append(
@@ -274,7 +276,7 @@ def doubts_of(
     return tuple(doubts)
 
 
-def _some(named: list[str]) -> str:
+def _format_list(named: list[str]) -> str:
     return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
 
 
@@ -283,7 +285,7 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return probability
 
 
-def _trim(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:
+def _trim_edges(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:
     """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is not
     heard."""
     if first == 0 or owner[first - 1] < 0:

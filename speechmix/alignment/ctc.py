@@ -19,15 +19,15 @@ from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.words.timed_words import Word
-from .alignment_result import Alignment, aligned_words, without_signs
+from .alignment_result import Alignment, aligned_words, remove_signs
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model
 # reaches about 1/letters).
-_DOUBTFUL = 0.2
+_MIN_TRUSTED_SCORE = 0.2
 # Nats a letter by which what the model would write by itself may be likelier than the text. The
 # bundled model, on its own clips: at most 0.5; with another clip's text: 12 and more; on real
 # recordings of a voice that it does not know: 2.3 to 6.9.
-_RATHER_WRITES = 1.5
+_MAX_LOST_NATS = 1.5
 
 
 def has_ctc_head(model: Model) -> bool:
@@ -73,7 +73,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     vocabulary = {
         token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]
     }
-    letters, left_out = _spell(without_signs(words), vocabulary)
+    letters, left_out = _spell_words(remove_signs(words), vocabulary)
     delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
     path, scores = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
@@ -91,7 +91,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     lost = np.delete(log_probs.max(axis=1) - scores, by_wildcard).sum() / max(
         1, sum(map(len, letters))
     )
-    doubts = _doubts(words, letters, left_out, overall, float(lost))
+    doubts = _list_doubts(words, letters, left_out, overall, float(lost))
     return Alignment(tuple(placed), "ctc", round(overall, 4), tuple(doubts))
 
 
@@ -103,7 +103,9 @@ def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
     return log_probs
 
 
-def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[int]], list[str]]:
+def _spell_words(
+    words: Sequence[str], vocabulary: dict[str, int]
+) -> tuple[list[list[int]], list[str]]:
     """Letter ids of each word (empty if none is known), and the letters that had to be left out."""
     letter_ids = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
     spelled, left_out = [], []
@@ -171,7 +173,7 @@ def _best_path(
     return frames, scores
 
 
-def _doubts(
+def _list_doubts(
     words: Sequence[str],
     letters: Sequence[Sequence[int]],
     left_out: Sequence[str],
@@ -187,15 +189,15 @@ def _doubts(
         )
     if left_out:
         doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
-    if overall < _DOUBTFUL:
+    if overall < _MIN_TRUSTED_SCORE:
         doubts.append(
             f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that "
             "cannot hear it"
         )
-    if lost > _RATHER_WRITES:
+    if lost > _MAX_LOST_NATS:
         doubts.append(
             f"what the model would write by itself is {lost:.1f} nats a letter likelier than this "
             "text (expected at most "
-            f"{_RATHER_WRITES}): wrong text, or a voice or a sound that the model does not know"
+            f"{_MAX_LOST_NATS}): wrong text, or a voice or a sound that the model does not know"
         )
     return doubts

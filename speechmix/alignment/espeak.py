@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..inputs.audio.spectrograms import resample
 from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
-from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
+from .espeak_library import PHONEME, WORD, Heard, data_path, run_synthesis, voice_table
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up
 PITCHES = (0, 99)
@@ -86,18 +86,18 @@ def speak(
     # One blank between tokens and one code point per accented letter, so that espeak-ng's positions
     # are ours.
     tokens = [unicodedata.normalize("NFC", token.replace("\0", "")) for token in text.split()]
-    samples, events, native_rate = synthesise(" ".join(tokens), _voice_name(voice), rate, pitch)
+    samples, events, native_rate = run_synthesis(" ".join(tokens), _voice_name(voice), rate, pitch)
     phonemes = _phonemes(events, len(samples))
     written = text.split()
     spoken = [index for index, token in enumerate(written) if aligned_words(token)]
     edges = _token_starts(events, tokens, spoken, last=_speech_end(phonemes, len(samples)))
-    ranges = [_without_pauses(phonemes, start, end) for start, end in pairwise(edges)]
+    ranges = [_remove_pauses(phonemes, start, end) for start, end in pairwise(edges)]
     words = tuple(
         Word(written[i], a / native_rate, b / native_rate)
         for i, (a, b) in zip(spoken, ranges, strict=True)
     )
     return Speech(
-        audio=_resampled(samples, native_rate, sample_rate),
+        audio=_resample(samples, native_rate, sample_rate),
         sample_rate=sample_rate,
         words=words,
         phonemes=tuple(
@@ -109,7 +109,7 @@ def speak(
 def espeak_voices() -> dict[str, str]:
     """Return the language codes that `speak` takes, with the name of each voice.
 
-    Any of them can be followed by a speaker variant, as in ``"fr+f2"``; see `variants`.
+    Any of them can be followed by a speaker variant, as in ``"fr+f2"``; see `list_variants`.
 
     Examples
     --------
@@ -119,12 +119,12 @@ def espeak_voices() -> dict[str, str]:
     return {code: name for code, (name, _) in voice_table().items()}
 
 
-def variants() -> list[str]:
-    """Return the speaker variants that can follow a language code: ``f1``, ``m3``, ...
+def list_variants() -> list[str]:
+    """Return the speaker list_variants that can follow a language code: ``f1``, ``m3``, ...
 
     Examples
     --------
-    >>> "f2" in variants()
+    >>> "f2" in list_variants()
     True
     """
     return sorted(path.name for path in (data_path() / "voices" / "!v").iterdir())
@@ -141,10 +141,10 @@ def _voice_name(voice: str) -> str:
             f"{', '.join(near)}; "
             "speechmix.alignment.espeak.espeak_voices() lists them all"
         )
-    if plus and variant not in variants():
+    if plus and variant not in list_variants():
         raise InputError(
             f"no espeak-ng speaker variant {variant!r}: expected one of "
-            "speechmix.alignment.espeak.variants()"
+            "speechmix.alignment.espeak.list_variants()"
         )
     return table[code][1] + plus + variant
 
@@ -158,7 +158,7 @@ def _phonemes(events: list[Heard], n_samples: int) -> list[tuple[str, int, int]]
     ]
 
 
-def _without_pauses(phonemes: list[tuple[str, int, int]], start: int, end: int) -> tuple[int, int]:
+def _remove_pauses(phonemes: list[tuple[str, int, int]], start: int, end: int) -> tuple[int, int]:
     """Cut the pauses off both ends of a word. A closure before a word's first phoneme stays part of
     the word."""
     pauses = [
@@ -202,7 +202,7 @@ def _token_starts(
     return edges
 
 
-def _resampled(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
+def _resample(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
     audio = resample(samples.astype(np.float32) / 32768, native_rate, sample_rate)
     limited: np.ndarray = np.clip(audio, -1, 1).astype(np.float32)
     return limited

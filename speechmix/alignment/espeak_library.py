@@ -68,7 +68,9 @@ _Callback = ctypes.CFUNCTYPE(
 )
 
 
-def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray, list[Heard], int]:
+def run_synthesis(
+    text: str, voice: str, rate: int, pitch: int
+) -> tuple[np.ndarray, list[Heard], int]:
     """Return int16 samples, events (type, character position, sample, phoneme) and the sample
     rate."""
     chunks: list[np.ndarray] = []
@@ -88,7 +90,7 @@ def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray
             index += 1
         return 0
 
-    with _fresh_library() as (library, native_rate):
+    with _open_library_copy() as (library, native_rate):
         library.espeak_SetSynthCallback(collect)
         status = library.espeak_SetVoiceByName(voice.encode())
         library.espeak_SetParameter(_RATE, rate, 0)
@@ -111,7 +113,7 @@ def voice_table() -> dict[str, tuple[str, str]]:
     """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng
     prefers."""
     preferred: dict[str, tuple[int, str, str]] = {}
-    with _fresh_library() as (library, _):
+    with _open_library_copy() as (library, _):
         library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
         listed = library.espeak_ListVoices(None)
         index = 0
@@ -119,13 +121,13 @@ def voice_table() -> dict[str, tuple[str, str]]:
             voice = listed[index].contents
             index += 1
             name, identifier = voice.name.decode(), voice.identifier.decode()
-            for priority, code in _languages(voice.languages):
+            for priority, code in _parse_languages(voice.languages):
                 if code not in preferred or priority < preferred[code][0]:
                     preferred[code] = (priority, name, identifier)
     return {code: (name, identifier) for code, (_, name, identifier) in sorted(preferred.items())}
 
 
-def _languages(address: int) -> Iterator[tuple[int, str]]:
+def _parse_languages(address: int) -> Iterator[tuple[int, str]]:
     """Read espeak-ng's list of a voice's languages: (priority byte, code, NUL) repeated, then a
     NUL."""
     while priority := ctypes.string_at(address, 1)[0]:
@@ -151,7 +153,7 @@ def data_path() -> Path:
 
 
 @contextmanager
-def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
+def _open_library_copy() -> Iterator[tuple[ctypes.CDLL, int]]:
     """Load espeak-ng with untouched static variables; yield it and its sample rate; unload it."""
     loader = _loader()
     with _lock:
@@ -170,10 +172,10 @@ def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
             yield library, native_rate
         finally:
             library.espeak_Terminate()
-            _unload(library)
+            _close_library(library)
 
 
-def _unload(library: ctypes.CDLL) -> None:
+def _close_library(library: ctypes.CDLL) -> None:
     import _ctypes
 
     close = getattr(

@@ -21,8 +21,8 @@ import numpy as np
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.words.timed_words import Word
-from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, observed
-from .threads import on_one_thread
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, standardise_cepstra
+from .threads import run_on_one_thread
 
 Sound = tuple[str, int]  # a phoneme (IPA) and its third: 0, 1, 2; WHOLE stands for all of it
 
@@ -117,7 +117,7 @@ class SpeakerVoice:
             ) from error
 
 
-def learn(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
+def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds
     apart.
 
@@ -125,7 +125,7 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     --------
     >>> rng = np.random.default_rng(0)
     >>> said = {("a", 0): rng.normal(2, 1, (90, 4)), ("s", 0): rng.normal(-2, 1, (90, 4))}
-    >>> to_a, to_s = learn(said).distances(np.full((1, 4), 2.0), [("a", 0), ("s", 0)])[0]
+    >>> to_a, to_s = learn_voice(said).distances(np.full((1, 4), 2.0), [("a", 0), ("s", 0)])[0]
     >>> bool(to_a < 0.7 < to_s)
     True
     """
@@ -140,17 +140,19 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
         sum(third != WHOLE for _, third in frequent) < 2
     ):  # distances are put in units by two thirds or more
         return None
-    with on_one_thread():
-        mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
-        mixtures += [_mixture(some, _GAUSSIANS) for some in frequent.values()]
+    with run_on_one_thread():
+        mixtures = [_fit_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
+        mixtures += [_fit_mixture(some, _GAUSSIANS) for some in frequent.values()]
     weights, means, variances = (
         np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True)
     )
     raw = SpeakerVoice((_ANY, *frequent), weights, means, variances, 0.0, 1.0)
-    return _in_units(raw, {sound: some for sound, some in frames.items() if sound in frequent})
+    return _normalise_distances(
+        raw, {sound: some for sound, some in frames.items() if sound in frequent}
+    )
 
 
-def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fit_mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights, means and variances of a mixture of a number of Gaussians that the frames can
     bear."""
     from sklearn.mixture import GaussianMixture
@@ -171,7 +173,7 @@ def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.
     return weights, means, variances
 
 
-def _in_units(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice:
+def _normalise_distances(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice:
     """The same voice, whose distances are those of synthetic speakers in the median, to the right
     sound and to another."""
     right: list[np.ndarray] = []
@@ -225,7 +227,7 @@ def frames_by_sound(
         in_words = np.zeros(len(recording.energy), bool)
         for _, first, stop in spans:
             in_words[first:stop] = True
-        frames = observed(recording.cepstra, in_words)
+        frames = standardise_cepstra(recording.cepstra, in_words)
         for phoneme, first, stop in spans:
             for third, some in enumerate(np.array_split(frames[first:stop], THIRDS)):
                 sound = (unstressed_phoneme(phoneme), third)
@@ -235,7 +237,7 @@ def frames_by_sound(
     return {sound: np.concatenate(some) for sound, some in collected.items()}
 
 
-def sounds_at(phonemes: Sequence[Word], times: np.ndarray) -> list[Sound]:
+def find_sounds(phonemes: Sequence[Word], times: np.ndarray) -> list[Sound]:
     """The sound that a synthetic speaker makes at each time, in seconds."""
     starts = np.array([phoneme.start for phoneme in phonemes])
     at = np.clip(np.searchsorted(starts, times, side="right") - 1, 0, len(phonemes) - 1)

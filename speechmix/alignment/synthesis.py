@@ -20,13 +20,13 @@ import numpy as np
 
 from ..errors import AlignmentError
 from ..inputs.words.timed_words import Word
-from .alignment_result import Alignment, aligned_words, without_signs
-from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, listen
-from .confidence import Evidence, Warp, doubts_of, seconds_in, text_confidence, word_confidence
+from .alignment_result import Alignment, aligned_words, remove_signs
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, analyse_recording
+from .confidence import Evidence, Warp, list_doubts, seconds_in, text_confidence, word_confidence
 from .espeak import speak
 from .speaker_voice import SpeakerVoice
-from .synthetic_voices import Chorus, SpeechPlan, lay_out, tempo_of
-from .threads import on_one_thread
+from .synthetic_voices import Chorus, SpeechPlan, estimate_tempo, plan_speech
+from .threads import run_on_one_thread
 from .warping import border_costs, cheapest_path
 
 SPEAKERS = (
@@ -42,7 +42,7 @@ ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
 # above it, anything at most, and speech of any kind: so much more than the synthetic frame that is
 # nearest, of the whole text.
 _GAP_SILENT, _GAP_PER_DB, _GAP_OTHER, _GAP_SPEECH = 0.5, 0.12, 1.1, 0.3
-_AWAY = 12  # frames: 60 ms, so that it is another sound
+_MIN_OTHER_SOUND_FRAMES = 12  # frames: 60 ms, so that it is another sound
 _MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
 
 
@@ -107,9 +107,9 @@ def align_by_synthesis(
     >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
     [True, True, True]
     """
-    with on_one_thread():
-        chorus, written = _chorus(audio, text, language, sample_rate, own)
-        evidence = gather(chorus)
+    with run_on_one_thread():
+        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
+        evidence = collect_evidence(chorus)
     scores = word_confidence(evidence)
     words = tuple(
         Word(word, start, end, float(score))
@@ -117,7 +117,7 @@ def align_by_synthesis(
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
-    doubts = doubts_of(words, evidence, adapted=adapted, language=language)
+    doubts = list_doubts(words, evidence, adapted=adapted, language=language)
     return Alignment(
         words, ADAPTED if adapted else "synthesis", text_confidence(evidence), doubts, phonemes
     )
@@ -143,8 +143,8 @@ def words_by_synthesis(
     >>> [(word.text, abs(word.start - spoken.start) < 0.03, word.score) for word, spoken in zip(words, speech.words)]
     [('le', True, None), ('chat', True, None), ('dort', True, None)]
     """
-    with on_one_thread():
-        chorus, written = _chorus(audio, text, language, sample_rate, own)
+    with run_on_one_thread():
+        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
         forwards = np.arange(len(chorus.words))
         ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
         no_borders = np.empty((2, 0, 0))
@@ -155,7 +155,7 @@ def words_by_synthesis(
     return tuple(Word(word, start, end) for word, (start, end) in spans)
 
 
-def _chorus(
+def _speak_chorus(
     audio: np.ndarray, text: str, language: str, sample_rate: int, own: SpeakerVoice | None
 ) -> tuple[Chorus, list[str]]:
     """The synthetic speakers of a text with the recording, and its words, if there are words and
@@ -165,8 +165,8 @@ def _chorus(
         raise AlignmentError(
             f"expected a transcript with words, found {text!r}: leave clips without words out"
         )
-    spoken_text = " ".join(without_signs(written))
-    recording = listen(audio, sample_rate)
+    spoken_text = " ".join(remove_signs(written))
+    recording = analyse_recording(audio, sample_rate)
     chorus = Chorus(
         recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own
     )
@@ -182,11 +182,11 @@ def _seconds(edges: np.ndarray) -> list[list[float]]:
     return times
 
 
-def gather(chorus: Chorus) -> Evidence:
+def collect_evidence(chorus: Chorus) -> Evidence:
     """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one
     of three orders."""
     forwards = np.arange(len(chorus.words))
-    warp, borders = _with_borders(*_settled(chorus, forwards))
+    warp, borders = _add_borders(*_refine_until_stable(chorus, forwards))
     ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
     decoys = [
         _warp(chorus, order, flipped=True)
@@ -217,10 +217,10 @@ def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
 def _warp(
     chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
 ) -> Warp:
-    return _as_warp(*_settled(chorus, order, flipped=flipped, way=way))
+    return _make_warp(*_refine_until_stable(chorus, order, flipped=flipped, way=way))
 
 
-def _settled(
+def _refine_until_stable(
     chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
 ) -> tuple[SpeechPlan, np.ndarray, np.ndarray, np.ndarray]:
     """Warp the synthesis onto the recording, again and again, each time nearer to its voice and
@@ -230,39 +230,39 @@ def _settled(
     """
     tempo, fitted, way = np.ones(len(chorus.natural)), None, way or _Way()
     for _ in range(PASSES):
-        plan = lay_out(chorus.words, tempo, order, flipped=flipped)
+        plan = plan_speech(chorus.words, tempo, order, flipped=flipped)
         distances = chorus.distances(plan, fitted, of=way.speakers)
         gap = _gap_costs(chorus.recording, distances, way)
         path = cheapest_path(distances, gap, plan.slot)
         fitted = (plan, path)
-        tempo[order] = tempo_of(
+        tempo[order] = estimate_tempo(
             seconds_in(plan.slot[path[path >= 0]], len(order)), chorus.natural[order]
         )
     return plan, distances, gap, path
 
 
-def _with_borders(
+def _add_borders(
     plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
 ) -> tuple[Warp, np.ndarray]:
-    return _as_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
+    return _make_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
 
 
-def _as_warp(plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
+def _make_warp(plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
     in_gap, taken = path < 0, np.maximum(path, 0)
     cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
     owner, times = (
         np.where(in_gap, -1, plan.slot[taken]),
         np.where(in_gap, np.nan, plan.times[taken]),
     )
-    return Warp(owner, cost, times, _nearer(distances, path))
+    return Warp(owner, cost, times, _nearer_frame_share(distances, path))
 
 
-def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
+def _nearer_frame_share(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
     """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN
     in a gap."""
     word_frames, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
     on_path = path[word_frames][:, None]
-    away = np.abs(np.arange(distances.shape[1]) - on_path) > _AWAY
+    away = np.abs(np.arange(distances.shape[1]) - on_path) > _MIN_OTHER_SOUND_FRAMES
     better = distances[word_frames] < np.take_along_axis(distances[word_frames], on_path, axis=1)
     nearer[word_frames] = ((better & away).sum(1) + 1) / (away.sum(1) + 1)
     return nearer

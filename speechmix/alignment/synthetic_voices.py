@@ -21,16 +21,16 @@ from .cepstra import (
     N_CEPSTRA,
     SAMPLE_RATE,
     RecordingCepstra,
-    cepstra_of,
+    compute_cepstra,
+    compute_slopes,
     decibels,
     mel_power,
-    observed,
-    slopes_of,
+    standardise_cepstra,
 )
 from .espeak import Speech
-from .speaker_voice import SpeakerVoice, sounds_at
+from .speaker_voice import SpeakerVoice, find_sounds
 
-_RIDGE = 30.0  # frames' worth of belief in an unchanged voice
+_RIDGE_FRAMES = 30.0  # frames' worth of belief in an unchanged voice
 _TEMPO = (0.4, 3.0)  # times the synthesis's durations
 _NO_SPEECH = 0.6  # what a word's frame costs more where the recording holds no speech
 _SLOW = 7  # cepstra that follow the sounds more than the speaker: level, tilt, the first formants
@@ -77,7 +77,7 @@ class Chorus:
         for speaker in self.speakers:
             power = mel_power(speaker.audio)
             level = self.recording.loudness - np.percentile(decibels(power.sum(1)), 90)
-            cepstra.append(cepstra_of(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
+            cepstra.append(compute_cepstra(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
         return cepstra
 
     def distances(
@@ -100,14 +100,14 @@ class Chorus:
             if fitted is None
             else fitted[1] >= 0
         )
-        heard_deltas = observed(self.recording.cepstra, voiced)
+        heard_deltas = standardise_cepstra(self.recording.cepstra, voiced)
         heard = heard_deltas[:, :N_CEPSTRA]
         distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
         for index in of:
             spoken = self._at(index, plan.times)
             if fitted is not None:
-                spoken = _fit(spoken, heard, plan, *fitted)
-            spoken_deltas = np.c_[spoken, slopes_of(spoken)].astype(np.float32)
+                spoken = _fit_voice_map(spoken, heard, plan, *fitted)
+            spoken_deltas = np.c_[spoken, compute_slopes(spoken)].astype(np.float32)
             squared = (
                 (heard_deltas**2).sum(1)[:, None]
                 + (spoken_deltas**2).sum(1)
@@ -118,7 +118,9 @@ class Chorus:
             np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances
         )
         if self.own is not None:
-            own = self.own.distances(heard_deltas, sounds_at(self.speakers[0].phonemes, plan.times))
+            own = self.own.distances(
+                heard_deltas, find_sounds(self.speakers[0].phonemes, plan.times)
+            )
             own_sounds = np.isfinite(own[0])
             distances[:, own_sounds] = (distances[:, own_sounds] + own[:, own_sounds]) / 2
         distances[~self.recording.speech] += np.float32(_NO_SPEECH)
@@ -163,7 +165,7 @@ class Chorus:
         return features
 
 
-def lay_out(
+def plan_speech(
     words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, flipped: bool
 ) -> SpeechPlan:
     """Lay out each word's frames: its natural duration times its tempo, at least three; backwards
@@ -179,7 +181,7 @@ def lay_out(
     return SpeechPlan(np.concatenate(times), place.astype(int), place)
 
 
-def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
+def estimate_tempo(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
     """How much longer each word is than its synthesis: half-way between its own ratio and the
     clip's, which leans to 1."""
     ratios = np.maximum(seconds, 0.02) / natural
@@ -188,7 +190,7 @@ def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
     return tempo
 
 
-def _fit(
+def _fit_voice_map(
     spoken: np.ndarray, heard: np.ndarray, plan: SpeechPlan, old_plan: SpeechPlan, path: np.ndarray
 ) -> np.ndarray:
     """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge
@@ -201,8 +203,8 @@ def _fit(
     unchanged = np.eye(inputs.shape[1], spoken.shape[1])
     paired = inputs[partners]
     weights = np.linalg.solve(
-        paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]),
-        paired.T @ heard[frames] + _RIDGE * unchanged,
+        paired.T @ paired + _RIDGE_FRAMES * np.eye(inputs.shape[1]),
+        paired.T @ heard[frames] + _RIDGE_FRAMES * unchanged,
     )
     mapped: np.ndarray = (inputs @ weights).astype(np.float32)
     return mapped

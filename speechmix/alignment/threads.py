@@ -11,6 +11,6 @@ from __future__ import annotations
 from threadpoolctl import threadpool_limits
 
 
-def on_one_thread() -> threadpool_limits:
+def run_on_one_thread() -> threadpool_limits:
     """A context in which BLAS and OpenMP (numpy, scipy, scikit-learn) compute on one thread."""
     return threadpool_limits(limits=1)

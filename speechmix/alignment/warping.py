@@ -50,7 +50,7 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     int array [T]
         Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
     """
-    path: np.ndarray = _warped(distances, gap, word, _entering(word))[0]
+    path: np.ndarray = _warp_path(distances, gap, word, _entering_costs(word))[0]
     return path
 
 
@@ -66,11 +66,11 @@ def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np
         For each word and frame: of the paths on which that frame is the word's first one, and on
         which it is its last one.
     """
-    enter = _entering(word)
-    _, at_last, in_gap = _warped(distances, gap, word, enter)
+    enter = _entering_costs(word)
+    _, at_last, in_gap = _warp_path(distances, gap, word, enter)
     # The same from the end: what lies behind a word's first frame, and behind a frame in the gap
     # before it.
-    _, *behind = _warped(distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1])
+    _, *behind = _warp_path(distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1])
     behind_first, behind_gap = (costs[::-1, ::-1] for costs in behind)
     borders = np.full((2, *at_last.shape), np.inf, np.float32)
     before, after = in_gap[:-1].copy(), behind_gap[1:].copy()
@@ -82,12 +82,12 @@ def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np
     return borders
 
 
-def _entering(word: np.ndarray) -> np.ndarray:
+def _entering_costs(word: np.ndarray) -> np.ndarray:
     """What it costs to enter each gap: the first one is there from the start."""
     return np.append(np.float32(0), np.full(word[-1] + 1, _ENTER_GAP))
 
 
-def _warped(
+def _warp_path(
     distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first = np.flatnonzero(np.diff(word, prepend=-1))
@@ -98,10 +98,10 @@ def _warped(
         np.ascontiguousarray(distances, np.float32),
         np.ascontiguousarray(gap, np.float32),
     )
-    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
+    return _trace_path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
-def compiled(function: Callable[P, T]) -> Callable[P, T]:
+def compile_with_numba(function: Callable[P, T]) -> Callable[P, T]:
     """Compile by numba, for later processes too; where no folder can be written to
     (NUMBA_CACHE_DIR), for this one alone."""
     compile_function: Callable[[Callable[P, T]], Callable[P, T]] = njit(cache=True)
@@ -112,8 +112,8 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
         return compile_function(function)
 
 
-@compiled
-def _path(  # pragma: no cover (compiled)
+@compile_with_numba
+def _trace_path(  # pragma: no cover (compiled)
     distances: np.ndarray,
     gap: np.ndarray,
     begins: np.ndarray,

@@ -22,9 +22,9 @@ from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words
 
-HEADS = 6  # that are averaged if the model does not name its alignment heads
-_SMOOTH = 7  # frames of the median filter
-_DOUBTFUL = 0.2  # share of the attention that falls on the word's own stretch
+N_DEFAULT_HEADS = 6  # that are averaged if the model does not name its alignment heads
+_MEDIAN_FILTER_FRAMES = 7  # frames of the median filter
+_MIN_TRUSTED_SCORE = 0.2  # share of the attention that falls on the word's own stretch
 
 
 def is_trained_whisper(model: Model) -> bool:
@@ -77,19 +77,19 @@ def align_by_whisper(
     clip = Clip.from_array(
         audio, model.sample_rate, text=text, words=even, language=language, name="whisper"
     )
-    attention, owner, grid = _attention(model, clip)
-    heads = _chosen_heads(model, attention)
-    evidence = _evidence(attention[heads])
+    attention, owner, grid = _compute_attention(model, clip)
+    heads = _choose_heads(model, attention)
+    evidence = _compute_evidence(attention[heads])
     if evidence.shape[0] > evidence.shape[1]:
         raise AlignmentError(
             f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} "
             "frames"
         )
-    mean, sound = attention[heads].mean(0), _sound(audio, evidence.shape[1])
-    first, last = _without_silence(0, evidence.shape[1], sound)
+    mean, sound = attention[heads].mean(0), _find_loud_frames(audio, evidence.shape[1])
+    first, last = _trim_silence(0, evidence.shape[1], sound)
     if last - first < evidence.shape[0]:
         first, last = 0, evidence.shape[1]
-    edges = np.append(first + row_starts(evidence[:, first:last]), last)
+    edges = np.append(first + find_row_starts(evidence[:, first:last]), last)
     placed = []
     for index, word in enumerate(words):
         rows = [row for row, word_of_row in enumerate(owner) if word_of_row == index]
@@ -97,7 +97,7 @@ def align_by_whisper(
             raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
         start, stop = edges[rows[0]], edges[rows[-1] + 1]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = grid.frame_times(*_without_silence(start, stop, sound))
+        onset, offset = grid.frame_times(*_trim_silence(start, stop, sound))
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )
@@ -105,12 +105,16 @@ def align_by_whisper(
         np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed])
     )
     doubts = (
-        [f"attention is spread over the audio (score {overall:.2f})"] if overall < _DOUBTFUL else []
+        [f"attention is spread over the audio (score {overall:.2f})"]
+        if overall < _MIN_TRUSTED_SCORE
+        else []
     )
     return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
 
 
-def _attention(model: Model, clip: Clip) -> tuple[np.ndarray, Sequence[int | None], FrameGrid]:
+def _compute_attention(
+    model: Model, clip: Clip
+) -> tuple[np.ndarray, Sequence[int | None], FrameGrid]:
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row
     predicts; the frame grid."""
     from ..adapters.generation.decoder_prefix import require_transcription
@@ -132,7 +136,7 @@ def _attention(model: Model, clip: Clip) -> tuple[np.ndarray, Sequence[int | Non
     )
 
 
-def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
+def _choose_heads(model: Model, attention: np.ndarray) -> list[int]:
     """Heads the model names for alignment, else those whose attention runs through the audio most
     steadily."""
     named = getattr(getattr(model.module, "generation_config", None), "alignment_heads", None)
@@ -147,23 +151,25 @@ def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
     ]
     sharp = attention.max(-1).mean(-1)
     heads: list[int] = np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[
-        :HEADS
+        :N_DEFAULT_HEADS
     ].tolist()
     return heads
 
 
-def _evidence(attention: np.ndarray) -> np.ndarray:
+def _compute_evidence(attention: np.ndarray) -> np.ndarray:
     """Mean over heads [rows, frames] of attention standardised over rows and smoothed over
     frames."""
     from scipy.ndimage import median_filter
 
     spread = attention.std(1, keepdims=True)
     standard = (attention - attention.mean(1, keepdims=True)) / np.maximum(spread, 1e-8)
-    evidence: np.ndarray = median_filter(standard, size=(1, 1, _SMOOTH), mode="nearest").mean(0)
+    evidence: np.ndarray = median_filter(
+        standard, size=(1, 1, _MEDIAN_FILTER_FRAMES), mode="nearest"
+    ).mean(0)
     return evidence
 
 
-def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
+def _find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
     """Whether each frame [frames] is louder than the clip's silence."""
     power = np.array(
         [np.mean(part.astype(np.float64) ** 2) for part in np.array_split(audio, n_frames)]
@@ -174,12 +180,12 @@ def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
     return is_loud
 
 
-def _without_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
+def _trim_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
     loud = np.flatnonzero(sound[start:stop])
     return (start + int(loud[0]), start + int(loud[-1]) + 1) if len(loud) else (start, stop)
 
 
-def row_starts(evidence: np.ndarray) -> np.ndarray:
+def find_row_starts(evidence: np.ndarray) -> np.ndarray:
     """Cut the frames into one stretch for each row, in order, so that the evidence in them is
     greatest.
 
@@ -194,7 +200,7 @@ def row_starts(evidence: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> row_starts(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])).tolist()
+    >>> find_row_starts(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])).tolist()
     [0, 2]
     """
     n_rows, n_frames = evidence.shape

@@ -18,12 +18,12 @@ from ..inputs.words.multipart_words import list_parts
 from ..inputs.words.timed_words import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
-UNKNOWN = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})
-_ENOUGH = 0.5  # share of a word's letters that must be found
+UNKNOWN_WORD = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})
+_MIN_MATCHING_SHARE = 0.5  # share of a word's letters that must be found
 _BETWEEN, _UNNAMED = " ", "\0"
 
 
-def link(
+def link_words(
     written: Sequence[tuple[str, str]], heard: Sequence[Word], *, spoken: Callable[[str], str] = str
 ) -> tuple[Word, ...]:
     """Give written words the times of heard ones.
@@ -51,7 +51,7 @@ def link(
     --------
     >>> written = [("L'", "l'"), ("enfant", "enfant"), ("80", "quatre vingts")]
     >>> heard = [Word("l'enfant", 0.0, 0.7), Word("quatre", 1.0, 1.2), Word("vingts", 1.2, 1.5)]
-    >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link(written, heard)]
+    >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link_words(written, heard)]
     [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
     """
     heard = [part for _, part in list_parts(heard)]
@@ -59,13 +59,16 @@ def link(
         raise AlignmentError(
             f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}"
         )
-    labels = ["" if word.text.lower() in UNKNOWN else _letters(spoken(word.text)) for word in heard]
+    labels = [
+        "" if word.text.lower() in UNKNOWN_WORD else _plain_letters(spoken(word.text))
+        for word in heard
+    ]
     # A mark between words keeps the matcher from giving a word's last letter to another one that
     # ends alike.
     written_letters = [
         (letter, index)
         for index, (_, form) in enumerate(written)
-        for letter in (_BETWEEN, *_letters(form), _BETWEEN)
+        for letter in (_BETWEEN, *_plain_letters(form), _BETWEEN)
     ]
     heard_letters = [
         (letter, index, (place - 1) / max(1, len(label)))
@@ -82,20 +85,20 @@ def link(
                 matched[written_letters[block.a + step][1]].append(
                     heard_letters[block.b + step][1:]
                 )
-    fewest = [_ENOUGH * max(1, len(_letters(form))) for _, form in written]
+    fewest = [_MIN_MATCHING_SHARE * max(1, len(_plain_letters(form))) for _, form in written]
     placed = [
-        _placed(letters, heard, labels) if len(letters) >= fewest[index] else None
+        _letter_span(letters, heard, labels) if len(letters) >= fewest[index] else None
         for index, letters in enumerate(matched)
     ]
-    times = _with_unknown(placed, written, heard, labels)
+    times = _add_unknown_words(placed, written, heard, labels)
     return tuple(Word(text, *time) for (text, _), time in zip(written, times, strict=True))
 
 
-def _letters(text: str) -> str:
+def _plain_letters(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFC", text).casefold() if c.isalnum())
 
 
-def _placed(
+def _letter_span(
     letters: list[tuple[int, float]], heard: Sequence[Word], labels: list[str]
 ) -> tuple[float, float, float | None]:
     """Start, end and score of the stretch from the first to the last letter found."""
@@ -111,7 +114,7 @@ def _at(word: Word, share: float) -> float:
     return word.end if share > 1 - 1e-9 else word.start + share * (word.end - word.start)
 
 
-def _with_unknown(
+def _add_unknown_words(
     placed: Sequence[tuple[float, float, float | None] | None],
     written: Sequence[tuple[str, str]],
     heard: Sequence[Word],

@@ -10,7 +10,7 @@ from speechmix.alignment.cepstra import RecordingCepstra
 from speechmix.alignment.confidence import (
     Evidence,
     Warp,
-    doubts_of,
+    list_doubts,
     text_confidence,
     word_confidence,
 )
@@ -59,7 +59,7 @@ def test_ways_that_agree_leave_no_doubt():
     assert sure.edges.tolist() == [[first, last - 1] for first, last in BORDERS]
     assert (word_confidence(sure) > 0.95).all()
     assert text_confidence(sure) > 0.9
-    assert doubts_of(WORDS, sure) == ()
+    assert list_doubts(WORDS, sure) == ()
 
 
 def test_a_word_lies_at_the_median_and_is_less_sure_the_further_one_way_has_it():
@@ -95,7 +95,7 @@ def test_sound_that_no_word_takes():
 def test_a_text_that_fits_worse_than_its_sounds_in_another_order_is_doubted():
     wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
     assert text_confidence(wrong) < 0.6
-    assert "may not be what is said" in doubts_of(WORDS, wrong)[0]
+    assert "may not be what is said" in list_doubts(WORDS, wrong)[0]
 
 
 @pytest.mark.parametrize("worse", [{"decoy": 0.5}, {"likeness": 0.3}, {"nearer": 0.3}])
@@ -118,19 +118,19 @@ def test_the_same_gain_says_more_of_a_voice_that_is_unlike_the_speakers():
 def test_more_is_expected_of_a_text_with_a_voice_that_was_learnt():
     between = evidence([BORDERS] * 4, decoy=0.53, likeness=0.55)
     assert 0.6 < text_confidence(between) < 0.75
-    assert doubts_of(WORDS, between) == ()
-    assert "expected at least 0.75" in doubts_of(WORDS, between, adapted=True)[0]
+    assert list_doubts(WORDS, between) == ()
+    assert "expected at least 0.75" in list_doubts(WORDS, between, adapted=True)[0]
 
 
 def test_a_word_that_lies_in_silence_is_named():
-    doubts = doubts_of(WORDS, evidence([BORDERS] * 4, sounds=[(0, 10), (140, 240), (280, 360)]))
+    doubts = list_doubts(WORDS, evidence([BORDERS] * 4, sounds=[(0, 10), (140, 240), (280, 360)]))
     assert any("silence" in doubt and "a" in doubt.split(":")[1] for doubt in doubts)
 
 
 def test_a_doubtful_text_in_another_language_says_that_french_calibrates_the_score():
     wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
-    assert "calibrated on French" in doubts_of(WORDS, wrong, language="en-us")[0]
-    assert "calibrated" not in doubts_of(WORDS, wrong, language="fr-be")[0]
+    assert "calibrated on French" in list_doubts(WORDS, wrong, language="en-us")[0]
+    assert "calibrated" not in list_doubts(WORDS, wrong, language="fr-be")[0]
 
 
 def test_sound_behind_a_word_that_none_takes_makes_it_less_sure():
@@ -143,7 +143,7 @@ def test_sound_behind_a_word_that_none_takes_makes_it_less_sure():
 
 def test_words_of_low_score_are_named():
     words = [Word("a", 0.2, 0.7, 0.9), Word("b", 0.7, 1.2, 0.3), Word("c", 1.4, 1.8, 0.9)]
-    (doubt,) = doubts_of(words, evidence([BORDERS] * 4))
+    (doubt,) = list_doubts(words, evidence([BORDERS] * 4))
     assert "100 ms off" in doubt
     assert "b (0.30)" in doubt
     assert "a (" not in doubt

@@ -8,7 +8,12 @@ import pytest
 from safetensors import safe_open
 
 from speechmix.alignment.cepstra import RecordingCepstra
-from speechmix.alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn, sounds_at
+from speechmix.alignment.speaker_voice import (
+    SpeakerVoice,
+    find_sounds,
+    frames_by_sound,
+    learn_voice,
+)
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Word
 
@@ -21,7 +26,7 @@ def frames(phoneme, count=80, seed=0):
 
 @pytest.fixture(scope="module")
 def voice():
-    return learn(
+    return learn_voice(
         {(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)}
     )
 
@@ -37,20 +42,20 @@ def test_a_frame_is_nearest_to_the_sound_it_is_of(voice):
 
 
 def test_a_third_that_is_not_known_is_judged_by_the_phoneme_and_a_phoneme_that_is_not_not_at_all():
-    voice = learn({("a", 0): frames("a"), ("a", 1): frames("a", 5), ("s", 0): frames("s")})
+    voice = learn_voice({("a", 0): frames("a"), ("a", 1): frames("a", 5), ("s", 0): frames("s")})
     apart = voice.distances(frames("a", 10, seed=3), [("a", 0), ("a", 2), ("z", 1)])
     assert np.isfinite(apart[:, :2]).all()
     assert np.isnan(apart[:, 2]).all()
 
 
 def test_one_phoneme_or_a_few_frames_make_no_voice():
-    assert learn({("a", 0): frames("a")}) is None
-    assert learn({(phoneme, 0): frames(phoneme, 10) for phoneme in CENTRES}) is None
+    assert learn_voice({("a", 0): frames("a")}) is None
+    assert learn_voice({(phoneme, 0): frames(phoneme, 10) for phoneme in CENTRES}) is None
     few = {
         (phoneme, third): frames(phoneme, 25) for phoneme in CENTRES for third in range(3)
     }  # enough of each phoneme alone
-    assert learn(few) is None
-    assert learn({**few, ("a", 0): frames("a")}) is None
+    assert learn_voice(few) is None
+    assert learn_voice({**few, ("a", 0): frames("a")}) is None
 
 
 def test_a_voice_is_the_same_after_a_file_and_a_damaged_file_is_named(voice, tmp_path):
@@ -66,7 +71,7 @@ def test_a_voice_is_the_same_after_a_file_and_a_damaged_file_is_named(voice, tmp
 
 
 def test_learning_again_gives_the_same_voice(voice):
-    again = learn(
+    again = learn_voice(
         {(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)}
     )
     np.testing.assert_array_equal(again.means, voice.means)
@@ -91,7 +96,7 @@ def test_frames_go_to_the_third_of_the_phoneme_that_they_lie_in():
 
 def test_sounds_of_a_synthetic_speaker():
     spoken = [Word("ˈa", 0.0, 0.3), Word("s", 0.3, 0.6)]
-    assert sounds_at(spoken, np.array([0.0, 0.15, 0.29, 0.3, 0.7])) == [
+    assert find_sounds(spoken, np.array([0.0, 0.15, 0.29, 0.3, 0.7])) == [
         ("a", 0),
         ("a", 1),
         ("a", 2),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speechmix.alignment import warping
-from speechmix.alignment.warping import border_costs, cheapest_path, compiled
+from speechmix.alignment.warping import border_costs, cheapest_path, compile_with_numba
 
 STAYS, SKIPS, ENTER_GAP = (
     warping._STAYS.tolist(),
@@ -83,7 +83,7 @@ def test_where_no_folder_can_be_written_to_it_is_compiled_all_the_same(monkeypat
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     with pytest.raises(RuntimeError, match="cannot cache function"):
         numba.njit(cache=True)(_twice)
-    assert compiled(_twice)(21) == 42
+    assert compile_with_numba(_twice)(21) == 42
 
 
 def _twice(number):

@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.alignment import align, whisper_attention
-from speechmix.alignment.whisper_attention import row_starts
+from speechmix.alignment.whisper_attention import find_row_starts
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
 from tests.conftest import build, trained
@@ -91,4 +91,4 @@ def test_row_starts_is_the_best_cut():
                 for r, (a, b) in enumerate(zip(cut, (*cut[1:], frames), strict=True))
             ),
         )
-        assert row_starts(evidence).tolist() == list(best)
+        assert find_row_starts(evidence).tolist() == list(best)

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from speechmix.alignment import Alignment
-from speechmix.alignment.speaker_voice import learn
+from speechmix.alignment.speaker_voice import learn_voice
 from speechmix.errors import AlignmentError, InputError
 from speechmix.files.shards import Shard
 from speechmix.inputs.clips.rows import seeded_uniform
@@ -59,7 +59,7 @@ def manifest(tmp_path):
 @pytest.fixture(scope="module")
 def voice():
     rng = np.random.default_rng(0)
-    return learn(
+    return learn_voice(
         {(phoneme, 0): rng.normal(mean, 1, (50, 4)) for phoneme, mean in (("a", 2), ("s", -2))}
     )
 
@@ -70,7 +70,7 @@ def aligned(monkeypatch, voice):
     time."""
     asked = []
     monkeypatch.setattr(corpus_voices, "frames_by_sound", lambda clips: {})
-    monkeypatch.setattr(corpus_voices, "learn", lambda frames: voice)
+    monkeypatch.setattr(corpus_voices, "learn_voice", lambda frames: voice)
 
     def align(audio, text, *, language, own=None):
         asked.append((text, own is not None))
@@ -174,7 +174,7 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
 
     monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
     monkeypatch.setattr(corpus_voices, "frames_by_sound", own_voice.frames_by_sound)
-    monkeypatch.setattr(corpus_voices, "learn", own_voice.learn)
+    monkeypatch.setattr(corpus_voices, "learn_voice", own_voice.learn_voice)
     borders = json.loads((ROOT / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
     path = align_adapted(tmp_path / "study", source=commands / "manifest.tsv")
     first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"

@@ -110,8 +110,8 @@ def run_stage(
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "lengths.jsonl"
     >>> _ = run_stage(path, [("a", "le"), ("b", "livres")], lambda text: {"length": len(text)}, options={})
-    >>> from speechmix.runs.journal.stage_lines import kept
-    >>> [line["length"] for line in kept(path)]
+    >>> from speechmix.runs.journal.stage_lines import read_kept_lines
+    >>> [line["length"] for line in read_kept_lines(path)]
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))

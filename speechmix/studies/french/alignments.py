@@ -21,7 +21,7 @@ import pandas as pd
 
 from ...alignment import Alignment, aligned_words, place_words
 from ...alignment.comparison import compare_aligners
-from ...alignment.word_linking import link
+from ...alignment.word_linking import link_words
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
@@ -217,7 +217,7 @@ def transfer_word_times(
         split_text_words(text, clip.language) if written_words is None else written_words
     )
     pairs = [(word_text(word, text), " ".join(word.spoken_words)) for word in written_words]
-    words = link(
+    words = link_words(
         pairs,
         aligner_words,
         spoken=spoken_text if (clip.language or "fr").startswith("fr") else str,

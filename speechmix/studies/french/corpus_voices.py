@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...alignment.alignment_result import REVISION
-from ...alignment.cepstra import RecordingCepstra, listen
+from ...alignment.cepstra import RecordingCepstra, analyse_recording
 from ...alignment.speaker_voice import REVISION as VOICE_REVISION
-from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn
+from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn_voice
 from ...files.cache_keys import digest
 from ...files.json_files import Json
 from ...inputs.clips.clip import Clip
@@ -94,7 +94,9 @@ class CorpusVoices:
         lines = (
             self._first_lines.read_line(key) for _, key, _ in self._training_clips(speaker, part)
         )
-        voice = learn(frames_by_sound(_read_recording(line) for line in lines if line is not None))
+        voice = learn_voice(
+            frames_by_sound(_read_recording(line) for line in lines if line is not None)
+        )
         if voice is not None:
             voice.save(path)
         return voice
@@ -102,4 +104,6 @@ class CorpusVoices:
 
 def _read_recording(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
     clip = Clip.from_file(line["path"], name=line["key"])
-    return listen(clip.audio(16_000), 16_000), [Word(*phoneme) for phoneme in line["phonemes"]]
+    return analyse_recording(clip.audio(16_000), 16_000), [
+        Word(*phoneme) for phoneme in line["phonemes"]
+    ]
