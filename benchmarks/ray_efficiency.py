@@ -34,6 +34,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import numpy as np
 
 import speechmix
+from speechmix.adapters.model import Model
 from speechmix.runs.executors.ray_executor import RayExecutor
 from speechmix.runs.kinds import contributions as store
 from speechmix.runs.score_clips import score_clips
@@ -41,7 +42,7 @@ from speechmix.runs.score_clips import score_clips
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]
 
 
-def load_sleeping(folder: Path, log: Path, seconds: float) -> speechmix.Model:
+def load_sleeping(folder: Path, log: Path, seconds: float) -> Model:
     """Load the tiny model in a process whose further passes are sleep; it notes when each began and
     ended."""
     real, first = store.mix, []

@@ -23,6 +23,7 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.model import Model
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.batches import clips_per_pass, pad_batch, split_into_groups
 
@@ -36,7 +37,7 @@ SHAPES = {
 }
 
 
-def model_of(shape: str, layers: int | None, device: str) -> speechmix.Model:
+def model_of(shape: str, layers: int | None, device: str) -> Model:
     """Random weights; letters from the bundled model's tokenizer, features as every Whisper has
     them."""
     width, depth, heads = SHAPES[shape]
@@ -104,7 +105,7 @@ def main() -> None:
         frame_map(model, options, chosen)
 
 
-def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
+def study(model: Model, options: argparse.Namespace, chosen: dict) -> None:
     """Print seconds a clip of scoring, of preparing inputs and of the forward pass alone."""
     at_once = options.clips_at_once or clips_per_pass(model)
     clips = list(itertools.islice(itertools.cycle(bundled.clips()), options.clips))
@@ -142,7 +143,7 @@ def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> 
     )
 
 
-def frame_map(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
+def frame_map(model: Model, options: argparse.Namespace, chosen: dict) -> None:
     """Print seconds of the Value Zeroing map of all frames of one encoder layer, beyond a pass that
     asks for one row."""
     repeats = (

@@ -28,6 +28,7 @@ from pathlib import Path
 import pandas as pd
 
 import speechmix
+from speechmix.adapters.model import Model
 from speechmix.evaluation.faithfulness import FaithfulnessResults
 from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
 from speechmix.evaluation.faithfulness.to_output import has_same_removal
@@ -103,7 +104,7 @@ def drawn(pairs: int) -> Iterator[Clip]:
             yield example.clip().replace(name=f"drawn_{number:03}_{example.number}")
 
 
-def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> FaithfulnessResults:
+def on_trial(model: Model, clips: Sequence[Clip], out: Path) -> FaithfulnessResults:
     """A model's trial, kept in the folder."""
     trial = faithfulness_of_clips(
         model,

@@ -13,21 +13,21 @@ LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a measure says of the sources.
+    """How much each source contributes to each explained word, by one measure.
 
     Parameters
     ----------
     measure : str
     values : ndarray [C, S]
-        NaN where a source stands behind what is explained, or the measure does not reach it.
+        NaN where a source comes after the explained word, or the measure does not reach it.
     of : {"log-probability", "logit", "share", "size"}
-        What the values are parts of; a share and a size know no sign.
+        What the values are parts of. Shares and sizes have no sign.
     totals : ndarray [C] or None
-        What values and `rest` add up to, where they do.
+        Sum of the values and `rest`; None for a measure that does not add up.
     errors : ndarray [C, S] or None
         Standard errors of sampled values.
     by_frame : FrameParts or None
-        The same of each frame of the sound, where that was asked for.
+        Attributions of the frames of the recording, if requested.
     """
 
     measure: str
@@ -39,11 +39,10 @@ class Attribution:
 
     @property
     def unit(self) -> str:
-        """What its numbers are counted in: nats of a log-probability, else what they are parts
-        of."""
+        """Unit of the values: nats for a log-probability, else what they are parts of."""
         return "nats" if self.of == LOG_PROBABILITY else self.of
 
     @property
     def rest(self) -> np.ndarray | None:
-        """What is left for nobody: biases, feed-forwards, silence, the prefix; [C]."""
+        """Part of the totals that no source has [C]: biases, feed-forwards, silence, the prefix."""
         return None if self.totals is None else self.totals - np.nansum(self.values, axis=1)

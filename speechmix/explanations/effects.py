@@ -47,10 +47,15 @@ def measure_effects(
     pairs: int,
 ) -> Effects:
     """Remove sources one at a time with each fill, and of each choice's first ones every two."""
-    attribution = [attribution.values for attribution in attributions.values()]
-    ranked = _sources_to_remove(attribution, len(writing.sources), everything=everything, top=top)
+    attribution_values = [attribution.values for attribution in attributions.values()]
+    ranked = _sources_to_remove(
+        attribution_values, len(writing.sources), everything=everything, top=top
+    )
     ranked = sorted(
-        {*ranked, *(index for sources in sources_to_pair(attribution, pairs) for index in sources)}
+        {
+            *ranked,
+            *(index for sources in sources_to_pair(attribution_values, pairs) for index in sources),
+        }
     )
     alone = [(index, f) for index in ranked for f in fills.of_source(writing.sources[index])]
     removals = [(), *(make_removals(writing, (index,), (fill,)) for index, fill in alone)]
@@ -65,13 +70,13 @@ def measure_effects(
         log_probability[fills.all.index(fill), :, index] = run @ readings.of_probabilities
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
     value_without = median_over_fills(by_fill)
-    if everything and not attribution:
+    if everything and not attribution_values:
         # Occlusion is the only measure. Others choose better: of two that stand in for each other
         # it misses neither.
-        attribution = [values[:, None] - value_without]
+        attribution_values = [values[:, None] - value_without]
     paired = [
         [index for index in sources if np.isfinite(value_without[place, index])]
-        for place, sources in enumerate(sources_to_pair(attribution, pairs))
+        for place, sources in enumerate(sources_to_pair(attribution_values, pairs))
     ]
     runs_of_pairs = _run_pairs(writing, list_source_sets(paired), readings, fills, by_fill)
     return Effects(

@@ -2,7 +2,7 @@
 
 In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes
 (`writers`), its words are aligned with what was said (`transcript_errors`), measures rank the
-sources of each (`attributions`), and the sources they rank first are removed from the input, one at a
+sources of each (`word_attributions`), and the sources they rank first are removed from the input, one at a
 time and with several fills (`effects`).
 """
 

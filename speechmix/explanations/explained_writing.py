@@ -12,7 +12,6 @@ from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from ..mixing.maps.measure_registry import MEASURE_FACTS, measure_facts
 from .attribution import LOG_PROBABILITY, Attribution
-from .attributions import attribute_in_one_pass, compute_attribution, defined_measures
 from .choices import Choice, Readings
 from .effects import measure_effects
 from .explanation import Explanation
@@ -20,6 +19,7 @@ from .frame_attributions import frame_times
 from .specificity import distance_between_words, specific_shares
 from .spelling_prior import spelling_margins
 from .transcript_errors import TranscriptError
+from .word_attributions import attribute_in_one_pass, compute_attribution, defined_measures
 from .word_audio import find_own_audio
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def explain_writing(
     frames: Callable[[str], bool | None],
     framed: Sequence[str],
 ) -> Explanation:
+    """Compute attributions and effects of all choices; the options are those of `explain`."""
     readings = Readings.of(writing, choices)
     names, left_out = _check_measure_names(writing, measures), list[tuple[str, str]]()
     if unasked := [name for name in framed if name not in names]:

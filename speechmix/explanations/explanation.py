@@ -45,12 +45,12 @@ class Explanation(ExplanationNumbers):
         InputError
             If there is none, or several are written so: give the number of the unit then.
         """
-        places = [
-            place
-            for place, choice in enumerate(self.choices)
+        matching = [
+            choice_index
+            for choice_index, choice in enumerate(self.choices)
             if choice.against == against and word in (choice.unit, choice.label)
         ]
-        if len(places) != 1:
+        if len(matching) != 1:
             available = ", ".join(
                 f"{choice.unit} {choice.label!r}"
                 for choice in self.choices
@@ -60,7 +60,7 @@ class Explanation(ExplanationNumbers):
                 f"expected one of the written words, or its number, found {word!r}; there are "
                 f"{available or 'none'}"
             )
-        return places[0]
+        return matching[0]
 
     def ranked(
         self, word: str | int, measure: str | None = None, against: str = ""

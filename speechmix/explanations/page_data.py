@@ -93,7 +93,8 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
         "frames": _frame_edges(explanation.frames),
         "units": [_encode_unit(explanation, unit) for unit in explanation.units],
         "choices": [
-            _encode_choice(explanation, besides, place) for place in range(len(explanation.choices))
+            _encode_choice(explanation, besides, choice_index)
+            for choice_index in range(len(explanation.choices))
         ],
     }
 
@@ -134,8 +135,8 @@ def _encode_unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, obj
     )
     fed_at = {explanation.tokens[token].fed_at for token in unit.tokens}
     as_source = (
-        place
-        for place, source in enumerate(explanation.sources)
+        source_index
+        for source_index, source in enumerate(explanation.sources)
         if source.side == "written" and fed_at & set(source.source.positions)
     )
     return {
@@ -147,9 +148,9 @@ def _encode_unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, obj
 
 
 def _encode_choice(
-    explanation: ExplanationNumbers, besides: ExplanationNumbers, place: int
+    explanation: ExplanationNumbers, besides: ExplanationNumbers, choice_index: int
 ) -> dict[str, object]:
-    choice, contrast = explanation.choices[place], explanation.choices[place].contrast
+    choice, contrast = explanation.choices[choice_index], explanation.choices[choice_index].contrast
     error = None if choice.error is None else explanation.errors[choice.error]
     attributions = explanation.attributions.items()
     return {
@@ -165,42 +166,46 @@ def _encode_choice(
             "probability": _round_value(contrast.foil_probability),
         },
         "runners_up": _list_runners_up(explanation, choice),
-        "value": _round_value(explanation.values[place]),
-        "spelling_margin": _round_value(explanation.spellings.margin[place]),
-        "spelling_prior": _round_value(explanation.spellings.prior[place]),
-        "own": np.flatnonzero(explanation.own_sound[place]).tolist(),
+        "value": _round_value(explanation.values[choice_index]),
+        "spelling_margin": _round_value(explanation.spellings.margin[choice_index]),
+        "spelling_prior": _round_value(explanation.spellings.prior[choice_index]),
+        "own": np.flatnonzero(explanation.own_sound[choice_index]).tolist(),
         "remarks": {
-            "all": list_remarks(explanation, place),
-            "besides": list_remarks(besides, place),
+            "all": list_remarks(explanation, choice_index),
+            "besides": list_remarks(besides, choice_index),
         },
         "probability": _round_value(choice.probability),
         "attribution": {
-            name: _round_values(attribution.values[place]) for name, attribution in attributions
+            name: _round_values(attribution.values[choice_index])
+            for name, attribution in attributions
         },
         "attribution_error": {
-            name: _round_values(attribution.errors[place])
+            name: _round_values(attribution.errors[choice_index])
             for name, attribution in attributions
             if attribution.errors is not None
         },
         "specific": {
-            name: _round_values(explanation.specific[name][place]) for name, _ in attributions
+            name: _round_values(explanation.specific[name][choice_index])
+            for name, _ in attributions
         },
         "by_frame": {
-            name: _encode_bytes(parts.values[place])
+            name: _encode_bytes(parts.values[choice_index])
             for name, attribution in attributions
             if (parts := attribution.by_frame)
         },
         "rest": {
-            name: _round_value(attribution.rest[place])
+            name: _round_value(attribution.rest[choice_index])
             for name, attribution in attributions
             if attribution.rest is not None
         },
-        "value_without": _round_values(explanation.value_without[place]),
-        "drop": _round_values(explanation.drops[place]),
-        "drop_low": _round_values(explanation.drop_range[0][place]),
-        "drop_high": _round_values(explanation.drop_range[1][place]),
-        "drop_by_fill": [_round_values(drops) for drops in explanation.drop_by_fill[:, place]],
-        "probability_without": _round_values(explanation.probability_without[place]),
+        "value_without": _round_values(explanation.value_without[choice_index]),
+        "drop": _round_values(explanation.drops[choice_index]),
+        "drop_low": _round_values(explanation.drop_range[0][choice_index]),
+        "drop_high": _round_values(explanation.drop_range[1][choice_index]),
+        "drop_by_fill": [
+            _round_values(drops) for drops in explanation.drop_by_fill[:, choice_index]
+        ],
+        "probability_without": _round_values(explanation.probability_without[choice_index]),
         "pairs": [
             {
                 "first": pair.first,
@@ -218,7 +223,7 @@ def _encode_choice(
                 "probability": _round_value(pair.probability_without),
             }
             for pair in explanation.pairs
-            if pair.choice == place
+            if pair.choice == choice_index
         ],
     }
 
@@ -226,7 +231,7 @@ def _encode_choice(
 def _list_runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, object]]:
     """What would have been written instead of each token, where that was at all likely."""
     listed: list[dict[str, object]] = []
-    for token in (explanation.tokens[place] for place in choice.tokens):
+    for token in (explanation.tokens[token_index] for token_index in choice.tokens):
         others: Iterable[Mapping[str, object]] = [
             {"label": other.label, "probability": _round_value(other.probability)}
             for other in token.runners_up

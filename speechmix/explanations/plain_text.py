@@ -32,7 +32,7 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
     lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()
-    for place, choice in enumerate(explanation.choices):
+    for choice_index, choice in enumerate(explanation.choices):
         lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
         for name, attribution in explanation.attributions.items():
             if name == OCCLUSION:
@@ -42,7 +42,7 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
                 _format_line(
                     f"{name} ({attribution.unit}{mark})",
                     *_format_with_and_without_own(
-                        explanation, besides, place, _format_attribution, name
+                        explanation, besides, choice_index, _format_attribution, name
                     ),
                 )
             )
@@ -55,12 +55,15 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
             [_format_line(title, *of_effect)]
             if (
                 of_effect := _format_with_and_without_own(
-                    explanation, besides, place, _format_effects
+                    explanation, besides, choice_index, _format_effects
                 )
             )[0]
             else []
         )
-        remarks, of_others = list_remarks(explanation, place), list_remarks(besides, place)
+        remarks, of_others = (
+            list_remarks(explanation, choice_index),
+            list_remarks(besides, choice_index),
+        )
         lines += [f"    {remark}" for remark in remarks]
         lines += [
             f"    Besides its own sound: {remark}" for remark in of_others if remark not in remarks
@@ -71,14 +74,16 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
 def _format_with_and_without_own(
     explanation: ExplanationNumbers,
     besides: ExplanationNumbers,
-    place: int,
+    choice_index: int,
     listed: Callable[..., tuple[list[int], str]],
     *names: str,
 ) -> tuple[str, str]:
     """The first sources, and those besides the word's own sound where that is one of them."""
-    sources, told = listed(explanation, place, *names)
+    sources, told = listed(explanation, choice_index, *names)
     others = (
-        listed(besides, place, *names)[1] if explanation.own_sound[place, sources].any() else ""
+        listed(besides, choice_index, *names)[1]
+        if explanation.own_sound[choice_index, sources].any()
+        else ""
     )
     return told, others
 
@@ -88,27 +93,27 @@ def _format_line(title: str, told: str, others: str) -> str:
 
 
 def _format_attribution(
-    explanation: ExplanationNumbers, place: int, name: str
+    explanation: ExplanationNumbers, choice_index: int, name: str
 ) -> tuple[list[int], str]:
     attribution = explanation.attributions[name]
-    order = sort_sources(attribution.values[place])[:_MAX_SOURCES]
+    order = sort_sources(attribution.values[choice_index])[:_MAX_SOURCES]
     return order, ", ".join(
-        f"{explanation.source_name(place, i)} "
-        f"{attribution.values[place, i]:+.2g}{_format_specific(explanation, place, name, i)}"
+        f"{explanation.source_name(choice_index, i)} "
+        f"{attribution.values[choice_index, i]:+.2g}{_format_specific(explanation, choice_index, name, i)}"
         for i in order
     )
 
 
-def _format_effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], str]:
+def _format_effects(explanation: ExplanationNumbers, choice_index: int) -> tuple[list[int], str]:
     (low, high), order = (
         explanation.drop_range,
-        sort_sources(explanation.drops[place])[:_MAX_SOURCES],
+        sort_sources(explanation.drops[choice_index])[:_MAX_SOURCES],
     )
     return order, ", ".join(
-        f"{explanation.source_name(place, i)} "
-        f"{explanation.drops[place, i]:+.3g}{_format_range(low[place, i], high[place, i])}"
-        f"{_format_specific(explanation, place, OCCLUSION, i)}, without it p = "
-        f"{explanation.probability_without[place, i]:.3g}"
+        f"{explanation.source_name(choice_index, i)} "
+        f"{explanation.drops[choice_index, i]:+.3g}{_format_range(low[choice_index, i], high[choice_index, i])}"
+        f"{_format_specific(explanation, choice_index, OCCLUSION, i)}, without it p = "
+        f"{explanation.probability_without[choice_index, i]:.3g}"
         for i in order
     )
 
@@ -117,9 +122,11 @@ def _format_range(low: float, high: float) -> str:
     return "" if low == high else f" [{low:+.3g} to {high:+.3g}]"
 
 
-def _format_specific(explanation: ExplanationNumbers, place: int, name: str, source: int) -> str:
+def _format_specific(
+    explanation: ExplanationNumbers, choice_index: int, name: str, source: int
+) -> str:
     """In points of share."""
     specific = explanation.specific.get(name)
-    if specific is None or np.isnan(specific[place, source]):
+    if specific is None or np.isnan(specific[choice_index, source]):
         return ""
-    return f" (specific {100 * specific[place, source]:+.0f})"
+    return f" (specific {100 * specific[choice_index, source]:+.0f})"

@@ -1,6 +1,6 @@
 """What a reader must know before trusting one word's numbers, in plain sentences.
 
-In: an `Explanation` and the place of a choice. Out: sentences: measures and effects of removal
+In: an `Explanation` and the index of a choice. Out: sentences: measures and effects of removal
 disagree about the first source; fills disagree; a CTC model prefers a spelling without any sound.
 """
 
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
 LEAST_NATS = 0.1  # an effect below this is none: then no source is first, and no sign counts
 
 
-def list_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
+def list_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[str]:
     """Sentences about one choice.
 
     Parameters
     ----------
     explanation : ExplanationNumbers
         `Explanation.without_own_sound` says it of the other sources.
-    place : int
+    choice_index : int
         Among its choices.
     """
     return [
-        *_spelling_remarks(explanation, place),
-        *_measure_remarks(explanation, place),
-        *_fill_remarks(explanation, place),
+        *_spelling_remarks(explanation, choice_index),
+        *_measure_remarks(explanation, choice_index),
+        *_fill_remarks(explanation, choice_index),
     ]
 
 
-def _spelling_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
-    margin, prior = explanation.spellings.margin[place], explanation.spellings.prior[place]
+def _spelling_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[str]:
+    margin, prior = (
+        explanation.spellings.margin[choice_index],
+        explanation.spellings.prior[choice_index],
+    )
     if not np.isfinite(prior):
         return []
-    by_fill = explanation.spellings.prior_by_fill[:, place]
+    by_fill = explanation.spellings.prior_by_fill[:, choice_index]
     low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
     return [
         f"The text as written is {_compare_probability(margin)} than with the other spelling by "
@@ -56,13 +59,15 @@ def _compare_probability(margin: float) -> str:
     return "more probable" if margin >= 0 else "less probable"
 
 
-def _measure_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
-    if np.isfinite(explanation.drops[place]).sum() < 2:
+def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[str]:
+    if np.isfinite(explanation.drops[choice_index]).sum() < 2:
         return []
-    largest = _largest_source(explanation.drops[place])
+    largest = _largest_source(explanation.drops[choice_index])
     others: dict[int, list[str]] = {}
     for name, attribution in explanation.attributions.items():
-        known = np.where(np.isfinite(explanation.drops[place]), attribution.values[place], np.nan)
+        known = np.where(
+            np.isfinite(explanation.drops[choice_index]), attribution.values[choice_index], np.nan
+        )
         first = _largest_source(known, least=0.0)
         if name != OCCLUSION and first is not None and first != largest:
             others.setdefault(first, []).append(name.replace("_", " "))
@@ -70,34 +75,35 @@ def _measure_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
         return []
     named = "; ".join(
         f"{_join_names(names)} {'ranks' if len(names) == 1 else 'rank'} "
-        f"{explanation.source_name(place, source)} first"
+        f"{explanation.source_name(choice_index, source)} first"
         for source, names in others.items()
     )
     if largest is None:
-        return [f"No single removal lowers the word by {LEAST_NATS} nats, but {named}."]
+        return [f"No single removal costs the word {LEAST_NATS} nats, but {named}."]
     return [
-        f"The removal of {explanation.source_name(place, largest)} has the largest effect, but "
-        f"{named}."
+        f"Removing {explanation.source_name(choice_index, largest)} costs the word most, but {named}."
     ]
 
 
-def _fill_remarks(explanation: ExplanationNumbers, place: int) -> list[str]:
-    drops, sentences = explanation.drop_by_fill[:, place], []
+def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[str]:
+    drops, sentences = explanation.drop_by_fill[:, choice_index], []
     for side in ("sound", "text"):
         rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]
         firsts = {row: _largest_source(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
         if len(set(firsts.values())) > 1:
             told = "; ".join(
                 f"{_fill_phrase(explanation.fills[row])} "
-                f"{'none' if source is None else explanation.source_name(place, source)}"
+                f"{'none' if source is None else explanation.source_name(choice_index, source)}"
                 for row, source in firsts.items()
             )
             what = "segment of the sound" if side == "sound" else "word of the text"
-            sentences.append(f"Which {what} has the largest effect depends on the fill: {told}.")
+            sentences.append(f"Which {what} the word needs most depends on the fill: {told}.")
     low, high = explanation.drop_range
-    mixed = np.flatnonzero((low[place] <= -LEAST_NATS) & (high[place] >= LEAST_NATS))
+    mixed = np.flatnonzero((low[choice_index] <= -LEAST_NATS) & (high[choice_index] >= LEAST_NATS))
     if len(mixed):
-        named = _join_names([explanation.source_name(place, index) for index in mixed.tolist()])
+        named = _join_names(
+            [explanation.source_name(choice_index, index) for index in mixed.tolist()]
+        )
         sentences.append(
             f"Whether the removal of {named} raises or lowers the word's probability depends on the "
             "fill."

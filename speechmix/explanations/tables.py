@@ -88,32 +88,32 @@ def attribution_table(explanation: ExplanationNumbers) -> pd.DataFrame:
             "of": attribution.of,
             "distance": explanation.distances.get(name, np.nan),
         }
-        for place in range(len(explanation.choices)):
-            values = attribution.values[place]
+        for choice_index in range(len(explanation.choices)):
+            values = attribution.values[choice_index]
             ranks = {index: rank for rank, index in enumerate(sort_sources(values), start=1)}
             what = {
-                **_choice_cells(explanation, place),
+                **_choice_cells(explanation, choice_index),
                 **of_measure,
-                **_spelling_cells(explanation, place),
+                **_spelling_cells(explanation, choice_index),
             }
             for index in sorted(ranks):
                 rows.append(
                     {
                         **what,
-                        **_source_cells(explanation, place, index),
+                        **_source_cells(explanation, choice_index, index),
                         "onset": explanation.sources[index].onset,
                         "offset": explanation.sources[index].offset,
                         "attribution": values[index],
                         "attribution_error": np.nan
                         if attribution.errors is None
-                        else attribution.errors[place, index],
-                        "specific": explanation.specific[name][place, index],
+                        else attribution.errors[choice_index, index],
+                        "specific": explanation.specific[name][choice_index, index],
                         "rank": ranks[index],
-                        "value_without": explanation.value_without[place, index],
-                        "drop": explanation.drops[place, index],
-                        "drop_low": low[place, index],
-                        "drop_high": high[place, index],
-                        "probability_without": explanation.probability_without[place, index],
+                        "value_without": explanation.value_without[choice_index, index],
+                        "drop": explanation.drops[choice_index, index],
+                        "drop_low": low[choice_index, index],
+                        "drop_high": high[choice_index, index],
+                        "probability_without": explanation.probability_without[choice_index, index],
                     }
                 )
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
@@ -123,16 +123,16 @@ def effects_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, removed source and fill, `EFFECT_COLUMNS`."""
     rows = [
         {
-            **_choice_cells(explanation, place),
-            **_source_cells(explanation, place, index),
+            **_choice_cells(explanation, choice_index),
+            **_source_cells(explanation, choice_index, index),
             "fill": explanation.fills[fill].label,
-            "value_without": explanation.value_by_fill[fill, place, index],
-            "drop": explanation.drop_by_fill[fill, place, index],
+            "value_without": explanation.value_by_fill[fill, choice_index, index],
+            "drop": explanation.drop_by_fill[fill, choice_index, index],
         }
-        for place in range(len(explanation.choices))
+        for choice_index in range(len(explanation.choices))
         for index in range(len(explanation.sources))
         for fill in range(len(explanation.fills))
-        if np.isfinite(explanation.value_by_fill[fill, place, index])
+        if np.isfinite(explanation.value_by_fill[fill, choice_index, index])
     ]
     return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
 
@@ -184,12 +184,12 @@ def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
         "label": [words[frame].label if frame in words else None for frame in range(count)],
     }
     tables = [
-        pd.DataFrame({**of_frames, "attribution": attribution.by_frame.values[place]}).assign(
-            **_choice_cells(explanation, place), measure=name, of=attribution.of
-        )
+        pd.DataFrame(
+            {**of_frames, "attribution": attribution.by_frame.values[choice_index]}
+        ).assign(**_choice_cells(explanation, choice_index), measure=name, of=attribution.of)
         for name, attribution in explanation.attributions.items()
         if attribution.by_frame is not None
-        for place in range(len(explanation.choices))
+        for choice_index in range(len(explanation.choices))
     ]
     if not tables:
         return pd.DataFrame(columns=list(FRAME_COLUMNS))
@@ -203,9 +203,11 @@ def sort_sources(values: np.ndarray) -> list[int]:
     return order
 
 
-def _source_cells(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, object]:
+def _source_cells(
+    explanation: ExplanationNumbers, choice_index: int, index: int
+) -> dict[str, object]:
     source = explanation.sources[index]
-    own = bool(explanation.own_sound[place, index])
+    own = bool(explanation.own_sound[choice_index, index])
     return {
         "side": source.side,
         "source": source.source.index,
@@ -214,13 +216,16 @@ def _source_cells(explanation: ExplanationNumbers, place: int, index: int) -> di
     }
 
 
-def _spelling_cells(explanation: ExplanationNumbers, place: int) -> dict[str, float]:
+def _spelling_cells(explanation: ExplanationNumbers, choice_index: int) -> dict[str, float]:
     spellings = explanation.spellings
-    return {"spelling_margin": spellings.margin[place], "spelling_prior": spellings.prior[place]}
+    return {
+        "spelling_margin": spellings.margin[choice_index],
+        "spelling_prior": spellings.prior[choice_index],
+    }
 
 
-def _choice_cells(explanation: ExplanationNumbers, place: int) -> dict[str, Any]:
-    choice = explanation.choices[place]
+def _choice_cells(explanation: ExplanationNumbers, choice_index: int) -> dict[str, Any]:
+    choice = explanation.choices[choice_index]
     return {
         "item": explanation.item,
         "written": choice.label,
@@ -228,6 +233,6 @@ def _choice_cells(explanation: ExplanationNumbers, place: int) -> dict[str, Any]
         "against": choice.against,
         "foil": None if choice.contrast is None else choice.contrast.foil_label,
         "error": None if choice.error is None else explanation.errors[choice.error].kind,
-        "value": explanation.values[place],
+        "value": explanation.values[choice_index],
         "probability": choice.probability,
     }

@@ -122,7 +122,7 @@ def test_config_class_precision_and_shape_count():
 def elsewhere():
     """Fingerprints that another process finds."""
     code = (
-        "import sys, json, speechmix; from speechmix.bundled import models; "
+        "import sys, json, speechmix; from speechmix.inputs.bundled import models; "
         "prints = {name: speechmix.load(models()[name], device='cpu', check=False).fingerprint for "
         "name in sys.argv[1:]}; "
         "print(json.dumps(prints))"

@@ -83,7 +83,7 @@ def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(b
 def test_everything_but_alignment_works_where_it_is_not_installed():
     code = (
         MISSING + "\nimport speechmix\n"
-        "from speechmix.bundled import clips, models\n"
+        "from speechmix.inputs.bundled import clips, models\n"
         "from speechmix.files.versions import versions\n"
         "print(versions())\n"
         "model, clip = speechmix.load(models()['tiny-french-ctc'], device='cpu'), clips()[1]\n"

@@ -10,7 +10,7 @@ import torch
 
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
-from speechmix.errors import InputError
+from speechmix.errors import InputError, StorageError
 from speechmix.evaluation.spelling_likelihood import is_number_correct, log_likelihoods
 from speechmix.inputs.bundled import clips, models
 from speechmix.inputs.bundled.packed_weights import pack_weights, unpack_model
@@ -138,6 +138,11 @@ def test_weights_are_the_same_packed_and_unpacked(tmp_path, monkeypatch):
     assert tmp_path in unpacked.parents
     assert (unpacked / "model.safetensors").read_bytes() == weights
     assert unpack_model(folder) == unpacked
+    for damaged in ("model.safetensors", "config.json"):  # cut off, or planted by somebody else
+        (unpacked / damaged).write_bytes(b"x")
+    assert unpack_model(folder) == unpacked
+    assert (unpacked / "model.safetensors").read_bytes() == weights
+    assert (unpacked / "config.json").read_bytes() == (folder / "config.json").read_bytes()
     assert {path.name for path in folder.iterdir()} - {"weights.planes"} == {
         path.name for path in unpacked.iterdir()
     } - {"model.safetensors"}
@@ -150,6 +155,9 @@ def test_weights_go_to_the_temporary_folder_if_the_cache_cannot_be_written(tmp_p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert unpack_model(folder).is_relative_to(tmp_path / "speechmix")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match="XDG_CACHE_HOME"):
+        unpack_model(folder)
 
 
 def test_a_checkpoint_is_the_same_wherever_it_lies(tmp_path):

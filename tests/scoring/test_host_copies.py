@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import speechmix
 from speechmix.adapters.model import Model
 from speechmix.errors import InputError
+from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.measures.availability import check_defined
 from speechmix.mixing.measures.registry import MEASURES
 from tests.conftest import build, inputs_of
@@ -28,7 +29,7 @@ SHAPES = {
 }
 
 
-def counted(family: str, layers: int, monkeypatch, **options) -> tuple[FakeDevice, speechmix.Maps]:
+def counted(family: str, layers: int, monkeypatch, **options) -> tuple[FakeDevice, Maps]:
     """`mix` on the fake device."""
     monkeypatch.setattr(Model, "fingerprint", "0")
     model = speechmix.load(

@@ -2,11 +2,11 @@
 // The view of an explanation: explanationView(root, data, options) draws it, in a page, in a notebook, in the app.
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
-  const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Red: it opposes the word. " +
+  const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Orange: it opposes the word. " +
     "Each line is coloured relative to its largest number. The number of a measure is an attribution. The number in parentheses: by how many " +
     "percentage points this source's share of the attribution is larger than for the other words. " +
     "Removed: the loss of the word's log-probability (nats) when this source alone is replaced, the median over fills [lowest to highest].";
-  const FINE = " If a measure scores each frame, the waveform is coloured by frame, and the words below it by their sums.";
+  const FINE = " If a measure scores each frame, the waveform is coloured by frame, and each word below it by the attribution of the whole word.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
   function make(tag, attributes = {}, ...children) {
@@ -297,7 +297,7 @@
     tell(values, of) {
       const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
       const name = choice.contrast ? choice.name : data.units[choice.unit].label;
-      const parts = [`${name}: p = ${digits(choice.probability)}`];
+      const parts = [choice.contrast ? name : `${name}: p = ${digits(choice.probability)}`];
       if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)} (${told(values[first], of)})`);
       if (isOwn && second !== undefined && values[second] > 0) parts.push(`Besides its own sound: ${this.name(second)} (${told(values[second], of)})`);
       if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);

@@ -7,10 +7,12 @@ compresses by 15 %, because sign and exponent, which repeat, are then next to ea
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from hashlib import sha256
 from pathlib import Path
+
+from ...errors import StorageError
+from ...files.whole_files import whole_file
 
 _PACKED_NAME = "weights.planes"
 _WEIGHTS_NAME = "model.safetensors"
@@ -26,20 +28,34 @@ def pack_weights(folder: Path) -> None:
 def unpack_model(folder: Path) -> Path:
     """Return a folder with the files of a packed model and its model.safetensors.
 
-    It is in the user's cache, or in the temporary folder if the cache cannot be written.
+    It is in the user's cache, or in the temporary folder if the cache cannot be written. Files there
+    that differ (damaged, or of somebody else) are written again.
+
+    Raises
+    ------
+    StorageError
+        If neither can be written.
     """
-    packed = (folder / _PACKED_NAME).read_bytes()
-    key = sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()[:16]
+    contents = {
+        path.name: path.read_bytes()
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.name != _PACKED_NAME
+    }
+    contents[_WEIGHTS_NAME] = _join_planes((folder / _PACKED_NAME).read_bytes())
+    key = sha256(b"".join(contents.values())).hexdigest()[:16]
+    errors = []
     for cache in _cache_dirs():
         unpacked = cache / "speechmix" / key / folder.name
-        if (unpacked / _WEIGHTS_NAME).is_file():
-            return unpacked
         try:
-            _write_unpacked(folder, packed, unpacked)
-        except OSError:
+            _write_files(unpacked, contents)
+        except OSError as error:
+            errors.append(str(error))
             continue
         return unpacked
-    raise OSError(f"cannot write the weights of {folder.name} into {cache}: no space or no right")
+    raise StorageError(
+        f"cannot unpack the bundled model {folder.name} ({'; '.join(errors)}): set XDG_CACHE_HOME to "
+        "a folder that can be written"
+    )
 
 
 def _cache_dirs() -> tuple[Path, Path]:
@@ -47,16 +63,18 @@ def _cache_dirs() -> tuple[Path, Path]:
     return Path(user_cache), Path(tempfile.gettempdir())
 
 
-def _write_unpacked(folder: Path, packed: bytes, unpacked: Path) -> None:
+def _join_planes(packed: bytes) -> bytes:
     weights = bytearray(len(packed))
     half = (len(packed) + 1) // 2
     weights[::2], weights[1::2] = packed[:half], packed[half:]
-    unpacked.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.name != _PACKED_NAME:
-            shutil.copyfile(path, unpacked / path.name)
-    # Last and under its final name at once: another process takes this file as proof of the rest.
-    with tempfile.NamedTemporaryFile(dir=unpacked, delete=False) as unfinished:
-        unfinished.write(weights)
-    os.chmod(unfinished.name, 0o644)
-    os.replace(unfinished.name, unpacked / _WEIGHTS_NAME)
+    return bytes(weights)
+
+
+def _write_files(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write the files that are not there as they should be, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        path = folder / name
+        if not (path.is_file() and path.read_bytes() == content):
+            with whole_file(path) as unfinished:
+                unfinished.write_bytes(content)

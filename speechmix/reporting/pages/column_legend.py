@@ -33,7 +33,7 @@ _TERMS = {
     "significant": "“More” or “less” if p is at most 0.05, the confidence interval excludes zero, "
     f"and the mixing strength is at least {_STRENGTH_PERCENT}. Otherwise the result is "
     "inconclusive.",
-    "groups": "Clips with the same {ties} are not independent. Each group of such clips counts as "
+    "groups": "Clips that share {ties} are not independent. Each group of such clips counts as "
     "one observation.",
     "mixing strength (%)": "How much the target's representation changes when all other words are "
     f"removed, in % of its length as a vector. Below {_STRENGTH_PERCENT}, almost nothing is mixed, "

@@ -15,7 +15,7 @@ from ...evaluation.statistics.grouped_means import TableRow
 from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
 from ..plots.figure_style import model_name
-from .table_format import format_interval, format_p
+from .table_format import format_interval, format_p, stack_name
 
 NEED_KEYS = ["side", "model", "ablated"]
 
@@ -133,8 +133,12 @@ def controls_table(
     """
     rows = []
     for row in main_measure(headline).to_dict("records"):
-        cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
-        cells["trained - untrained"] = _format_difference(row)
+        cells = {
+            "side": row["side"],
+            "model": model_name(row["model"]),
+            "stack": stack_name(row["stack"]),
+        }
+        cells["trained - untrained (points)"] = _format_difference(row)
         for name, control in controls.items():
             cells[name] = (
                 "" if control is None else _format_difference(find_stack_row(control, row, "stack"))
@@ -142,8 +146,8 @@ def controls_table(
         need_row = find_stack_row(need, row)
         for name, column in (
             ("right (%)", "right"),
-            ("cue ablated", "without_cue"),
-            ("another word ablated", "without_other"),
+            ("cue ablated (%)", "without_cue"),
+            ("another word ablated (%)", "without_other"),
         ):
             value = float("nan") if need_row is None else need_row[column]
             cells[name] = "" if value != value else f"{value:.0f}"

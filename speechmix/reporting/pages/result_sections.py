@@ -51,15 +51,15 @@ _NEED_TERMS = {
     "inconclusive.",
 }
 _CONTROL_TERMS = {  # column of the table of controls: what it is
-    "trained - untrained": "The result: how much more the cue contributes in the trained model than "
+    "trained - untrained (points)": "The result: how much more the cue contributes in the trained model than "
     "in the untrained twins, in percentage points.",
-    "invariant nouns": "First control: the same difference for nouns with one spelling for singular "
+    "invariant nouns (points)": "First control: the same difference for nouns with one spelling for singular "
     "and plural. For them the cue does not decide the spelling.",
-    "word after the target": "Second control: the same difference for the word after the target, "
+    "word after the target (points)": "Second control: the same difference for the word after the target, "
     "which does not tell the spelling either.",
     "right (%)": "Spelling accuracy: % of clips that the intact model spells correctly.",
-    "cue ablated": "Spelling accuracy with the cue ablated (its value vectors zeroed) in this stack.",
-    "another word ablated": "Third control: spelling accuracy with another word of about the same "
+    "cue ablated (%)": "Spelling accuracy with the cue ablated (its value vectors zeroed) in this stack.",
+    "another word ablated (%)": "Third control: spelling accuracy with another word of about the same "
     "length ablated.",
 }
 _CONTROLS_NOTE = (
@@ -97,10 +97,13 @@ _PLAYER_NOTE = (
 def _control_table_items(content: PageContent) -> list[Item]:
     """Return the table of differences with their controls, and the figures of the other sides."""
     study = content.study
-    controls = {"invariant nouns": study.control, "word after the target": study.after_target}
+    controls = {
+        "invariant nouns (points)": study.control,
+        "word after the target (points)": study.after_target,
+    }
     table = controls_table(study.headline, study.need, controls)
     terms = TermList({name: text for name, text in _CONTROL_TERMS.items() if name in table})
-    has_controls = {"invariant nouns", "word after the target", "another word ablated"} & set(table)
+    has_controls = {*controls, "another word ablated (%)"} & set(table)
     notes = [_CONTROLS_NOTE] if has_controls else []
     return [terms, table, *notes, *content.need_figures[1:]]
 

@@ -83,7 +83,7 @@ _CONTRIBUTION_CAPTION = (
     "their range as a band."
 )
 _NEED_CAPTION = (
-    " Below: what the decision loses if the cue is ablated in that layer alone (mean over groups, "
+    " Margin lost: what the decision loses if the cue is ablated in that layer alone (mean over groups, "
     "with a 95 % confidence interval)."
 )
 

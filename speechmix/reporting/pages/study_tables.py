@@ -23,12 +23,13 @@ from ...evaluation.statistics.twin_comparison import (
     whole_stack,
 )
 from ...interventions.ablation import CONTROL
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import LEADING_MEASURE
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
-from .table_format import drop_single_side
+from .table_format import drop_single_side, stack_name
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
@@ -187,7 +188,11 @@ def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
             "less than untrained": _format_ranges(part[part.claim == "less"].layer),
         }
         rows.append({**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(part)})
-    return drop_single_side(pd.DataFrame(rows))
+    table = drop_single_side(pd.DataFrame(rows))
+    for name, label in (("stack", stack_name), ("measure", measure_label)):
+        if name in table:
+            table[name] = table[name].map(label)
+    return table
 
 
 def _format_ranges(layers: Iterable[int]) -> str:

@@ -81,7 +81,7 @@ def draw_strip(
     )
     ax.set_yscale("log")
     ax.set_ylim(0.6 * _MIN_STRENGTH, 1.5 * max_strength)
-    ax.axhspan(0.6 * _MIN_STRENGTH, STRENGTH_FLOOR, color="0.94", linewidth=0)
+    ax.axhspan(0.6 * _MIN_STRENGTH, STRENGTH_FLOOR, color="0.5", alpha=0.12, linewidth=0)
     ax.axhline(STRENGTH_FLOOR, color="0.5", linewidth=0.7, linestyle=(0, (4, 2)))
     for model, table in panel.strengths.items():
         strengths = table["strength"].to_numpy()

@@ -103,7 +103,7 @@ def french_study(
     figures : int
         Clips of which maps are drawn, for each trained model.
     executor : Executor, optional
-        Who scores, as in `speechmix.score_clips`: by default this process; `LocalWorkers(4)`,
+        Who scores, as in `speechmix.runs.score_clips.score_clips`: by default this process; `LocalWorkers(4)`,
         `RayExecutor(address)`. The stages of a corpus are done here.
     device : str, optional
         "cpu", "cuda", ...
