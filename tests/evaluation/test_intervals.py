@@ -78,3 +78,11 @@ def test_differences_of_proportions_hold(lost, won):
         )
     ]
     assert np.mean(held) >= 0.90
+
+
+def test_an_interval_ends_where_no_mean_can_be():
+    correlations = [0.9, 1.0, 0.2, 1.0, 0.95, -0.9, 1.0, 0.8, 1.0]
+    low, high = mean_interval(correlations)
+    assert high > 1
+    assert mean_interval(correlations, bounds=(-1, 1)) == (low, 1)
+    assert np.isnan(mean_interval(correlations[:3], bounds=(-1, 1))).all()

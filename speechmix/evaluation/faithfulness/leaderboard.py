@@ -23,9 +23,14 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..statistics.intervals import FEWEST_GROUPS, mean_intervals
+from ..statistics.intervals import (
+    CORRELATION_BOUNDS,
+    FEWEST_GROUPS,
+    UNBOUNDED,
+    mean_intervals,
+)
 from ..statistics.sign_flips import corrected_p
-from .scores import LOWER_IS_BETTER, spearman
+from .scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
 from .to_output import has_same_removal
 
 BASELINES = ("random", "length", "position")
@@ -75,7 +80,9 @@ def summarize_values(values: pd.DataFrame) -> pd.DataFrame:
         by_group = group_means(values_of_metric)
         table = by_group.index.to_frame(index=False)
         table["value"] = _row_means(by_group.to_numpy())
-        table["low"], table["high"] = mean_intervals(by_group.to_numpy())
+        table["low"], table["high"] = mean_intervals(
+            by_group.to_numpy(), bounds=METRIC_BOUNDS.get(metric, UNBOUNDED)
+        )
         counts = values_of_metric.dropna(subset="value").groupby(ROW_KEYS, sort=False)
         count_table = counts.agg(
             chance=("chance", "mean"), clips=("item", "nunique"), groups=("group", "nunique")
@@ -152,7 +159,7 @@ def perturbation_agreement(drops: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*keys, "rho", "low", "high", "items"])
     by_group = table.groupby([*keys, "group"], sort=False)["rho"].mean().unstack("group")
     result = by_group.index.to_frame(index=False).assign(rho=_row_means(by_group.to_numpy()))
-    result["low"], result["high"] = mean_intervals(by_group.to_numpy())
+    result["low"], result["high"] = mean_intervals(by_group.to_numpy(), bounds=CORRELATION_BOUNDS)
     counts = table.groupby(keys, sort=False)["item"].nunique().rename("items").reset_index()
     return result.merge(counts, on=keys)
 

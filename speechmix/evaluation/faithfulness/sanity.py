@@ -26,7 +26,7 @@ from ...adapters.loading.load import load
 from ...errors import InputError
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.mix import mix_one
-from ..statistics.intervals import mean_interval
+from ..statistics.intervals import CORRELATION_BOUNDS, mean_interval
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -218,7 +218,7 @@ def _mean_agreements(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     by_item = table.groupby([*by, "item"], sort=False)["rho"].mean().reset_index()
     rows = []
     for key, item_agreements in by_item.groupby(by, sort=False):
-        low, high = mean_interval(item_agreements["rho"])
+        low, high = mean_interval(item_agreements["rho"], bounds=CORRELATION_BOUNDS)
         keys = dict(zip(by, key, strict=True))
         rows.append(
             {

@@ -22,10 +22,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..statistics.intervals import CORRELATION_BOUNDS
+
 RANK_METRICS = ("top_1", "spearman", "kendall")
 CURVE_METRICS = ("comprehensiveness", "sufficiency", "deletion", "insertion")
 SOFT_METRICS = ("soft_comprehensiveness", "soft_sufficiency")
 METRICS = (*RANK_METRICS, "average_precision", *CURVE_METRICS, *SOFT_METRICS)
+# Smallest and largest value, where there are such.
+METRIC_BOUNDS = {
+    "top_1": (0.0, 1.0),
+    "spearman": CORRELATION_BOUNDS,
+    "kendall": CORRELATION_BOUNDS,
+    "average_precision": (0.0, 1.0),
+}
 # Where a good measure has a small number.
 LOWER_IS_BETTER = ("sufficiency", "soft_sufficiency", "deletion")
 

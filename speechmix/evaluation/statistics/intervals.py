@@ -30,9 +30,13 @@ Numbers: TypeAlias = "Sequence[float] | np.ndarray | pd.Series"
 
 LEVEL = 0.95
 FEWEST_GROUPS = 8  # below which an interval of a mean covers less than 90 % of skewed samples
+UNBOUNDED = (-np.inf, np.inf)
+CORRELATION_BOUNDS = (-1.0, 1.0)
 
 
-def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, float]:
+def mean_interval(
+    values: Numbers, *, level: float = LEVEL, bounds: tuple[float, float] = UNBOUNDED
+) -> tuple[float, float]:
     """Return the confidence interval of a mean; (nan, nan) for fewer than `FEWEST_GROUPS` values or
     identical ones.
 
@@ -41,6 +45,8 @@ def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, floa
     values : sequence of float
         One for each independent group; NaN are left out.
     level : float
+    bounds : (float, float)
+        Smallest and largest value that the mean can have; the interval ends there.
 
     Examples
     --------
@@ -50,11 +56,13 @@ def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, floa
     >>> mean_interval([1, 2])
     (nan, nan)
     """
-    low, high = mean_intervals(np.asarray(values, dtype=float)[None], level=level)
+    low, high = mean_intervals(np.asarray(values, dtype=float)[None], level=level, bounds=bounds)
     return float(low[0]), float(high[0])
 
 
-def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+def mean_intervals(
+    values: np.ndarray, *, level: float = LEVEL, bounds: tuple[float, float] = UNBOUNDED
+) -> tuple[np.ndarray, np.ndarray]:
     """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left
     out row by row."""
     from scipy.stats import t as student
@@ -65,6 +73,7 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
         low = mean - np.fmax(quantile, _inverse_hall(quantile, g)) * error
         high = mean - np.fmin(-quantile, _inverse_hall(-quantile, g)) * error
     has_no_interval = (count < FEWEST_GROUPS) | ~(error > 0)
+    low, high = np.clip(low, *bounds), np.clip(high, *bounds)
     return np.where(has_no_interval, np.nan, low), np.where(has_no_interval, np.nan, high)
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...mixing.maps.mixing_map import MixingMap
-from .intervals import mean_interval
+from .intervals import CORRELATION_BOUNDS, mean_interval
 
 STATISTICS = ("pearson", "spearman")
 IDENTITY_ROW = "identity"
@@ -116,7 +116,7 @@ def mean_correlations(
     for key, item_correlations in items.groupby(by, sort=False):
         for statistic in STATISTICS:
             values = item_correlations.loc[np.isfinite(item_correlations[statistic]), statistic]
-            low, high = mean_interval(values)
+            low, high = mean_interval(values, bounds=CORRELATION_BOUNDS)
             keys = dict(zip(by, key, strict=True))
             rows.append(
                 {
