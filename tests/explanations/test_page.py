@@ -207,7 +207,7 @@ class TestInChromium:
                 atol=explained.clip.duration / bars,
             )
             peak = explained.frames[int(values.argmax()), 0]
-            assert f"gives most is at {peak:.2f} s" in browser.evaluate(
+            assert f"Largest frame: at {peak:.2f} s" in browser.evaluate(
                 "document.querySelector('[aria-live]').innerText"
             )
             browser.evaluate(f"{box}.click()")

@@ -826,7 +826,7 @@ def test_published_figures_are_of_the_same_rows_or_say_that_they_are_not():
         "target rows, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %"
         in titles[0]
     )
-    assert "deciding row, NOT as published, which is of target rows" in titles[1]
+    assert "deciding row, but published for target rows" in titles[1]
     for figure in (like, unlike):  # one scale for one's own and the published
         assert len({image.get_clim() for image in maps_of(figure)}) == 1
     own = [

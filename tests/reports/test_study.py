@@ -250,7 +250,7 @@ def test_one_clip_is_no_plural(tmp_path):
     run = synthetic_run(tmp_path / "run", clips=2)
     clips = pd.read_csv(run / "clips.csv").assign(doubts=["too fast", ""])
     clips.to_csv(run / "clips.csv", index=False)
-    assert "The word times of 1 clip are doubtful." in report(run).read_text(encoding="utf-8")
+    assert "The word times of 1 clip may be wrong." in report(run).read_text(encoding="utf-8")
 
 
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):
@@ -293,7 +293,7 @@ def test_figures_and_tables_lie_beside_the_page(folder):
     text = page.read_text(encoding="utf-8")
     assert "<title>Again</title>" in text
     assert "digitised" in text.lower()
-    assert "one&#39;s own of the target word, as the published" in text
+    assert "Numbers of this run for the target word, as published" in text
     for name in ("published_contribution", "published_heat_map", "published_probing"):
         assert (folder / f"{name}.png").stat().st_size > 5_000
     for name in (
