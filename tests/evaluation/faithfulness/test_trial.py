@@ -400,7 +400,7 @@ def test_judges_are_compared_word_by_word():
     drops = trial.drops[(trial.drops["stack"] == "cross")].pivot_table(
         index=["item", "word"], columns="perturbation", values="drop"
     )
-    fills = drops.filter(like="silence (")
+    fills = drops.filter(like="mute (")
     assert np.allclose(fills.mean(axis=1), drops["mute"])
     agreement = trial.perturbation_agreement().set_index(["stack", "perturbation", "other"])
     by_hand = [spearmanr(part["mute"], part["patch"])[0] for _, part in drops.groupby("item")]
