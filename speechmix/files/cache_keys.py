@@ -1,4 +1,4 @@
-"""What makes two questions the same: one hash of everything that went into an answer.
+"""Cache keys: one hash of everything that decides a result.
 
 In: whatever JSON can say (texts, numbers, lists, dictionaries). Out: 32 hexadecimal digits, the
 same on every machine and in every process. Results are stored with the hash of their ingredients
@@ -15,8 +15,8 @@ _AS_TEXT = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str).enc
 
 
 def digest(content: object) -> str:
-    """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a
-    dictionary does not.
+    """Return the hash of a value, 32 hexadecimal digits; lists and tuples count as the same, and the
+    order of a dictionary does not count.
 
     Floats are told apart to their last bit. What JSON does not know is taken by its `str`.
 
@@ -32,7 +32,7 @@ def digest(content: object) -> str:
 
 
 def joined_digests(*digests: str) -> str:
-    """Hash of some hashes, in their order.
+    """Return one hash of several hashes; their order counts.
 
     Examples
     --------
@@ -43,6 +43,6 @@ def joined_digests(*digests: str) -> str:
 
 
 def file_digest(path: str | PathLike[str]) -> str:
-    """Hash of a file's bytes, 32 hexadecimal digits."""
+    """Return the hash of a file's bytes, 32 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

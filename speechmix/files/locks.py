@@ -63,11 +63,11 @@ def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -
     import filelock
 
     folder = Path(folder).resolve()
-    myself = (
+    this_thread = (
         os.getpid(),
         threading.get_ident(),
     )  # the process too: a fork takes the dictionary along, not the lock
-    if _held.get((folder, part)) == myself:
+    if _held.get((folder, part)) == this_thread:
         yield
         return
     lock_file, holder_file = _lock_files(folder, part)
@@ -85,7 +85,7 @@ def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -
         ) from None
     except OSError as error:
         raise write_error(folder, error) from error
-    _held[folder, part] = myself
+    _held[folder, part] = this_thread
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
             holder_file.write_text(json.dumps(_holder_facts()), encoding="utf-8")

@@ -57,22 +57,21 @@ class Shard:
         return cls(int(numbers[1]), int(numbers[2]))
 
     def holds(self, name: str) -> bool:
-        """Whether a clip of this name is the shard's."""
+        """Return whether the shard processes the clip of this name."""
         return self.count == 1 or shard_number(name, self.count) == self.index
 
     @property
     def label(self) -> str:
-        """What its files are called: "3-of-48"."""
+        """Return the name of its files: "3-of-48"."""
         return f"{self.index}-of-{self.count}"
 
     @property
     def prefix(self) -> str:
-        """What the names of its files begin with: "3-of-48.", and nothing where one process does it
-        all."""
+        """Return the prefix of its file names: "3-of-48."; empty if there is one shard."""
         return "" if self.count == 1 else f"{self.label}."
 
     def is_anothers(self, file_name: str) -> bool:
-        """Whether a file is that of another shard of as many, which may be at work on it.
+        """Return whether a file belongs to another shard of the same run.
 
         Examples
         --------

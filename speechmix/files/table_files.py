@@ -33,7 +33,7 @@ class RowError(InputError):
 
     Parameters
     ----------
-    why : str
+    reason_kind : str
         Kind of reason, a few words, the same for all rows it happens to ("missing clip").
     reason : str
         What was expected, what was found, what to do.
@@ -41,9 +41,9 @@ class RowError(InputError):
         What looks like an audio file in a row that could not be taken apart.
     """
 
-    def __init__(self, why: str, reason: str, *, sound: str = ""):
+    def __init__(self, reason_kind: str, reason: str, *, sound: str = ""):
         super().__init__(reason)
-        self.why, self.sound = why, sound
+        self.reason_kind, self.sound = reason_kind, sound
 
 
 def read_table(
@@ -211,18 +211,18 @@ def _parse_line(line: str, parse: partial[Cells]) -> Cells | RowError:
         line.encode("utf-8")
         return parse()
     except UnicodeEncodeError as error:
-        why, reason = "invalid UTF-8", _utf8_error(line, error)
+        reason_kind, reason = "invalid UTF-8", _utf8_error(line, error)
     except RowError as error:
-        why, reason = error.why, str(error)
+        reason_kind, reason = error.reason_kind, str(error)
     except RecursionError:
-        why, reason = (
+        reason_kind, reason = (
             "unreadable row",
             "expected a row of plain values, found brackets nested too deeply",
         )
     except (ValueError, csv.Error) as error:
-        why, reason = "unreadable row", f"not a readable row ({error})"
+        reason_kind, reason = "unreadable row", f"not a readable row ({error})"
     guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_AUDIO_COLUMNS)), "")
-    return RowError(why, reason, sound=guess.encode("utf-8", "replace").decode())
+    return RowError(reason_kind, reason, sound=guess.encode("utf-8", "replace").decode())
 
 
 def _utf8_error(line: str, error: UnicodeEncodeError) -> str:

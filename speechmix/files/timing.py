@@ -19,7 +19,7 @@ from types import TracebackType
 
 PREFETCH = " (ahead)"  # behind the name of a phase in another thread
 OTHER_PHASE = "other"
-_SAVE_SECONDS = 30.0  # seconds
+_SAVE_SECONDS = 30.0
 
 
 class Seconds:
@@ -52,7 +52,7 @@ class Seconds:
         )  # seconds of the phases within the one at hand, in each thread
 
     def begin(self) -> tuple[float, float]:
-        """Begin a phase; what is returned is for `end`."""
+        """Start timing a phase, and return what `end` needs."""
         if self.settle is not None and threading.get_ident() == self._owner:
             self.settle()
         outer = getattr(self._inner, "seconds", 0.0)
@@ -90,17 +90,17 @@ def timed_phases(seconds: Seconds) -> Iterator[None]:
     >>> sorted(seconds.by_phase), seconds.by_phase["forward"] < 0.02 <= seconds.by_phase["attention"]
     (['attention', 'forward', 'other'], True)
     """
-    before = _counting.set(seconds)
+    context_token = _counting.set(seconds)
     begun = seconds.begin()
     try:
         yield
     finally:
         seconds.end(OTHER_PHASE, begun)
-        _counting.reset(before)
+        _counting.reset(context_token)
 
 
 class _Phase:
-    """A block that is counted under a name."""
+    """Count the seconds of a block under a name."""
 
     __slots__ = ("_begun", "_counting", "_name")
 
@@ -124,7 +124,7 @@ def phase(name: str) -> _Phase:
 
 
 def count_clip() -> None:
-    """Say that a clip is done, if anybody counts."""
+    """Add a finished clip to the count, inside a block of `timed_phases`."""
     counting = _counting.get()
     if counting is not None:
         counting.clips += 1

@@ -105,9 +105,14 @@ class Scorer:
         model: Model | str | PathLike[str],
         aligner: Model | str | PathLike[str] | None,
         method: str,
-        question: MixRequest,
+        mix_request: MixRequest,
     ):
-        self._model, self._aligner, self._method, self._question = model, aligner, method, question
+        self._model, self._aligner, self._method, self._mix_request = (
+            model,
+            aligner,
+            method,
+            mix_request,
+        )
         self._loaded: dict[str, Model] = {}
 
     def __getstate__(self) -> JsonObject:
@@ -145,8 +150,10 @@ class Scorer:
 
     @property
     def _columns(self) -> dict[str, str]:
-        stacks = self._question.stacks or tuple(self._at_hand("model").stacks)
-        places = [f"{measure}_{stack}" for measure in self._question.measures for stack in stacks]
+        stacks = self._mix_request.stacks or tuple(self._at_hand("model").stacks)
+        places = [
+            f"{measure}_{stack}" for measure in self._mix_request.measures for stack in stacks
+        ]
         columns = {
             f"{place}_{part}": kind for place in places for part, kind in _LABEL_FIELDS.items()
         }
@@ -164,13 +171,13 @@ class Scorer:
         columns: JsonObject = dict.fromkeys(self._columns)
         try:
             clip = self._aligned(clip_from_dataset_row(row))
-            maps = mix_one(self._at_hand("model"), clip, **self._question.options)
+            maps = mix_one(self._at_hand("model"), clip, **self._mix_request.options)
             return {**columns, **_result_cells(maps, clip), _DOUBTS: " ".join(clip.doubts) or None}
         except SpeechmixError as error:
             return {**columns, _ERROR: str(error)}
 
     def _aligned(self, clip: Clip) -> Clip:
-        if clip.words is not None or not clip.text or self._question.units != "word":
+        if clip.words is not None or not clip.text or self._mix_request.units != "word":
             return clip
         aligner = None if self._aligner is None else self._at_hand("aligner")
         return align_quietly(clip, aligner, self._method)  # doubts are a column

@@ -39,8 +39,8 @@ N_SPOT_CHECKED_CLIPS = 1_000  # a run of no more is always gone through
 
 
 def shard_fingerprint(
-    asked_of_all: str,
-    question: MixRequest,
+    run_key: str,
+    mix_request: MixRequest,
     clips: Sequence[Clip],
     sound_of: Callable[[Clip], str | None],
 ) -> str:
@@ -49,9 +49,9 @@ def shard_fingerprint(
 
     Parameters
     ----------
-    asked_of_all : str
+    run_key : str
         Hash of what the run is asked.
-    question : MixRequest
+    mix_request : MixRequest
     clips : sequence of Clip
         Those of the shard.
     sound_of : callable
@@ -66,8 +66,8 @@ def shard_fingerprint(
         place = "" if clip.path is None else os.path.abspath(clip.path)
         says = (clip.name, sound, clip.alignment or "", *clip.doubts, place)
         hashed.update("\0".join(says).encode("utf-8", "surrogatepass") + b"\n")
-    measures = [measure_named(name).identity for name in question.measures]
-    return digest([asked_of_all, measures, hashed.hexdigest(), versions(), _package()])
+    measures = [measure_named(name).identity for name in mix_request.measures]
+    return digest([run_key, measures, hashed.hexdigest(), versions(), _package()])
 
 
 @cache
@@ -96,8 +96,8 @@ def is_unchanged(
     folder: RunFolder,
     shard: Shard,
     marker: CompletionRecord,
-    asked_of_all: str,
-    question: MixRequest,
+    run_key: str,
+    mix_request: MixRequest,
     clips: Sequence[Clip],
     models: Iterable[Model | Callable[[], Model]],
     skipped: Sequence[Mapping[str, Json]],
@@ -112,9 +112,9 @@ def is_unchanged(
     shard : Shard
     marker : CompletionRecord
         That the shard left.
-    asked_of_all : str
+    run_key : str
         Hash of what the run is asked.
-    question : MixRequest
+    mix_request : MixRequest
     clips : sequence of Clip
         Those of the shard.
     models : iterable of Model or callable
@@ -134,7 +134,7 @@ def is_unchanged(
     with Results(folder, Owner(), shard, report) as of_clips:
         remember_recordings(of_clips)
     if marker.told != shard_fingerprint(
-        asked_of_all, question, clips, _find_known_sound
+        run_key, mix_request, clips, _find_known_sound
     ) or not _has_all_files(folder, marker, drawn):
         return False
     return all(

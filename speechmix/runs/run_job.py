@@ -41,7 +41,7 @@ class RunJob:
     out : Path
     kinds : tuple of (ResultKind, mapping)
         In the order in which they are computed, each with its options.
-    question : MixRequest
+    mix_request : MixRequest
         Options of `mix`: a run's folder holds maps by one set of them.
     name : str
         Of a job that computes kinds alone; empty for the run itself.
@@ -62,7 +62,7 @@ class RunJob:
     clips: Sequence[Clip]
     out: Path
     kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
-    question: MixRequest
+    mix_request: MixRequest
     name: str = ""
     aligner: Model | Callable[[], Model] | None = None
     align_method: str = "auto"

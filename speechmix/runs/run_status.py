@@ -73,8 +73,8 @@ class RunStatus:
         count = states.total()
         of_states = (DONE, AT_WORK, STOPPED, MISSING, OUTDATED, DAMAGED)
         counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
-        told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
-        lines = [f"{self.folder}: {self.state}; {told}"]
+        summary = f"{count} shards: {counted}" if count > 1 else next(iter(states))
+        lines = [f"{self.folder}: {self.state}; {summary}"]
         if self.aligned_count:
             lines.append(f"  word times of {self.aligned_count} clips")
         by_model = (
@@ -189,17 +189,22 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
         skipped = marker.skipped if marker and of_shard != OUTDATED else []
         failures += skipped
         failed = Counter(row["model"] for row in skipped)
-        told = {"shard": shard.label, "state": of_shard}
+        shard_cells = {"shard": shard.label, "state": of_shard}
         labels = [
             *clips,
             *(label for label in failed if label and label not in clips),
         ]  # one may have failed on every clip
         rows += [
-            {**told, "model": label, "clips": len(clips.get(label, ())), "failed": failed[label]}
+            {
+                **shard_cells,
+                "model": label,
+                "clips": len(clips.get(label, ())),
+                "failed": failed[label],
+            }
             for label in labels
         ]
         if not labels:
-            rows.append({**told, "model": None, "clips": 0, "failed": sum(failed.values())})
+            rows.append({**shard_cells, "model": None, "clips": 0, "failed": sum(failed.values())})
     return RunStatus(
         folder.path,
         state,
@@ -241,7 +246,7 @@ def find_shard_clips(folder: RunFolder, shard: Shard, *, models: int) -> set[str
 
 
 def _read_records(
-    folder: RunFolder, shards: Sequence[Shard], asked_of_all: str
+    folder: RunFolder, shards: Sequence[Shard], run_key: str
 ) -> tuple[dict[Shard, CompletionRecord], str]:
     """Markers of the shards that are done; and what the last to end was asked, of those that were
     asked what the run is now."""
@@ -253,7 +258,7 @@ def _read_records(
             with suppress(OSError):  # started again since
                 ended = (folder.shards_dir / f"{shard.label}.json").stat().st_mtime_ns
                 markers[shard] = marker
-                if marker.is_of(asked_of_all):
+                if marker.is_of(run_key):
                     last = max(last, (ended, marker.asked))
     return markers, last[1]
 

@@ -154,12 +154,12 @@ def score_clips(
         finished is kept.
     """
     clips = _check_clips(clips)
-    question = MixRequest.of_run({"measures": measures, **options})
-    check_maps_dtype(maps_dtype, question)
-    map_options = MapOptions(question, batch_size, as_rows=maps, dtype=maps_dtype)
+    mix_request = MixRequest.of_run({"measures": measures, **options})
+    check_maps_dtype(maps_dtype, mix_request)
+    map_options = MapOptions(mix_request, batch_size, as_rows=maps, dtype=maps_dtype)
     to_explain = ToExplain.of(clips, explain)
     requested: dict[str, Mapping[str, object]] = {
-        GENERATED_TEXTS_KIND.name: {"stacks": question.stacks},
+        GENERATED_TEXTS_KIND.name: {"stacks": mix_request.stacks},
         CONTRIBUTIONS_KIND.name: {"maps": map_options},
     }
     if ablation:
@@ -177,7 +177,7 @@ def score_clips(
         clips,
         Path(out),
         requested_kinds({**requested, **_add_default_options(kinds)}),
-        question,
+        mix_request,
         aligner=aligner,
         align_method=align_method,
         figures=figures,

@@ -72,7 +72,7 @@ class StartedJob:
         """Hash of clips and options, the same for all shards; a sound that changes is found by its shard."""
         clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in self.job.clips]
         return digest(
-            [self.job.question.described(), self._alignment, clips, self.job.description()]
+            [self.job.mix_request.described(), self._alignment, clips, self.job.description()]
         )
 
     @property
@@ -91,7 +91,7 @@ class StartedJob:
         job = self.job
         with self._locked():
             RunState(self.folder).begin(
-                job.question,
+                job.mix_request,
                 self._alignment,
                 job.overwrite,
                 job.report,
@@ -107,7 +107,7 @@ class StartedJob:
             self.shard,
             former,
             self.request_hash,
-            job.question,
+            job.mix_request,
             self._shard_clips,
             job.models,
             self.run.skipped,
@@ -137,7 +137,7 @@ class StartedJob:
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
         self.marker = marker = CompletionRecord(shard.label, asked="", skipped=run.skipped)
-        needs_words = job.question.units == "word"
+        needs_words = job.mix_request.units == "word"
         if job.name:
             needs_words = any(kind.needs_words for kind, _ in job.kinds)
         aligner = ClipAligner(
@@ -171,7 +171,7 @@ class StartedJob:
                 self._draw()
             hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
             own, hash_of = self._shard_clips, lambda clip: hashes.get(clip.name)
-            marker.told = shard_fingerprint(self.request_hash, job.question, own, hash_of)
+            marker.told = shard_fingerprint(self.request_hash, job.mix_request, own, hash_of)
             if marker.told:
                 marks = read_figure_marks(folder, marker, self._drawn_clips)
                 marker.figures = {name: list(mark) for name, mark in marks.items()}
@@ -198,7 +198,7 @@ class StartedJob:
         parts = [
             open_part(self.folder.path / name) for _, names in self.marker.models for name in names
         ]
-        measures = self.job.question.measures
+        measures = self.job.mix_request.measures
         draw_clip_figures(
             self.folder,
             parts,

@@ -104,7 +104,7 @@ def read_manifest_rows(
                 allows_duplicates=not is_release,
             )
         except InputError as error:
-            reason_kind = getattr(error, "why", "unreadable row")
+            reason_kind = getattr(error, "reason_kind", "unreadable row")
             yield RejectedRow(clip_name, reason_kind, f"{table}, row {row_number}: {error}", origin)
 
 

@@ -89,7 +89,7 @@ def read_dataset(
             sentence = _read_sentence(stored.cells, text, sentences)
             yield _make_row(name, stored, sentence, text, root, origin, allow_outside=allow_outside)
         except RowError as error:
-            yield RejectedRow(name, error.why, str(error), origin)
+            yield RejectedRow(name, error.reason_kind, str(error), origin)
 
 
 def _open_dataset(source: CorpusSource) -> tuple[Features, Callable[[str], Iterator[StoredRow]]]:

@@ -111,7 +111,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
                     recording=recording,
                 )
             except InputError as error:
-                reason_kind = getattr(error, "why", "unreadable row")
+                reason_kind = getattr(error, "reason_kind", "unreadable row")
                 yield RejectedRow(
                     clip_name, reason_kind, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin
                 )

@@ -110,7 +110,7 @@ def read_tars(
             try:
                 yield _make_row(sample, source, tar, origin, sentences, allow_outside)
             except InputError as error:
-                reason_kind = getattr(error, "why", "unreadable row")
+                reason_kind = getattr(error, "reason_kind", "unreadable row")
                 reason = f"{tar}, key {sample['__key__'][:200]!r}: {error}"
                 yield RejectedRow(
                     row_name(f"{sample['__key__']}.wav", sample_count), reason_kind, reason, origin

@@ -225,12 +225,12 @@ class BlockWorker:
 
 def result_row(owner: Owner | None, clip: str, block: str) -> JsonObject:
     """Return an empty row."""
-    told = None if owner is None else json.dumps(vars(owner))
+    owner_json = None if owner is None else json.dumps(vars(owner))
     return {
         **dict.fromkeys(ROW.names),
         "clip": clip,
         "block": block,
-        "owner": told,
+        "owner": owner_json,
         "lines": [],
         "keys": [],
     }

@@ -31,7 +31,7 @@ Named = TypeVar("Named", bound=_HasName)
 
 
 def open_request_folder(
-    folder: Path, question: Mapping[str, Json], *, overwrite: bool = False
+    folder: Path, request: Mapping[str, Json], *, overwrite: bool = False
 ) -> None:
     """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
 
@@ -50,21 +50,21 @@ def open_request_folder(
     ...
     speechmix.errors.InputError: ... holds a run with other options (units 'token', now 'word'): ...
     """
-    asked = json.loads(json.dumps(question))
+    json_request = json.loads(json.dumps(request))
     path = folder / "run.json"
     if path.is_file() and not overwrite:
         earlier = _read_request(path)
-        other = [name for name in asked if earlier.get(name) != asked[name]]
+        other = [name for name in json_request if earlier.get(name) != json_request[name]]
         if other:
             shown = ", ".join(
-                f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other
+                f"{name} {earlier.get(name)!r}, now {json_request[name]!r}" for name in other
             )
             raise InputError(
                 f"{folder} holds a run with other options ({shown}): choose another --out, or "
                 "--overwrite"
             )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, asked)
+    write_json(path, json_request)
 
 
 def compute_item_lines(
@@ -102,11 +102,11 @@ def compute_item_lines(
     with path.open("a", encoding="utf-8") as file:
         for item in items:
             name = item.name
-            question = {"item": name, **json.loads(json.dumps(asked(item)))}
+            item_request = {"item": name, **json.loads(json.dumps(asked(item)))}
             line = stored.get(name, {})
-            if line.get("asked") != question:
+            if line.get("asked") != item_request:
                 try:
-                    line = {"asked": question, "rows": answer(item)}
+                    line = {"asked": item_request, "rows": answer(item)}
                 except SpeechmixError as error:
                     refused(item, error)
                     continue
@@ -136,12 +136,12 @@ def _read_stored_lines(path: Path, is_whole: Callable[[list[Any]], bool]) -> dic
 
 def _read_request(path: Path) -> JsonObject:
     try:
-        question = json.loads(read_text(path))
+        request = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        question = error
-    if not isinstance(question, dict):
+        request = error
+    if not isinstance(request, dict):
         raise InputError(
-            f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts "
+            f"{path} is damaged (expected a JSON object, found {request}): --overwrite starts "
             "afresh"
         )
-    return question
+    return request

@@ -41,7 +41,7 @@ class MapOptions:
 
     Parameters
     ----------
-    question : MixRequest
+    mix_request : MixRequest
     batch_size : int or "auto"
     as_rows : bool
         Whether word maps are also stored as rows of Parquet.
@@ -49,13 +49,13 @@ class MapOptions:
         Type of the scores of frame maps; as they are computed by default.
     """
 
-    question: MixRequest
+    mix_request: MixRequest
     batch_size: int | str = "auto"
     as_rows: bool = False
     dtype: str | None = None
 
     def described(self) -> list[object]:
-        """Return what a run's hash has of them besides the question."""
+        """Return what a run's hash has of them besides the mix request."""
         return [self.as_rows, self.dtype, {"mixing_strength": STRENGTH_REVISION}]
 
 
@@ -69,11 +69,11 @@ class ModelMaps:
     """
 
     def __init__(self, model: Model, options: MapOptions, version: int, *, with_scores: bool):
-        self.model, self.options, self.question = model, options, options.question
+        self.model, self.options, self.mix_request = model, options, options.mix_request
         self._version = version
-        self.in_shards = with_scores and is_stored_in_shards(self.question)
+        self.in_shards = with_scores and is_stored_in_shards(self.mix_request)
         self.in_scores = with_scores and not self.in_shards
-        self._measure_keys = {name: self._measure_key(name) for name in self.question.measures}
+        self._measure_keys = {name: self._measure_key(name) for name in self.mix_request.measures}
 
     @classmethod
     def of(cls, item: ResultItem, version: int) -> ModelMaps:
@@ -88,7 +88,7 @@ class ModelMaps:
 
     def _measure_key(self, name: str) -> str:
         """Hash of what decides the maps of one measure but the clip."""
-        described, measure = self.question.described(), measure_named(name)
+        described, measure = self.mix_request.described(), measure_named(name)
         unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
         options = {option: described[option] for option in described if option not in unread}
         facts: dict[str, object] = {
@@ -170,7 +170,7 @@ def _read_all_maps(results: Results, maps: ModelMaps, keys: Sequence[Key], compu
     """Return the maps of all measures, in the order of measures and stacks: computed just now, or stored."""
     names = {name for name, _ in computed}
     both = {**results.maps([key for key in keys if key.kind not in names]), **computed}
-    measures, stacks = list(maps.question.measures), list(maps.model.stacks)
+    measures, stacks = list(maps.mix_request.measures), list(maps.model.stacks)
     order = sorted(both, key=lambda key: (measures.index(key[0]), stacks.index(key[1])))
     return Maps({key: both[key] for key in order})
 
@@ -193,9 +193,9 @@ def store_maps(
             pending.setdefault(missing, []).append(index)
     for missing, indices in pending.items():
         snapshots = [item_snapshot(items[index]) for index in indices]
-        question = replace(maps.question, measures=missing)
+        mix_request = replace(maps.mix_request, measures=missing)
         some = [items[index].clip for index in indices]
-        all_maps = _compute_batch(maps.model, some, question, maps.options.batch_size)
+        all_maps = _compute_batch(maps.model, some, mix_request, maps.options.batch_size)
         for index, snapshot, new_maps in zip(indices, snapshots, all_maps, strict=True):
             computed[index] = _store_if_unchanged(results, maps, items[index], snapshot, new_maps)
     return computed
@@ -262,31 +262,31 @@ def _row_labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps:
 
 
 def _compute_batch(
-    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
+    model: Model, clips: list[Clip], mix_request: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; if it fails one by one, where memory ran out in smaller batches."""
     try:
         with memory_errors_named():
-            return _mix_batch(model, clips, question, batch_size)
+            return _mix_batch(model, clips, mix_request, batch_size)
     except SpeechmixError:  # one of them, or they do not go together
-        return [_mix_or_error(model, clip, question, batch_size) for clip in clips]
+        return [_mix_or_error(model, clip, mix_request, batch_size) for clip in clips]
 
 
 def _mix_batch(
-    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
+    model: Model, clips: list[Clip], mix_request: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
-    maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
+    maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **mix_request.options)
     return [maps] if isinstance(maps, Maps) else [*maps]
 
 
 def _mix_or_error(
-    model: Model, clip: Clip, question: MixRequest, batch_size: int | str
+    model: Model, clip: Clip, mix_request: MixRequest, batch_size: int | str
 ) -> Maps | SpeechmixError:
     few_pairs = _MAX_CELLS if isinstance(batch_size, str) else min(batch_size, _MAX_CELLS)
     for pairs in (batch_size, few_pairs):
         try:
             with memory_errors_named():
-                return _mix_batch(model, [clip], question, pairs)[0]
+                return _mix_batch(model, [clip], mix_request, pairs)[0]
         except OutOfMemory as error:
             failure: SpeechmixError = error
         except SpeechmixError as error:

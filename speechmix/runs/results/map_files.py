@@ -62,18 +62,18 @@ COLUMNS = pa.schema(
 )
 
 
-def is_stored_in_shards(question: MixRequest) -> bool:
+def is_stored_in_shards(mix_request: MixRequest) -> bool:
     """Whether maps are too large for a table with a row for each cell: those of frames are."""
-    return question.units == "frame"
+    return mix_request.units == "frame"
 
 
-def check_maps_dtype(dtype: str | None, question: MixRequest) -> None:
+def check_maps_dtype(dtype: str | None, mix_request: MixRequest) -> None:
     """Raise an `InputError` unless maps can be kept in this type."""
     if dtype is None:
         return
     if dtype not in DTYPES:
         raise InputError(f"maps_dtype must be one of {DTYPES}, found {dtype!r}")
-    if not is_stored_in_shards(question):
+    if not is_stored_in_shards(mix_request):
         raise InputError(
             "maps_dtype is for maps of frames (units='frame'); maps of words are small, and kept "
             "in float32, which every "

@@ -178,7 +178,7 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
         else np.zeros(shape, dtype)
     )
     if len(digests) != shape[0] or any(
-        score_checksum(layer) != told for layer, told in zip(scores, digests, strict=True)
+        score_checksum(layer) != digest for layer, digest in zip(scores, digests, strict=True)
     ):
         raise InputError(
             f"{path}: the scores {name!r} are not as they were written: the file is damaged, make "

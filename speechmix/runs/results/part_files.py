@@ -161,14 +161,14 @@ def write_part(
 ) -> Part:
     """Write a part file, whole or not at all."""
     part = Part(path, owner, shard, dict(scores), dict(maps), tuple(sorted(set(versions))))
-    told = {
+    part_metadata = {
         "owner": vars(owner),
         "shard": shard,
         "scores": part.scores,
         "maps": part.maps,
         "versions": part.versions,
     }
-    schema = RESULTS.with_metadata({_COLUMN_TYPES: json.dumps(told, ensure_ascii=False)})
+    schema = RESULTS.with_metadata({_COLUMN_TYPES: json.dumps(part_metadata, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         whole_file(path) as unfinished,
@@ -207,7 +207,7 @@ def open_part(path: Path) -> Part:
     """
     with readable_parquet(path):
         schema = pq.read_schema(path)
-        told = json.loads((schema.metadata or {})[_COLUMN_TYPES])
+        part_metadata = json.loads((schema.metadata or {})[_COLUMN_TYPES])
         if schema.remove_metadata() != RESULTS:
             raise InputError(
                 f"{path} is damaged or of another version: expected the columns "
@@ -215,11 +215,21 @@ def open_part(path: Path) -> Part:
                 "Score the clips again into this folder"
             )
         scores, maps = (
-            {_part_entry(name, path): FileMark.read(mark) for name, mark in told[kind].items()}
+            {
+                _part_entry(name, path): FileMark.read(mark)
+                for name, mark in part_metadata[kind].items()
+            }
             for kind in ("scores", "maps")
         )
-        versions = tuple(map(str, told["versions"]))
-        return Part(path, Owner(**told["owner"]), str(told["shard"]), scores, maps, versions)
+        versions = tuple(map(str, part_metadata["versions"]))
+        return Part(
+            path,
+            Owner(**part_metadata["owner"]),
+            str(part_metadata["shard"]),
+            scores,
+            maps,
+            versions,
+        )
 
 
 def _part_entry(name: str, part: Path) -> str:

@@ -61,22 +61,24 @@ def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mixin
     """One map; None if its scores were not asked to be kept."""
     where = f"{part.path}, clip {clip!r}"
     try:
-        told = labels_from_text(dict(labels))
+        map_labels = labels_from_text(dict(labels))
         shape, dtype = tuple(labels["shape"]), np.dtype(labels["dtype"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{where}: labels of a map that cannot be read ({error!r:.200}): make the run again"
         ) from error
     if "digests" in labels:
-        name = tensor_name(clip, told["measure"], told["stack"])
+        name = tensor_name(clip, map_labels["measure"], map_labels["stack"])
         stored = frame_map_scores(folder.maps_dir, part, name, labels["digests"])
         if stored.shape != shape:
             raise _damaged_map_error(
                 where, f"scores {name!r} of the shape {shape}, found {stored.shape}"
             )
-        return check_map(MixingMap(scores=stored, **told), where)
+        return check_map(MixingMap(scores=stored, **map_labels), where)
     owner = part.owner
-    place = partition_folder(owner.name or "", owner.init or "", told["measure"], told["stack"])
+    place = partition_folder(
+        owner.name or "", owner.init or "", map_labels["measure"], map_labels["stack"]
+    )
     names = [
         name
         for name in part.scores
@@ -89,17 +91,17 @@ def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mixin
     for name in names:
         for rows in _read_clip_rows(folder.scores_dir / name, part.scores[name], clip):
             layer, head, target, source = (rows[column].to_numpy() for column in _PLACES)
-            index = [np.searchsorted(told["layers"], layer), target, source]
+            index = [np.searchsorted(map_labels["layers"], layer), target, source]
             if len(shape) == 4:
                 index.insert(1, head.astype(int))
             scores[tuple(index)] = rows["score"].to_numpy()
             count += rows.num_rows
     if count != scores.size:
         raise InputError(
-            f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found "
+            f"{where}: expected {scores.size} scores of {map_labels['measure']}, {map_labels['stack']}, found "
             f"{count}"
         )
-    return check_map(MixingMap(scores=scores.astype(dtype), **told), where)
+    return check_map(MixingMap(scores=scores.astype(dtype), **map_labels), where)
 
 
 def _read_clip_rows(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
