@@ -60,7 +60,7 @@ def _run_omni(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[s
 
 
 _TOWER_STACKS = _make_stacks(
-    MBART[0].with_root("audio_tower"), lambda config: LLAMA.within("language_model")
+    MBART[0].with_root("audio_tower"), lambda config: LLAMA.with_root("language_model")
 )
 
 
