@@ -94,7 +94,7 @@ def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longes
 
     monkeypatch.setattr(value_zeroing, "_MAX_PADDING", 4)
     spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]
-    assert list(value_zeroing._batches([stop - start for start, stop in spans], 10)) == [
+    assert list(value_zeroing._source_batches([stop - start for start, stop in spans], 10)) == [
         (0, 2),
         (2, 5),
     ]
