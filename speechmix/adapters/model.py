@@ -115,9 +115,9 @@ class Model(MeasurableModel):
             )
 
     def __copy__(self) -> Model:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
+        model_copy = object.__new__(type(self))
+        model_copy.__dict__.update(self.__dict__)
+        return model_copy
 
     @property
     def fingerprint(self) -> str:
@@ -129,26 +129,30 @@ class Model(MeasurableModel):
         between. What is written through ``weight.data`` or a numpy view is not noticed, for torch
         does not count it, until `forget_fingerprint`, with which every run begins.
         """
-        parts = (self.module, self.feature_extractor, self.tokenizer)
+        hashed_objects = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
         with exclusive_access(self.module):  # another thread may run it in another precision
             if self._fingerprint is None or not self._fingerprint[0].is_unchanged(
-                *parts, generation
+                *hashed_objects, generation
             ):
-                seen = WeightsSnapshot(
-                    *parts, generation
+                weights_snapshot = WeightsSnapshot(
+                    *hashed_objects, generation
                 )  # before hashing: what is written meanwhile is noticed next time
-                self._fingerprint = seen, fingerprint(*parts)
-        told = self._asked if self.converses else self.prefix.hash_values
+                self._fingerprint = weights_snapshot, fingerprint(*hashed_objects)
+        hash_values = self._prompt_hash_values if self.converses else self.prefix.hash_values
         if (
             self.needs_eager_attention
         ):  # the same weights give other states under another implementation
-            told = (*(told or ()), "eager")
-        return self._fingerprint[1] if told is None else digest([self._fingerprint[1], *told])[:16]
+            hash_values = (*(hash_values or ()), "eager")
+        return (
+            self._fingerprint[1]
+            if hash_values is None
+            else digest([self._fingerprint[1], *hash_values])[:16]
+        )
 
     @property
-    def _asked(self) -> tuple[Any, ...]:
-        """The prompt, and how it is written around a sound."""
+    def _prompt_hash_values(self) -> tuple[Any, ...]:
+        """Return what the prompt adds to the fingerprint: its text and the chat template."""
         return (*self.prompt.hash_values, str(getattr(self.processor, "chat_template", None)))
 
     def forget_fingerprint(self) -> None:
@@ -183,7 +187,7 @@ class Model(MeasurableModel):
         >>> whisper.name                                                                      # doctest: +SKIP
         'openai/whisper-small (translate)'
         """
-        prefix, plain = DecoderPrefix(task, language, timestamps), self.name
+        prefix, base_name = DecoderPrefix(task, language, timestamps), self.name
         if self.family.check_prefix is None or self.tokenizer is None:
             raise InputError(
                 f"{self.name}: task=, language= and timestamps= are told to the decoder of a "
@@ -192,8 +196,8 @@ class Model(MeasurableModel):
             )
         self.family.check_prefix(self, prefix)
         if self.prefix.description:
-            plain = plain.removesuffix(f" ({self.prefix.description})")
-        return self._told(plain, prefix.description, prefix=prefix)
+            base_name = base_name.removesuffix(f" ({self.prefix.description})")
+        return self._copy_with(base_name, prefix.description, prefix=prefix)
 
     def with_prompt(
         self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False
@@ -235,23 +239,25 @@ class Model(MeasurableModel):
                 "answer= is what a clip is answered, transcribes=True says that it is the clip's "
                 "text: give one"
             )
-        prompt, plain = (
+        prompt, base_name = (
             Prompt(self.prompt.text if text is None else text, answer, transcribes),
             self.name,
         )
         if self.prompt.description:
-            plain = plain.removesuffix(f" ({self.prompt.description})")
-        return self._told(plain, prompt.description, prompt=prompt)
+            base_name = base_name.removesuffix(f" ({self.prompt.description})")
+        return self._copy_with(base_name, prompt.description, prompt=prompt)
 
-    def _told(self, plain: str, description: str, **told: DecoderPrefix | Prompt) -> Model:
-        """The same model, told something else."""
-        other = copy(self)
-        for name, value in told.items():
-            setattr(other, name, value)
-        other.stacks, other.generated_texts = dict(self.stacks), {}
-        other.weight_products = other.activation_cache = None
-        other.name = f"{plain} ({description})" if description else plain
-        return other
+    def _copy_with(
+        self, base_name: str, description: str, **attributes: DecoderPrefix | Prompt
+    ) -> Model:
+        """Return a copy of the model with other attributes and the name that says so."""
+        model_copy = copy(self)
+        for name, value in attributes.items():
+            setattr(model_copy, name, value)
+        model_copy.stacks, model_copy.generated_texts = dict(self.stacks), {}
+        model_copy.weight_products = model_copy.activation_cache = None
+        model_copy.name = f"{base_name} ({description})" if description else base_name
+        return model_copy
 
     def translate(self, sentence: Sentence | str) -> Sentence:
         """Return a sentence with the translation that the model generates (greedy), as `mix` feeds it.
@@ -262,12 +268,12 @@ class Model(MeasurableModel):
             If the model cannot generate one: a random twin, a model without a head, a speech model.
         """
         if self.family.translate is None:
-            kind = (
+            reason = (
                 "hears: with_prefix(task='translate') makes it translate clips"
                 if self.hears
                 else "is no sequence-to-sequence model of text and translates none"
             )
-            raise InputError(f"{self.name} {kind}")
+            raise InputError(f"{self.name} {reason}")
         return self.family.translate(self, sentence)
 
     def grid(self, n_samples: int) -> FrameGrid:

@@ -23,7 +23,7 @@ from ..interventions.removal_measures import score_by_removal
 from ..interventions.runner import InterventionCache
 from ..mixing.maps.composition import roll_out
 from ..mixing.maps.measure_registry import measure_facts
-from ..mixing.measures.registry import measure_named
+from ..mixing.measures.registry import find_measure
 from ..mixing.passes.input_attribution import (
     check_reaches_audio,
     input_attributions,
@@ -126,7 +126,7 @@ def attribute_in_one_pass(
     Where one of them fails none is there, and `compute_attribution` says which.
     """
     of_layers = [name for name in measures if measure_facts(name).is_layerwise]
-    of_logits = [name for name in measures if measure_named(name).block_reader][:1]
+    of_logits = [name for name in measures if find_measure(name).block_reader][:1]
     if not of_layers or len(of_layers + of_logits) < 2 or writing.model.converses:
         return {}
     try:

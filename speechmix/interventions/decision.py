@@ -31,8 +31,8 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.measures.objectives import objective_of
-from ..mixing.measures.token_objectives import Objective, of_tokens
+from ..mixing.measures.objectives import resolve_objective
+from ..mixing.measures.token_objectives import Objective, token_objective
 from ..mixing.passes.item_view import Item
 from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
@@ -133,11 +133,13 @@ class Decision:
             has_foil = view.item is not None and view.item.foil is not None
             is_choice = has_foil and not model.classifies
             objective = "contrast" if is_choice else "log_probability"
-        objective_function = objective_of(objective, model, view.item, view.prepared)
+        objective_function = resolve_objective(objective, model, view.item, view.prepared)
         details = objective_function.details
         if is_masked and details["kind"] == "logit":  # of one spelling: how likely it is
             position, token, label = (details[name] for name in ("position", "token", "label"))
-            objective_function = of_tokens("log_probability", model, position, token, label=label)
+            objective_function = token_objective(
+                "log_probability", model, position, token, label=label
+            )
         sources = removable_sources(model, view, units)
         return cls(model, view.item, view.prepared, objective_function, sources, units)
 

@@ -148,7 +148,7 @@ def possible_fills(model: Model, side: str) -> tuple[str, ...]:
 
 def side_stack(decision: Decision, side: str) -> str:
     """Return the stack whose sources are the words of a side of the input."""
-    stacks = decision.model.capabilities.stack_of_side.items()
+    stacks = decision.model.capabilities.stack_by_side.items()
     return next((stack for name, stack in stacks if name == side), "decoder")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..mixing.measures.registry import implement, measure_named
+from ..mixing.measures.registry import find_measure, implement
 from .removal_margins import MarginFunction, RemovalMargins
 from .shapley import shapley_values
 
@@ -52,7 +52,7 @@ def score_by_removal(
     >>> score_by_removal("occlusion", 3, either).values, score_by_removal("shapley", 3, either, seed=0).values
     (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
     """
-    function = measure_named(measure)
+    function = find_measure(measure)
     result = function(
         count, margins, **{name: options[name] for name in function.takes if name in options}
     )

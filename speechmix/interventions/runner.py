@@ -93,7 +93,7 @@ def run_interventions(
                 model,
                 decision.inputs,
                 list(patches.values()),
-                _read_in_double(reader),
+                _make_double_reader(reader),
                 audio_hash=sound,
                 batch_size=batch_size,
             )
@@ -181,20 +181,20 @@ def run_inputs(
     decision: Decision, changed_inputs: Sequence[ChangedInputs], reader: Reader
 ) -> list[np.ndarray]:
     """Read each of many inputs and the rows that stand for the former positions; those of one shape run together."""
-    by_shape: dict[tuple[object, ...], list[int]] = {}
+    indices_by_shape: dict[tuple[object, ...], list[int]] = {}
     for index, (inputs, rows) in enumerate(changed_inputs):
         shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
-        by_shape.setdefault((shapes, rows is None), []).append(index)
+        indices_by_shape.setdefault((shapes, rows is None), []).append(index)
     values_by_index: dict[int, np.ndarray] = {}
     batch_size = _MAX_BATCH_SIZE if _can_batch(decision) else 1
-    for indices in by_shape.values():
+    for indices in indices_by_shape.values():
         for start in range(0, len(indices), batch_size):
             chunk = [changed_inputs[index] for index in indices[start : start + batch_size]]
             batch = {
                 name: _stack_tensors([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]
             }
             values = decision.read_output(
-                batch, _read_in_double(reader, [rows for _, rows in chunk])
+                batch, _make_double_reader(reader, [rows for _, rows in chunk])
             )
             values_by_index |= dict(
                 zip(indices[start : start + batch_size], values.cpu().numpy(), strict=True)
@@ -220,7 +220,7 @@ def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
-def _read_in_double(reader: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
+def _make_double_reader(reader: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
     """Return a reader that gets logits in double precision, moved to the former positions."""
     row_indices = [row for row in rows if row is not None]
 

@@ -126,9 +126,7 @@ def state_shifts(
             removal = Removal(TEXT_IDS, tuple(source.positions), fill)
         inputs, _ = change_inputs(model, view.item, view.prepared.inputs, [removal])
         entering = (
-            None
-            if where == "input"
-            else partial(_replace_at_positions, intact[0], source.positions)
+            None if where == "input" else partial(_replace_positions, intact[0], source.positions)
         )
         read = partial(_shift_distances, iter(intact), distance_function, words)
         shifts = _read_states(model, inputs, stack, read, entering)
@@ -174,7 +172,7 @@ def _read_states(
     )[stack]
 
 
-def _replace_at_positions(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
+def _replace_positions(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
     """Return intact states [T, D] with other states [1, T, D] at some positions."""
     replaced_states = intact.clone()[None]
     replaced_states[:, list(positions)] = states[:, list(positions)]

@@ -93,7 +93,7 @@ def blank(
     side = model.capabilities.text_input
     if side not in view.prepared.inputs:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.mute")
-    stack = model.capabilities.stack_of_side["text"]
+    stack = model.capabilities.stack_by_side["text"]
     text_words = {span.word for span in view.sources(stack)}
     if not word_indices or not text_words.issuperset(word_indices):
         raise InputError(

@@ -25,7 +25,7 @@ from ..files.shards import Shard
 from ..files.versions import versions
 from ..inputs.audio.loading import cached_recording
 from ..inputs.clips.clip import Clip
-from ..mixing.measures.registry import measure_named
+from ..mixing.measures.registry import find_measure
 from ..mixing.passes.request import MixRequest
 from .clip_aligner import remember_recordings
 from .completion_records import CompletionRecord
@@ -66,7 +66,7 @@ def shard_fingerprint(
         place = "" if clip.path is None else os.path.abspath(clip.path)
         says = (clip.name, sound, clip.alignment or "", *clip.doubts, place)
         hashed.update("\0".join(says).encode("utf-8", "surrogatepass") + b"\n")
-    measures = [measure_named(name).identity for name in mix_request.measures]
+    measures = [find_measure(name).identity for name in mix_request.measures]
     return digest([run_key, measures, hashed.hexdigest(), versions(), _package()])
 
 

@@ -92,9 +92,9 @@ def test_acting_on_value_vectors_is_acting_on_rows(name, few, monkeypatch):
 def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longest(monkeypatch):
     from speechmix.mixing.measures import value_zeroing
 
-    monkeypatch.setattr(value_zeroing, "_PADDED", 4)
+    monkeypatch.setattr(value_zeroing, "_MAX_PADDING", 4)
     spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]
-    assert list(value_zeroing._batches([stop - start for start, stop in spans], 10)) == [
+    assert list(value_zeroing._source_batches([stop - start for start, stop in spans], 10)) == [
         (0, 2),
         (2, 5),
     ]

@@ -56,7 +56,7 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
         units = Units(
             [Span(i, i + 1) for i in rows.tolist()], everything, pooling="mean", device=rows.device
         )
-        parts = alti.parts_of_block(block, rows)
+        parts = alti.decompose_attention_block(block, rows)
         total = parts.own.clone() if block.stack.name == "cross" else torch.zeros_like(parts.own)
         for _, at, vectors in alti.source_vectors(block, units, parts, 10_000):
             total[at] += vectors

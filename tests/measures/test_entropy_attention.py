@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.measures.entropy_attention import joined_by_entropy
+from speechmix.mixing.measures.entropy_attention import combine_heads_by_entropy
 from tests import oracle
 from tests.conftest import inputs_of, tiny
 
@@ -55,10 +55,10 @@ def test_heads_are_joined_as_loops_over_eager_attention_join_them(name):
 
 def test_a_sure_head_counts_and_even_heads_do_not():
     sure, even = torch.tensor([[0.0, 1.0, 0.0]]), torch.full((1, 3), 1 / 3)
-    torch.testing.assert_close(joined_by_entropy(torch.stack([even, sure, even])), sure)
-    torch.testing.assert_close(joined_by_entropy(torch.stack([even, even])), even)
+    torch.testing.assert_close(combine_heads_by_entropy(torch.stack([even, sure, even])), sure)
+    torch.testing.assert_close(combine_heads_by_entropy(torch.stack([even, even])), even)
     one = torch.tensor([[1.0, 0.0, 0.0]])  # a row that sees one source: nothing to be sure of
-    torch.testing.assert_close(joined_by_entropy(torch.stack([one, one])), one)
+    torch.testing.assert_close(combine_heads_by_entropy(torch.stack([one, one])), one)
 
 
 def test_it_is_rolled_out_with_the_residual_stream_and_composed():

@@ -16,7 +16,7 @@ from torch import nn
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.mixing.measures.gradients import GradientPass
-from speechmix.mixing.measures.objectives import objective_of
+from speechmix.mixing.measures.objectives import resolve_objective
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.models import shared_models
 
@@ -90,7 +90,7 @@ def captum():
 
 
 def pass_of(model, layers=(0, 1, 2)):
-    objective = objective_of(OBJECTIVE, model, None, None)
+    objective = resolve_objective(OBJECTIVE, model, None, None)
     return GradientPass(model, inputs_of(model), dict.fromkeys(model.stacks, layers), objective)
 
 

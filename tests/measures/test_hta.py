@@ -185,7 +185,7 @@ class TestBoth:
     def test_more_rows_than_can_be_differentiated_are_refused_with_what_to_do(
         self, measure, monkeypatch
     ):
-        for limit in ("_MOST_PRODUCTS", "_MOST_PRODUCTS_FROM_INPUT"):
+        for limit in ("_MAX_PRODUCTS", "_MAX_PRODUCTS_FROM_INPUT"):
             monkeypatch.setattr(hta, limit, 10 * 32)
         model = tiny("bert")
         with pytest.raises(

@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.ablation import ablate
-from speechmix.mixing.measures.objectives import objective_of
+from speechmix.mixing.measures.objectives import resolve_objective
 from tests.conftest import build, inputs_of, tiny, trained
 from tests.models.text_models import BYTES, WORDS, bart, bert, gpt2
 from tests.scoring.test_mix import clip_of, whisper_that_hears
@@ -21,7 +21,7 @@ from tests.scoring.test_mix import clip_of, whisper_that_hears
 def resolved(model, clip, objective="auto"):
     """The objective of a clip, its value, and the logits [T, V]."""
     prepared = model.family.prepare(model, clip, tuple(model.stacks))
-    found = objective_of(objective, model, clip, prepared)
+    found = resolve_objective(objective, model, clip, prepared)
     inputs = {
         k: v.to(model.dtype) if v.is_floating_point() else v for k, v in prepared.inputs.items()
     }
@@ -199,9 +199,9 @@ class TestGradients:
 
     @pytest.mark.parametrize("kind", ["logit", "probability", "log_probability", "contrast"])
     def test_of_tokens(self, kind):
-        from speechmix.mixing.measures.token_objectives import of_tokens
+        from speechmix.mixing.measures.token_objectives import token_objective
 
-        self.check(of_tokens(kind, tiny("gpt2", torch.float32), 3, 5, 2).function, (2, 12, 9))
+        self.check(token_objective(kind, tiny("gpt2", torch.float32), 3, 5, 2).function, (2, 12, 9))
 
     @pytest.mark.parametrize("kind", ["ctc", "contrast"])
     @pytest.mark.parametrize("text", ["ab ba cb", "ba"])
@@ -220,7 +220,7 @@ class TestGradients:
         clip = speechmix.Clip.from_array(
             np.ones(16_000), 16_000, text=text, words=words, target="ba", foil="bac"
         )
-        self.check(objective_of(kind, model, clip, None).function)
+        self.check(resolve_objective(kind, model, clip, None).function)
 
 
 class TestGivenByHand:

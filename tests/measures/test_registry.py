@@ -16,7 +16,7 @@ from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
-from speechmix.mixing.measures.measure import OF_SOME_MEASURES, OPTIONS
+from speechmix.mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS, OPTIONS
 from speechmix.mixing.measures.registry import (
     MEASURES,
     MIXING_RATIOS,
@@ -147,7 +147,9 @@ def test_no_function_swallows_options_it_does_not_know():
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
-        assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
+        assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(
+            MEASURE_SPECIFIC_OPTIONS
+        )
     assert {*MEASURES, *OUTPUT_MEASURES} == {*MEASURE_FACTS}
     assert list(MEASURES) == list(measure_names("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)

@@ -16,8 +16,8 @@ from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.numerics import ctc_log_probability
-from speechmix.mixing.measures.sums_of_logits import sum_of_logits
-from speechmix.mixing.measures.token_objectives import Objective, of_tokens
+from speechmix.mixing.measures.sums_of_logits import split_into_logits
+from speechmix.mixing.measures.token_objectives import Objective, token_objective
 from tests.conftest import trained
 from tests.models import text_models
 
@@ -68,7 +68,7 @@ def test_the_margin_of_two_texts_is_a_sum_of_logits_and_a_difference_of_entropie
     )
     text, foil = (1, 2, 3), (1, 3)
     objective = ctc_margin(text, foil)
-    found = sum_of_logits(objective, None, logits)
+    found = split_into_logits(objective, None, logits)
     (own, stands, entropy), (other, foil_stands, foil_entropy) = (
         of_all_paths(logits[0].numpy(), spelt) for spelt in (text, foil)
     )
@@ -87,16 +87,16 @@ def test_other_numbers_are_logits_of_their_tokens():
     logits = torch.randn(1, 4, 6, dtype=torch.float64)
     output = SimpleNamespace(logits=logits)
     model = text_models.bert()
-    (contrast,) = sum_of_logits(of_tokens("contrast", model, 2, 1, 5), model, logits)
+    (contrast,) = split_into_logits(token_objective("contrast", model, 2, 1, 5), model, logits)
     assert contrast(output).item() == pytest.approx((logits[0, 2, 1] - logits[0, 2, 5]).item())
-    (likely,) = sum_of_logits(of_tokens("log_probability", model, 2, 1), model, logits)
+    (likely,) = split_into_logits(token_objective("log_probability", model, 2, 1), model, logits)
     assert likely(output).item() == pytest.approx(logits[0, 2, 1].item())
     spelled = Objective(
         lambda output: output.logits[:, 0, 0],
         Span(0, 2),
         {"kind": "log_probability", "positions": [1, 2], "tokens": [3, 4]},
     )
-    total = sum(one(output) for one in sum_of_logits(spelled, model, logits))
+    total = sum(one(output) for one in split_into_logits(spelled, model, logits))
     assert total.item() == pytest.approx((logits[0, 1, 3] + logits[0, 2, 4]).item())
 
 
@@ -105,7 +105,7 @@ def test_a_number_that_reads_no_logits_is_refused():
         lambda output: 0 * output.logits.sum(dim=(1, 2)), Span(0, 1), {"kind": "given"}
     )
     with pytest.raises(InputError, match="no logit makes a difference"):
-        sum_of_logits(nothing, None, torch.randn(1, 3, 4))
+        split_into_logits(nothing, None, torch.randn(1, 3, 4))
 
 
 def test_relevances_of_the_parts_are_those_of_their_sum():
@@ -117,7 +117,7 @@ def test_relevances_of_the_parts_are_those_of_their_sum():
     )
     decision = Decision.prepare(model, clip)
     logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
-    parts = sum_of_logits(decision.objective, model, logits)
+    parts = split_into_logits(decision.objective, model, logits)
     assert len(parts) > 1
     whole = Objective(
         lambda output: sum(one(output) for one in parts), parts[0].span, parts[0].details

@@ -67,8 +67,8 @@ def explain_difference(model: Model) -> str:
     return "Its code computes attention in two ways"
 
 
-def _refuses_sdpa(part: nn.Module) -> bool:
-    return getattr(type(part), "_supports_sdpa", None) is False
+def _refuses_sdpa(module: nn.Module) -> bool:
+    return getattr(type(module), "_supports_sdpa", None) is False
 
 
 def switch_to_eager(model: Model) -> None:

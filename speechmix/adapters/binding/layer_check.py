@@ -120,12 +120,12 @@ def _ablate_edge_rows(block: Block) -> tuple[Tensor, Tensor]:
     return edge_rows, block.context.index_fill(0, edge_rows, 0)
 
 
-def _has_no_other_change(after: Tensor, before: Tensor, changed_rows: Tensor) -> bool:
+def _has_no_other_change(changed_states: Tensor, states: Tensor, changed_rows: Tensor) -> bool:
     """Return True if all rows but the changed ones are as before, to rounding."""
-    other_changes = (after - before).index_fill(0, changed_rows, 0)
+    other_changes = (changed_states - states).index_fill(0, changed_rows, 0)
     return bool(
         other_changes.abs().max()
-        <= ROUNDING_TOLERANCE * torch.finfo(other_changes.dtype).eps * before.abs().max()
+        <= ROUNDING_TOLERANCE * torch.finfo(other_changes.dtype).eps * states.abs().max()
     )
 
 
@@ -155,11 +155,11 @@ def explain_unconfirmed_sum(
     if attention.branch_norm is not None:
         attention_output = attention.branch_norm(attention_output)
     state = block.residual(rows, confirmed=False) + attention_output
-    parts = list(part_inputs) if pre_norm or attention.norm is None else [attention.norm]
+    sum_readers = list(part_inputs) if pre_norm or attention.norm is None else [attention.norm]
     candidates = [
         x
-        for part in parts
-        for x in part_inputs.get(part, ())
+        for module in sum_readers
+        for x in part_inputs.get(module, ())
         if x.shape[-2:] == (block.n_targets, state.shape[-1])
     ]
     if pre_norm:

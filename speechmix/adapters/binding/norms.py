@@ -114,7 +114,7 @@ class Norm:
         return x - x.mean(dim=-1, keepdim=True) if self._is_layer_norm else x
 
 
-def norm_gain(norm: nn.Module, like: Tensor) -> Tensor:
+def norm_gain(norm: nn.Module, reference: Tensor) -> Tensor:
     """Return what a layer norm or RMS norm multiplies by, [D]; an RMS norm is run to read it, for
     Gemma stores weight - 1.
 
@@ -124,8 +124,8 @@ def norm_gain(norm: nn.Module, like: Tensor) -> Tensor:
         For width, precision and device.
     """
     if isinstance(norm, nn.LayerNorm):
-        return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
-    result: Tensor = norm(like.new_ones(like.shape[-1])) * (1 + norm_epsilon(norm)) ** 0.5
+        return reference.new_ones(reference.shape[-1]) if norm.weight is None else norm.weight
+    result: Tensor = norm(reference.new_ones(reference.shape[-1])) * (1 + norm_epsilon(norm)) ** 0.5
     return result
 
 

@@ -69,7 +69,7 @@ def _check_model(model: Model) -> None:
                 f"{model.name}: layers {missing_layers} of the {stack.name} did not run in a forward pass"
             )
         last_states, stack_outputs = (
-            pass_record.last[stack.name],
+            pass_record.last_states[stack.name],
             pass_record.outputs.get(stack.name, []),
         )
         comparable_outputs = [
@@ -95,7 +95,7 @@ class _PassRecord:
 
     def __init__(self, model: Model):
         self.layers: dict[str, set[int]] = {name: set() for name in model.stacks}
-        self.last: dict[str, Tensor] = {}
+        self.last_states: dict[str, Tensor] = {}
         self.outputs: dict[str, list[Tensor]] = {}
         self.unknown_sum_reason: dict[str, str] = {}
         self.structures: set[Hashable] = set()  # of the layers that were run whole
@@ -130,7 +130,7 @@ def _record_pass(model: Model, positions: int | None) -> _PassRecord:
             pass_record.unknown_sum_reason[name] = sum_reason
         pass_record.layers[name].add(block.layer)
         if block.layer == len(block.stack) - 1:
-            pass_record.last[name] = block.states(
+            pass_record.last_states[name] = block.states(
                 torch.arange(block.n_targets, device=block.values.device)
             )
 

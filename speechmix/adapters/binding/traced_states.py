@@ -31,9 +31,9 @@ def record_part_inputs(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
     )
 
     def record_input(part: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        first = args[0] if args else next(iter(kwargs.values()), None)
-        if isinstance(first, Tensor) and first.ndim >= 2:
-            part_inputs.setdefault(part, []).append(first)
+        first_argument = args[0] if args else next(iter(kwargs.values()), None)
+        if isinstance(first_argument, Tensor) and first_argument.ndim >= 2:
+            part_inputs.setdefault(part, []).append(first_argument)
 
     with ExitStack() as hooks:
         for layer in layers:

@@ -171,23 +171,23 @@ def _join_blocks(blocks: list[AttentionCall], position_count: int) -> AttentionC
     )
 
 
-def _combine_block_masks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
+def _combine_block_masks(blocks: list[AttentionCall], reference: Tensor) -> Tensor:
     """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
     block_lengths = [block.query.shape[1] for block in blocks]
     if all(block.mask is None for block in blocks):
         block_diagonal: Tensor = torch.block_diag(
             *(
-                torch.ones(size, size, dtype=torch.bool, device=like.device)
+                torch.ones(size, size, dtype=torch.bool, device=reference.device)
                 for size in block_lengths
             )
         )[None]
         return block_diagonal
     block_ends = list(accumulate(block_lengths))
-    mask = like.new_full((len(like), block_ends[-1], block_ends[-1]), -torch.inf)
+    mask = reference.new_full((len(reference), block_ends[-1], block_ends[-1]), -torch.inf)
     for start, stop, block in zip([0, *block_ends], block_ends, blocks, strict=False):
-        block_mask = like.new_zeros(()) if block.mask is None else block.mask
+        block_mask = reference.new_zeros(()) if block.mask is None else block.mask
         if block_mask.dtype == torch.bool:
-            block_mask = like.new_zeros(()).masked_fill(~block_mask, -torch.inf)
+            block_mask = reference.new_zeros(()).masked_fill(~block_mask, -torch.inf)
         mask[:, start:stop, start:stop] = block_mask
     return mask
 

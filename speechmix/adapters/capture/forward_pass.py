@@ -59,18 +59,18 @@ class Capture:
         self._hooks = ExitStack()
 
     def __enter__(self) -> Capture:
-        by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
+        layers_by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
         for stack in self.stacks:
             for index, layer in enumerate(stack.layers):
                 if self.layers is None or index in self.layers:
-                    by_module.setdefault(layer.module, []).append((stack, index))
+                    layers_by_module.setdefault(layer.module, []).append((stack, index))
             if self.max_positions and stack.name == "encoder":
                 self._add_hook(
                     stack.layers[0].module.register_forward_pre_hook(
                         self._cut_positions, with_kwargs=True
                     )
                 )
-        for module, watched_layers in by_module.items():
+        for module, watched_layers in layers_by_module.items():
             self._hook_layer(module, watched_layers)
         return self
 

@@ -124,7 +124,7 @@ def _hook_stack(
     def read_input(
         module: nn.Module, args: HookArguments, kwargs: HookKeywords
     ) -> tuple[HookArguments, HookKeywords] | None:
-        layer_input, named = arguments_by_name(module, args, kwargs)
+        layer_input, keyword_arguments = arguments_by_name(module, args, kwargs)
         if layer_input.ndim == 2 and clip_count > 1:
             raise InputError(
                 f"the {stack.name} runs {clip_count} clips in one row of states, which do not say where "
@@ -136,7 +136,11 @@ def _hook_stack(
             else transform_input(unpack_states(layer_input))
         )
         readings.append(read_states(stack.name, states))
-        return None if transform_input is None else ((pack_like(layer_input, states),), named)
+        return (
+            None
+            if transform_input is None
+            else ((pack_like(layer_input, states),), keyword_arguments)
+        )
 
     def make_output_hook(index: int) -> TorchFunction:
         def hook(module: nn.Module, args: HookArguments, output: ModelOutput) -> None:

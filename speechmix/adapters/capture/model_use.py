@@ -111,8 +111,8 @@ class MeasurableModel(ModelDescription):
             If whole layers were exchanged, or the model was given adapters, or its table does not
             fit the new parts.
         """
-        parts = list_modules(self.module)
-        if len(parts) == len(self._modules) and all(map(operator.is_, parts, self._modules)):
+        modules = list_modules(self.module)
+        if len(modules) == len(self._modules) and all(map(operator.is_, modules, self._modules)):
             return
         for name, stack in self.stacks.items():
             if layer_modules(stack.spec, self.base) != tuple(
@@ -132,7 +132,7 @@ class MeasurableModel(ModelDescription):
                 self.stacks[name] = replace(
                     bound_stack, unknown_sum_reason=stack.unknown_sum_reason
                 )
-        self._modules = parts
+        self._modules = modules
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

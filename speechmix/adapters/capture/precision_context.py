@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 
-_OWNERS_CHANGED = Condition()
+_OWNER_CHANGE = Condition()
 _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 
@@ -37,8 +37,8 @@ def exclusive_access(module: nn.Module) -> Iterator[None]:
         return
     # The objects stay alive, so that no other one has the same id.
     objects_by_id = {id(part): part for part in _list_shared_objects(module)}
-    with _OWNERS_CHANGED:
-        _OWNERS_CHANGED.wait_for(
+    with _OWNER_CHANGE:
+        _OWNER_CHANGE.wait_for(
             lambda: all(
                 _OWNERS.get(object_id, thread_id) == thread_id for object_id in objects_by_id
             )
@@ -48,10 +48,10 @@ def exclusive_access(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with _OWNERS_CHANGED:
+        with _OWNER_CHANGE:
             for object_id in acquired_ids:
                 del _OWNERS[object_id]
-            _OWNERS_CHANGED.notify_all()
+            _OWNER_CHANGE.notify_all()
 
 
 def _list_shared_objects(module: nn.Module) -> Iterator[object]:

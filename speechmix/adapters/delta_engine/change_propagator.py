@@ -267,8 +267,10 @@ class _WeightedSums:
     """
 
     def __init__(self, values: Tensor, matrix: Tensor, product: MatrixProduct):
-        by_head = matrix.unflatten(0, (len(values), -1))
-        vectors = product.multiply(values.flatten(1, 2).to(product.dtype), by_head)  # [H, S J, out]
+        head_matrices = matrix.unflatten(0, (len(values), -1))
+        vectors = product.multiply(
+            values.flatten(1, 2).to(product.dtype), head_matrices
+        )  # [H, S J, out]
         self._vectors = vectors.unflatten(1, values.shape[1:3]).transpose(0, 1)  # [S, H, J, out]
         self._product = product
 

@@ -59,13 +59,16 @@ class ConvolutionChange:
             product.without_bias(modules.expand),
             product.without_bias(modules.contract),
         )
-        in_window, target_positions = np.zeros(block.n_targets, dtype=bool), np.asarray(positions)
+        is_in_window, target_positions = (
+            np.zeros(block.n_targets, dtype=bool),
+            np.asarray(positions),
+        )
         for offset in range(-modules.left, modules.right + 1):
             window_positions = target_positions + offset
-            in_window[
-                window_positions[(window_positions >= 0) & (window_positions < len(in_window))]
+            is_in_window[
+                window_positions[(window_positions >= 0) & (window_positions < len(is_in_window))]
             ] = True
-        input_indices, device = in_window.nonzero()[0], block.values.device
+        input_indices, device = is_in_window.nonzero()[0], block.values.device
         rows = to_device(torch.as_tensor(target_positions), device)
         self.input_positions = to_device(torch.as_tensor(input_indices), device)
         self.target_indices = to_device(
@@ -148,6 +151,6 @@ def sigmoid_change(x: Tensor, dx: Tensor) -> Tensor:
     >>> sigmoid_change(torch.zeros(1), torch.tensor([1e-10])) / 1e-10
     tensor([0.2500])
     """
-    changed = x + dx
-    size = torch.maximum(x, changed).sigmoid() * (-torch.minimum(x, changed)).sigmoid()
+    changed_x = x + dx
+    size = torch.maximum(x, changed_x).sigmoid() * (-torch.minimum(x, changed_x)).sigmoid()
     return -size * dx.sign() * (-dx.abs()).expm1()

@@ -35,10 +35,12 @@ from .specs import StackSpec
 from .text_decoders import LLAMA
 
 
-def _granite_decoder(config: Config) -> StackSpec:
+def _make_granite_decoder(config: Config) -> StackSpec:
     """What blocks give is multiplied before it is added: then layers are replayed."""
     has_unit_multiplier = config.text_config.residual_multiplier == 1
-    return LLAMA.within("language_model", **({} if has_unit_multiplier else {"feed_forwards": ()}))
+    return LLAMA.with_root(
+        "language_model", **({} if has_unit_multiplier else {"feed_forwards": ()})
+    )
 
 
 def _make_stacks(
@@ -58,11 +60,11 @@ def _run_omni(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[s
 
 
 _TOWER_STACKS = _make_stacks(
-    MBART[0].within("audio_tower"), lambda config: LLAMA.within("language_model")
+    MBART[0].with_root("audio_tower"), lambda config: LLAMA.with_root("language_model")
 )
 
 
-def _heads(config: Config, stack: str) -> int:
+def _count_heads(config: Config, stack: str) -> int:
     encoder = getattr(config, "audio_config", None) or config.encoder_config
     result: int = (encoder if stack == "encoder" else config.text_config).num_attention_heads
     return result
@@ -206,15 +208,15 @@ FAMILIES = (
         run=run_with_audio,
         tiny_inputs=_add_masks(_make_tiny_inputs(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
-        heads=_heads,
+        heads=_count_heads,
         projector_step=_qwen2_step,
     ),
     Family(
         "qwen2.5-omni",
         ("qwen2_5_omni_thinker",),
         stacks=_make_stacks(
-            MBART[0].within("audio_tower", final_norm="audio_tower.ln_post"),
-            lambda config: LLAMA.within("language_model"),
+            MBART[0].with_root("audio_tower", final_norm="audio_tower.ln_post"),
+            lambda config: LLAMA.with_root("language_model"),
         ),
         grid=_omni_grid,
         prepare=prepare_with_prompt,
@@ -224,7 +226,7 @@ FAMILIES = (
             _make_tiny_inputs(_qwen2_step, _omni_features, _omni_frames(config))
         )(config),
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
-        heads=_heads,
+        heads=_count_heads,
         projector_step=_qwen2_step,
         build_chat_inputs=_omni_chat_inputs,
     ),
@@ -238,14 +240,14 @@ FAMILIES = (
         run=run_with_audio,
         tiny_inputs=_make_tiny_inputs(_voxtral_step, _tower_features, 8),
         auto_class=lambda config: "VoxtralForConditionalGeneration",
-        heads=_heads,
+        heads=_count_heads,
         projector_step=_voxtral_step,
         build_chat_inputs=_voxtral_chat_inputs,
     ),
     Family(
         "granite-speech",
         ("granite_speech",),
-        stacks=_make_stacks(GRANITE.within("encoder"), _granite_decoder),
+        stacks=_make_stacks(GRANITE.with_root("encoder"), _make_granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
         generate=generate_answer,
@@ -254,7 +256,7 @@ FAMILIES = (
             _granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8
         ),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
-        heads=_heads,
+        heads=_count_heads,
         projector_step=_granite_step,
         feature_rows=(320, -160),
     ),

@@ -31,7 +31,7 @@ class Capabilities:
     Examples
     --------
     >>> whisper = Capabilities("whisper", "audio", ("encoder", "decoder", "cross"))
-    >>> whisper.decoding, whisper.output_stack, whisper.stack_of_side
+    >>> whisper.decoding, whisper.output_stack, whisper.stack_by_side
     ('cross-attention', 'decoder', {'sound': 'encoder', 'text': 'decoder'})
     """
 
@@ -76,10 +76,10 @@ class Capabilities:
     def sides(self) -> tuple[Side, ...]:
         """Sides of the input that words can be removed from; the text of an audio language model is
         its prompt and answer."""
-        return ("sound",) if self.has_audio_tokens else tuple(self.stack_of_side)
+        return ("sound",) if self.has_audio_tokens else tuple(self.stack_by_side)
 
     @property
-    def stack_of_side(self) -> dict[Side, str]:
+    def stack_by_side(self) -> dict[Side, str]:
         """The stack that reads each side of the input; of a text that is translated, the text."""
         if self.input_kind == "text":
             return {"text": self.input_stack}
@@ -89,8 +89,8 @@ class Capabilities:
     @property
     def input_stacks(self) -> tuple[str, ...]:
         """Stacks whose sources are words of the input, each stack other words."""
-        first = self.stacks[:1] if self.has_audio_tokens else self.stacks
-        return tuple(name for name in first if name != "cross")
+        stacks = self.stacks[:1] if self.has_audio_tokens else self.stacks
+        return tuple(name for name in stacks if name != "cross")
 
     @property
     def stacks_to_output(self) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def granite_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
+def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     features = extract_features(model, clip)
     return PreparedInputs(dict(features.tensors), audio_hash=features.audio_hash)
 
@@ -162,7 +162,7 @@ def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepa
     """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
     with."""
     if model.feature_extractor is None:
-        return _prepare(model, clip, stacks)
+        return _prepare_clip(model, clip, stacks)
     return PreparedInputs(
         {"input_features": model.feature_extractor(clip.audio(model.sample_rate))["input_features"]}
     )
@@ -200,7 +200,7 @@ FAMILIES = (
         ("wav2vec2-bert",),
         stacks=_make_stacks(_CAUSAL_CONFORMER),
         grid=_mel_grid,
-        prepare=_prepare,
+        prepare=_prepare_clip,
         run=_make_run("speech_encoder"),
         tiny_inputs=_make_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=ctc_checkpoint_class,
@@ -222,7 +222,7 @@ FAMILIES = (
             _CAUSAL_CONFORMER, "speech_encoder.", "", final_norm="encoder.layer_norm"
         ),
         grid=_mel_grid,
-        prepare=_prepare,
+        prepare=_prepare_clip,
         run=_make_run("speech_encoder"),
         tiny_inputs=_make_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
@@ -235,7 +235,7 @@ FAMILIES = (
         ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "parakeet_encoder"),
         stacks=_make_stacks(_PARAKEET, "encoder.", ""),
         grid=_parakeet_grid,
-        prepare=_prepare,
+        prepare=_prepare_clip,
         run=_make_run("encoder"),
         tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
         auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(

@@ -13,18 +13,18 @@ from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .text_decoders import decoder_only_family
 
 
-def _fused_attention(module: str, norm: str) -> AttentionSpec:
+def _make_fused_attention(module: str, norm: str) -> AttentionSpec:
     """Attention whose queries, keys and values come from one projection."""
     return AttentionSpec.of(
         module, value="query_key_value", key="query_key_value", output="dense", norm=norm
     )
 
 
-def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardSpec:
+def _make_feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardSpec:
     return FeedForwardSpec(norm, up=f"mlp.{up}", down=f"mlp.{down}", activation=f"mlp.{activation}")
 
 
-def _opt(config: Config) -> StackSpec:
+def _make_opt_stack(config: Config) -> StackSpec:
     has_final_norm = config.do_layer_norm_before and not getattr(
         config, "_remove_final_layer_norm", False
     )
@@ -41,22 +41,22 @@ def _opt(config: Config) -> StackSpec:
     )
 
 
-def _gpt_neox(config: Config) -> StackSpec:
+def _make_gpt_neox_stack(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="layers",
-        blocks=(_fused_attention("attention", norm="input_layernorm"),),
+        blocks=(_make_fused_attention("attention", norm="input_layernorm"),),
         norm_order="pre",
         final_norm="final_layer_norm",
         causal=True,
         feed_forwards=(
-            _feed_forward("post_attention_layernorm", "dense_h_to_4h", "dense_4h_to_h", "act"),
+            _make_feed_forward("post_attention_layernorm", "dense_h_to_4h", "dense_4h_to_h", "act"),
         ),
         parallel=config.use_parallel_residual,
     )
 
 
-def _phi(config: Config) -> StackSpec:
+def _make_phi_stack(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="layers",
@@ -64,12 +64,12 @@ def _phi(config: Config) -> StackSpec:
         norm_order="pre",
         final_norm="final_layernorm",
         causal=True,
-        feed_forwards=(_feed_forward("input_layernorm", "fc1", "fc2", "activation_fn"),),
+        feed_forwards=(_make_feed_forward("input_layernorm", "fc1", "fc2", "activation_fn"),),
         parallel=True,
     )
 
 
-def _falcon(config: Config) -> StackSpec:
+def _make_falcon_stack(config: Config) -> StackSpec:
     parallel = config.parallel_attn or config.new_decoder_architecture
     has_two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
     attention_norm = "ln_attn" if has_two_norms else "input_layernorm"
@@ -83,18 +83,20 @@ def _falcon(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="h",
-        blocks=(_fused_attention("self_attention", norm=attention_norm),),
+        blocks=(_make_fused_attention("self_attention", norm=attention_norm),),
         norm_order="pre",
         final_norm="ln_f",
         causal=True,
-        feed_forwards=(_feed_forward(feed_forward_norm, "dense_h_to_4h", "dense_4h_to_h", "act"),),
+        feed_forwards=(
+            _make_feed_forward(feed_forward_norm, "dense_h_to_4h", "dense_4h_to_h", "act"),
+        ),
         parallel=parallel,
     )
 
 
 FAMILIES = (
-    decoder_only_family("opt", _opt, "opt"),
-    decoder_only_family("gpt-neox", _gpt_neox, "gpt_neox"),
-    decoder_only_family("phi", _phi, "phi"),
-    decoder_only_family("falcon", _falcon, "falcon"),
+    decoder_only_family("opt", _make_opt_stack, "opt"),
+    decoder_only_family("gpt-neox", _make_gpt_neox_stack, "gpt_neox"),
+    decoder_only_family("phi", _make_phi_stack, "phi"),
+    decoder_only_family("falcon", _make_falcon_stack, "falcon"),
 )

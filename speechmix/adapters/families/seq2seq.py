@@ -22,8 +22,8 @@ from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .tiny_inputs import tiny_ids
 
-_SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
-_CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
+_SELF_ATTENTION = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
+_CROSS_ATTENTION = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
 _FEED_FORWARD = FeedForwardSpec(
     norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
 )
@@ -32,7 +32,7 @@ _FEED_FORWARD = FeedForwardSpec(
 _BART_ENCODER = StackSpec(
     name="encoder",
     layers="encoder.layers",
-    blocks=(_SELF,),
+    blocks=(_SELF_ATTENTION,),
     norm_order="post",
     feed_forwards=(_FEED_FORWARD,),
 )
@@ -45,7 +45,8 @@ def seq2seq_stacks(encoder: StackSpec, decoder: StackSpec) -> tuple[StackSpec, .
 
 
 BART = seq2seq_stacks(
-    _BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS))
+    _BART_ENCODER,
+    replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF_ATTENTION, _CROSS_ATTENTION)),
 )
 MBART = tuple(
     replace(spec, norm_order="pre", final_norm=spec.layers.replace("layers", "layer_norm"))
@@ -120,7 +121,7 @@ def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     return {"input_ids": ids, "decoder_input_ids": ids.flip(-1)}
 
 
-def heads_by_stack(config: Config, stack: str) -> int:
+def count_heads(config: Config, stack: str) -> int:
     """Heads of an encoder, or of a decoder behind it, that the config tells apart."""
     result: int = (
         config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
@@ -128,11 +129,11 @@ def heads_by_stack(config: Config, stack: str) -> int:
     return result
 
 
-def _family(
+def _make_family(
     name: str,
     *model_types: str,
     stacks: Callable[[Config], tuple[StackSpec, ...]],
-    heads: Callable[[Config, str], int] = heads_by_stack,
+    heads: Callable[[Config, str], int] = count_heads,
 ) -> Family:
     return Family(
         name,
@@ -151,9 +152,11 @@ def _family(
 
 
 FAMILIES = (
-    _family("bart", "bart", stacks=lambda config: BART),
-    _family("mbart", "mbart", stacks=lambda config: MBART),
-    _family("marian", "marian", stacks=lambda config: BART),
-    _family("m2m-100", "m2m_100", stacks=lambda config: MBART),
-    _family("t5", "t5", "mt5", stacks=_t5_stacks, heads=lambda config, stack: config.num_heads),
+    _make_family("bart", "bart", stacks=lambda config: BART),
+    _make_family("mbart", "mbart", stacks=lambda config: MBART),
+    _make_family("marian", "marian", stacks=lambda config: BART),
+    _make_family("m2m-100", "m2m_100", stacks=lambda config: MBART),
+    _make_family(
+        "t5", "t5", "mt5", stacks=_t5_stacks, heads=lambda config, stack: config.num_heads
+    ),
 )

@@ -169,13 +169,16 @@ class StackSpec:
     shared: tuple[str, ...] = ()
     between: str = ""
 
-    def within(self, root: str, **changes: Any) -> StackSpec:
-        """The same layers where a larger model holds them: list of layers and final norm are parts
-        of the module `root`.
+    def with_root(self, root: str, **changes: Any) -> StackSpec:
+        """Return the same layers inside a larger model: list of layers and final norm are parts of
+        the module `root`.
 
         Examples
         --------
-        >>> StackSpec("decoder", "layers", (AttentionSpec.of("self_attn"),), "pre", final_norm="norm").within("text").final_norm
+        >>> spec = StackSpec(
+        ...     "decoder", "layers", (AttentionSpec.of("self_attn"),), "pre", final_norm="norm"
+        ... )
+        >>> spec.with_root("text").final_norm
         'text.norm'
         """
         layers, norm = self.layers.rpartition(".")[2], self.final_norm

@@ -23,7 +23,7 @@ from .tiny_inputs import random_features
 if TYPE_CHECKING:
     from ..model import Model
 
-_AST = StackSpec(
+_AST_STACK = StackSpec(
     name="encoder",
     layers="layers",
     blocks=(AttentionSpec.of("attention", output="o_proj", norm="layernorm_before"),),
@@ -37,7 +37,7 @@ _AST = StackSpec(
 )
 
 
-def _no_grid(config: Config, n_samples: int) -> NoReturn:
+def _refuse_grid(config: Config, n_samples: int) -> NoReturn:
     raise InputError(
         "AST's positions are patches of time and frequency, so a word is no range of them: give "
         "prepared inputs, "
@@ -45,8 +45,8 @@ def _no_grid(config: Config, n_samples: int) -> NoReturn:
     )
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
-    _no_grid(model.config, 0)
+def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
+    _refuse_grid(model.config, 0)
 
 
 def _tiny_inputs(config: Config) -> dict[str, Tensor]:
@@ -57,9 +57,9 @@ FAMILIES = (
     Family(
         "ast",
         ("audio-spectrogram-transformer",),
-        stacks=lambda config: (_AST,),
-        grid=_no_grid,
-        prepare=_prepare,
+        stacks=lambda config: (_AST_STACK,),
+        grid=_refuse_grid,
+        prepare=_prepare_clip,
         run=lambda base, inputs, stacks: base(**inputs),
         tiny_inputs=_tiny_inputs,
         auto_class=checkpoint_class,

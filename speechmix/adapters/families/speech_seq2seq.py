@@ -25,7 +25,7 @@ from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
-from .seq2seq import MBART, heads_by_stack, run_seq2seq, seq2seq_stacks
+from .seq2seq import MBART, count_heads, run_seq2seq, seq2seq_stacks
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .tiny_inputs import random_features
 from .wav2vec2 import FEED_FORWARD, convolution_grid
@@ -33,8 +33,8 @@ from .wav2vec2 import FEED_FORWARD, convolution_grid
 if TYPE_CHECKING:
     from ..model import Model
 
-_SELF = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
-_CROSS = AttentionSpec.of(
+_SELF_ATTENTION = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
+_CROSS_ATTENTION = AttentionSpec.of(
     "encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm"
 )
 _FEED_FORWARD = FeedForwardSpec(
@@ -43,7 +43,7 @@ _FEED_FORWARD = FeedForwardSpec(
 _ENCODER = StackSpec(
     name="encoder",
     layers="encoder.layers",
-    blocks=(_SELF,),
+    blocks=(_SELF_ATTENTION,),
     norm_order="pre",
     final_norm="encoder.layer_norm",
     feed_forwards=(_FEED_FORWARD,),
@@ -51,7 +51,7 @@ _ENCODER = StackSpec(
 _DECODER = replace(
     _ENCODER,
     layers="decoder.layers",
-    blocks=(_SELF, _CROSS),
+    blocks=(_SELF_ATTENTION, _CROSS_ATTENTION),
     final_norm="decoder.norm",
     feed_forwards=(
         replace(_FEED_FORWARD, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),
@@ -176,7 +176,7 @@ FAMILIES = (
             "input_features", 1, 33, config.input_feat_per_channel
         )(config),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
-        heads=heads_by_stack,
+        heads=count_heads,
         feature_rows=(160, 240),
     ),
     Family(
@@ -189,6 +189,6 @@ FAMILIES = (
         generate=generate_transcript,
         tiny_inputs=_make_tiny_inputs("input_values", 1, 5_000),
         auto_class=_speecht5_class,
-        heads=heads_by_stack,
+        heads=count_heads,
     ),
 )

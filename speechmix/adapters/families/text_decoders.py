@@ -35,7 +35,7 @@ _GPT2 = StackSpec(
     ),
 )
 _ATTENTION = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
-_GATED = FeedForwardSpec(
+_GATED_FEED_FORWARD = FeedForwardSpec(
     norm="post_attention_layernorm",
     up="mlp.up_proj",
     down="mlp.down_proj",
@@ -49,13 +49,17 @@ LLAMA = StackSpec(
     norm_order="pre",
     final_norm="norm",
     causal=True,
-    feed_forwards=(_GATED,),
+    feed_forwards=(_GATED_FEED_FORWARD,),
 )
 _GEMMA3 = replace(
     LLAMA,
     blocks=(replace(_ATTENTION, branch_norm="post_attention_layernorm"),),
     feed_forwards=(
-        replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),
+        replace(
+            _GATED_FEED_FORWARD,
+            norm="pre_feedforward_layernorm",
+            branch_norm="post_feedforward_layernorm",
+        ),
     ),
 )
 _PHI3 = replace(
@@ -67,7 +71,7 @@ _PHI3 = replace(
     ),
     feed_forwards=(
         replace(
-            _GATED,
+            _GATED_FEED_FORWARD,
             gate="mlp.gate_up_proj:0",
             up="mlp.gate_up_proj:1",
             activation="mlp.activation_fn",
@@ -81,18 +85,20 @@ _OLMO2 = replace(
 )
 
 
-def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+def _run_decoder(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs, use_cache=False)
 
 
-def _run_on_text(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+def _run_text_decoder(
+    base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]
+) -> ModelOutput:
     if "pixel_values" in inputs:
         raise InputError(
             "Gemma 3 is measured on text: positions of an image see each other both ways, and are "
             "no words. Leave pixel_values "
             "and its image tokens out"
         )
-    return _run(base, inputs, stacks)
+    return _run_decoder(base, inputs, stacks)
 
 
 def decoder_only_family(
@@ -116,31 +122,31 @@ def decoder_only_family(
         stacks=stacks,
         grid=None,
         prepare=prepare_sentence,
-        run=_run,
+        run=_run_decoder,
         tiny_inputs=tiny_ids,
         auto_class=checkpoint_class,
         can_batch=lambda config: True,
     )
 
 
-def _family(name: str, spec: StackSpec, *model_types: str) -> Family:
+def _make_family(name: str, spec: StackSpec, *model_types: str) -> Family:
     return decoder_only_family(name, lambda config: spec, *model_types)
 
 
 FAMILIES = (
-    _family("gpt2", _GPT2, "gpt2"),
-    _family("llama", LLAMA, "llama", "mistral", "smollm3"),
-    _family("qwen", LLAMA, "qwen2", "qwen3"),
-    _family("qwen-moe", replace(LLAMA, feed_forwards=()), "qwen3_moe"),
-    _family("phi3", _PHI3, "phi3"),
-    _family("olmo2", _OLMO2, "olmo2"),
-    _family("gemma", LLAMA, "gemma"),
-    _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
+    _make_family("gpt2", _GPT2, "gpt2"),
+    _make_family("llama", LLAMA, "llama", "mistral", "smollm3"),
+    _make_family("qwen", LLAMA, "qwen2", "qwen3"),
+    _make_family("qwen-moe", replace(LLAMA, feed_forwards=()), "qwen3_moe"),
+    _make_family("phi3", _PHI3, "phi3"),
+    _make_family("olmo2", _OLMO2, "olmo2"),
+    _make_family("gemma", LLAMA, "gemma"),
+    _make_family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
     replace(
         decoder_only_family(
-            "gemma3-multimodal", lambda config: _GEMMA3.within("language_model"), "gemma3"
+            "gemma3-multimodal", lambda config: _GEMMA3.with_root("language_model"), "gemma3"
         ),
-        run=_run_on_text,
+        run=_run_text_decoder,
         tiny_inputs=lambda config: tiny_ids(config.text_config),
         heads=lambda config, stack: config.text_config.num_attention_heads,
     ),

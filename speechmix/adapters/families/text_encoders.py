@@ -82,18 +82,18 @@ _MODERNBERT = StackSpec(
 )
 
 
-def _deberta(config: Config) -> StackSpec:
+def _make_deberta_stack(config: Config) -> StackSpec:
     has_convolution = (getattr(config, "conv_kernel_size", 0) or 0) > 0
     return replace(
         _DEBERTA, between="a convolution behind its first layer" if has_convolution else ""
     )
 
 
-def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+def _run_encoder(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs)
 
 
-def _family(
+def _make_family(
     name: str, spec: StackSpec | Callable[[Config], StackSpec], *model_types: str
 ) -> Family:
     return Family(
@@ -102,7 +102,7 @@ def _family(
         stacks=lambda config: (spec(config) if callable(spec) else spec,),
         grid=None,
         prepare=prepare_sentence,
-        run=_run,
+        run=_run_encoder,
         tiny_inputs=tiny_ids,
         auto_class=checkpoint_class,
         can_batch=lambda config: True,
@@ -110,10 +110,10 @@ def _family(
 
 
 FAMILIES = (
-    _family("bert", _BERT, "bert"),
-    _family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
-    _family("electra", _BERT, "electra"),
-    _family("distilbert", _DISTILBERT, "distilbert"),
-    _family("deberta-v2", _deberta, "deberta-v2"),
-    _family("modernbert", _MODERNBERT, "modernbert"),
+    _make_family("bert", _BERT, "bert"),
+    _make_family("roberta", _BERT, "roberta", "xlm-roberta", "camembert"),
+    _make_family("electra", _BERT, "electra"),
+    _make_family("distilbert", _DISTILBERT, "distilbert"),
+    _make_family("deberta-v2", _make_deberta_stack, "deberta-v2"),
+    _make_family("modernbert", _MODERNBERT, "modernbert"),
 )

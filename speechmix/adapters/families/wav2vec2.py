@@ -40,7 +40,7 @@ _ADAPTER = FeedForwardSpec(
 )
 
 
-def _stacks(config: Config) -> tuple[StackSpec, ...]:
+def _list_stacks(config: Config) -> tuple[StackSpec, ...]:
     is_pre_norm, has_adapters = (
         getattr(config, "do_stable_layer_norm", False),
         getattr(config, "adapter_attn_dim", None),
@@ -71,14 +71,14 @@ def _sew_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.from_convolutions(n_samples, kernels, strides)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
+def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     features = extract_features(model, clip)
     return PreparedInputs(
         {"input_values": features.tensors["input_values"]}, audio_hash=features.audio_hash
     )
 
 
-def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+def _run_encoder(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs)
 
 
@@ -96,15 +96,15 @@ def _can_batch(config: Config) -> bool:
     return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
 
 
-def _family(name: str, *model_types: str, **options: Any) -> Family:
+def _make_family(name: str, *model_types: str, **options: Any) -> Family:
     grid = options.pop("grid", convolution_grid)
     return Family(
         name,
         model_types,
-        _stacks,
+        _list_stacks,
         grid,
-        _prepare,
-        _run,
+        _prepare_clip,
+        _run_encoder,
         _tiny_inputs,
         ctc_checkpoint_class,
         **options,
@@ -112,10 +112,10 @@ def _family(name: str, *model_types: str, **options: Any) -> Family:
 
 
 FAMILIES = (
-    _family("wav2vec2", "wav2vec2", can_batch=_can_batch),
-    _family("hubert", "hubert", can_batch=_can_batch),
-    _family("wavlm", "wavlm"),
-    _family("data2vec-audio", "data2vec-audio"),
-    _family("unispeech", "unispeech", "unispeech-sat", can_batch=_can_batch),
-    _family("sew", "sew", grid=_sew_grid),
+    _make_family("wav2vec2", "wav2vec2", can_batch=_can_batch),
+    _make_family("hubert", "hubert", can_batch=_can_batch),
+    _make_family("wavlm", "wavlm"),
+    _make_family("data2vec-audio", "data2vec-audio"),
+    _make_family("unispeech", "unispeech", "unispeech-sat", can_batch=_can_batch),
+    _make_family("sew", "sew", grid=_sew_grid),
 )

@@ -22,19 +22,19 @@ from ..generation.model_inputs import PreparedInputs
 from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
-from .seq2seq import MBART, heads_by_stack
+from .seq2seq import MBART, count_heads
 
 if TYPE_CHECKING:
     from ..model import Model
 
 
-def _grid(config: Config, n_samples: int) -> FrameGrid:
+def _frame_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.fixed_window(config.max_source_positions)
 
 
-def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
+def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     audio = clip.audio(model.sample_rate)
-    window = _grid(model.config, 0).duration
+    window = _frame_grid(model.config, 0).duration
     if len(audio) > window * model.sample_rate:
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
@@ -44,13 +44,13 @@ def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInput
             "keeps the words that lie between, where their times are known"
         )
     features = extract_features(model, clip)
-    prepared = PreparedInputs(
+    prepared_inputs = PreparedInputs(
         {"input_features": features.tensors["input_features"]}, audio_hash=features.audio_hash
     )
-    return add_decoder_tokens(model, clip, stacks, prepared)
+    return add_decoder_tokens(model, clip, stacks, prepared_inputs)
 
 
-def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+def _run_stacks(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(inputs["input_features"])
     if "decoder_input_ids" not in inputs:
@@ -76,12 +76,12 @@ FAMILIES = (
         "whisper",
         ("whisper",),
         lambda config: MBART,
-        _grid,
-        _prepare,
-        _run,
+        _frame_grid,
+        _prepare_clip,
+        _run_stacks,
         _tiny_inputs,
         lambda config: "WhisperForConditionalGeneration",
-        heads_by_stack,
+        count_heads,
         can_batch=lambda config: True,
         generate=generate_transcript,
         check_prefix=check_prefix,

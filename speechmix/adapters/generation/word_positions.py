@@ -79,6 +79,9 @@ def find_word_at(characters: Characters, word_ranges: Sequence[Sequence[Characte
     """Index of the word that shares characters with a token."""
     start, stop = characters
     for index, part_ranges in enumerate(word_ranges):
-        if any(max(start, first) < min(stop, last) for first, last in part_ranges):
+        if any(
+            max(start, range_start) < min(stop, range_stop)
+            for range_start, range_stop in part_ranges
+        ):
             return index
     return None

@@ -56,12 +56,12 @@ def fingerprint(
     """
     digest = hashlib.sha256(type(module).__qualname__.encode())
     config = getattr(module, "config", None)
-    config_values = _without_origin(config.to_dict() if config is not None else {})
+    config_values = _remove_origin(config.to_dict() if config is not None else {})
     generation_values = getattr(
         module, "generation_config", None
     )  # decides a decoder's prefix and what a transcript is
     generation_values = (
-        _without_origin(generation_values.to_dict()) if generation_values is not None else {}
+        _remove_origin(generation_values.to_dict()) if generation_values is not None else {}
     )
     for settings in (
         config_values,
@@ -100,21 +100,23 @@ class WeightsSnapshot:
     """
 
     def __init__(self, module: nn.Module, *processors: FeatureExtractor):
-        self._parts = [
+        self._module_states = [
             (part, [(name, *_tensor_state(tensor)) for name, tensor in _module_tensors(part)])
             for part in list_modules(module)
         ]
-        self._others = [_processor_state(processor) for processor in processors]
+        self._processor_states = [_processor_state(processor) for processor in processors]
 
     def is_unchanged(self, module: nn.Module, *processors: FeatureExtractor) -> bool:
         """Return True if nothing has changed."""
-        parts = list_modules(module)
+        modules = list_modules(module)
         return (
-            self._others == [_processor_state(processor) for processor in processors]
-            and len(parts) == len(self._parts)
+            self._processor_states == [_processor_state(processor) for processor in processors]
+            and len(modules) == len(self._module_states)
             and all(
-                part is old_part and _has_same_tensors(states, _module_tensors(part))
-                for part, (old_part, states) in zip(parts, self._parts, strict=True)
+                submodule is old_submodule and _has_same_tensors(states, _module_tensors(submodule))
+                for submodule, (old_submodule, states) in zip(
+                    modules, self._module_states, strict=True
+                )
             )
         )
 
@@ -184,9 +186,9 @@ def _processor_state(processor: FeatureExtractor) -> tuple[object, ...]:
 def _hash_tensor(name: str, tensor: Tensor) -> bytes:
     """Hash of a tensor's bytes."""
     if tensor.device.type == "meta" or tensor.is_quantized or tensor.layout != torch.strided:
-        kind = "not in memory" if tensor.device.type == "meta" else "quantised or sparse"
+        obstacle = "not in memory" if tensor.device.type == "meta" else "quantised or sparse"
         raise ModelError(
-            f"the weight {name!r} is {kind}: expected plain numbers. Load the model whole, without "
+            f"the weight {name!r} is {obstacle}: expected plain numbers. Load the model whole, without "
             "device_map= or quantisation"
         )
     digest, numbers = hashlib.sha256(), tensor.detach().resolve_conj().resolve_neg().reshape(-1)
@@ -204,7 +206,7 @@ def _extractor_settings(feature_extractor: FeatureExtractor) -> JsonObject:
         if hasattr(feature_extractor, "to_dict")
         else vars(feature_extractor)
     )
-    return {**_without_origin(settings), "class": type(feature_extractor).__qualname__}
+    return {**_remove_origin(settings), "class": type(feature_extractor).__qualname__}
 
 
 def _tokenizer_settings(tokenizer: Tokenizer) -> JsonObject:
@@ -241,10 +243,10 @@ def _tokenizer_settings(tokenizer: Tokenizer) -> JsonObject:
     return settings
 
 
-def _without_origin(settings: Mapping[str, Json]) -> JsonObject:
+def _remove_origin(settings: Mapping[str, Json]) -> JsonObject:
     """Settings without where they lay, those of a config inside the config too."""
     return {
-        name: _without_origin(value) if isinstance(value, dict) else value
+        name: _remove_origin(value) if isinstance(value, dict) else value
         for name, value in settings.items()
         if name not in _ORIGIN_KEYS
     }

@@ -205,7 +205,7 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
 def _bundled_folder(name: str) -> str:
     folders = bundled.models()
     if name not in folders:
-        names = ", ".join(f"{_BUNDLED_PREFIX}{other}" for other in folders)
+        names = ", ".join(f"{_BUNDLED_PREFIX}{model_name}" for model_name in folders)
         raise ModelError(f"no bundled model is called {name!r}: there are {names}")
     return str(folders[name])
 

@@ -92,9 +92,9 @@ def _read_curves(
     counts: Sequence[int],
 ) -> np.ndarray:
     ranked_words = [[words[index] for index in order] for order in orders]
-    removed = [order[:count] for order in ranked_words for count in counts]
-    kept = [order[count:] for order in ranked_words for count in counts]
-    probabilities = removals.probabilities(removals.margins([*removed, *kept]))
+    removed_sets = [order[:count] for order in ranked_words for count in counts]
+    remaining_sets = [order[count:] for order in ranked_words for count in counts]
+    probabilities = removals.probabilities(removals.margins([*removed_sets, *remaining_sets]))
     curves: np.ndarray = probabilities.reshape(2, len(orders), len(counts)).swapaxes(0, 1)
     return curves
 
@@ -119,8 +119,8 @@ def soft_metrics(
     pairs = np.reshape(soft_probabilities, (-1, 2))
     return [
         {
-            "soft_comprehensiveness": float(full_probability - probability_without),
-            "soft_sufficiency": float(full_probability - probability_alone),
+            "soft_comprehensiveness": float(full_probability - removal_probability),
+            "soft_sufficiency": float(full_probability - insertion_probability),
         }
-        for probability_without, probability_alone in pairs
+        for removal_probability, insertion_probability in pairs
     ]

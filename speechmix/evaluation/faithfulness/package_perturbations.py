@@ -153,11 +153,11 @@ def _remove_words(
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
-        full_value, *values_without = values if value == "margin" else margins.probabilities(values)
+        full_value, *removal_values = values if value == "margin" else margins.probabilities(values)
         removal_margins.append(margins)
         by_fill[f"{kind} ({fill})"] = {
-            word: float(full_value - value_without)
-            for word, value_without in zip(words, values_without, strict=True)
+            word: float(full_value - removal_value)
+            for word, removal_value in zip(words, removal_values, strict=True)
         }
     if not removal_margins:
         name = f"{kind} ({', '.join(fills)})" if fills else kind
@@ -165,7 +165,8 @@ def _remove_words(
             f"{decision.name}: {name} is not possible: {'; '.join(notes) or 'no such fill'}"
         )
     drops = {
-        word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words
+        word: float(np.mean([fill_drops[word] for fill_drops in by_fill.values()]))
+        for word in words
     }
     stacks = _affected_stacks(decision, side)
     return [RemovalEffects(kind, stacks, drops, tuple(removal_margins), by_fill, tuple(notes))]
@@ -212,7 +213,7 @@ def _patch_words(decision: Decision, pair: Decision | None) -> list[RemovalEffec
     applies=lambda decision, has_pair: True,
     reported_last=True,
 )
-def _knock_words_out(decision: Decision, pair: Decision | None) -> list[RemovalEffects]:
+def _knock_out_words(decision: Decision, pair: Decision | None) -> list[RemovalEffects]:
     tables = {
         stack: knock_out_words(decision, stacks=[stack], window="all").table
         for stack in decision.sources

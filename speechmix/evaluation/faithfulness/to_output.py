@@ -24,7 +24,7 @@ from ...interventions.input_ablation import list_fills, list_sides, side_stack
 from ...interventions.removal_measures import score_words_by_removal
 from ...interventions.token_removal import TOKEN_FILLS
 from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
-from ...mixing.measures.sums_of_logits import sum_of_logits
+from ...mixing.measures.sums_of_logits import split_into_logits
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.input_attribution import (
     check_reaches_audio,
@@ -142,7 +142,7 @@ def _objectives(decision: Decision, measure: str) -> list[Objective]:
     if not measure_facts(measure).at_one_position:
         return [decision.objective]
     logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
-    return sum_of_logits(decision.objective, decision.model, logits)
+    return split_into_logits(decision.objective, decision.model, logits)
 
 
 def _score_by_removal_measure(

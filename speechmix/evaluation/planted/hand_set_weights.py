@@ -27,7 +27,7 @@ CHANNELS = {name: index for index, name in enumerate(_NAMES)}
 _FIRST_POSITION = 16
 
 # Squared length of what an ordinary state holds beside the constant.
-_SQUARED_REST = 3.0
+_SQUARED_STATE_NORM = 3.0
 
 
 def position_channel(position: int) -> int:
@@ -64,7 +64,7 @@ def channel_basis(rotation_seed: int | None) -> Tensor:
 
 def neutral_norm_gain(constant: float) -> float:
     """Return the gain of every layer norm at which an ordinary state does not change."""
-    return float(((constant**2 + _SQUARED_REST) / WIDTH) ** 0.5)
+    return float(((constant**2 + _SQUARED_STATE_NORM) / WIDTH) ** 0.5)
 
 
 @dataclass(frozen=True)

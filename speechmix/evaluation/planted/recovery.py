@@ -21,7 +21,7 @@ from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import is_installed, measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.availability import check_defined
-from ...mixing.measures.registry import measure_named
+from ...mixing.measures.registry import find_measure
 from ...mixing.passes.logit_contributions import check_splits_logits, logit_contributions
 from ...mixing.passes.mix import mix_one
 from .blueprint import N_LAYERS
@@ -273,7 +273,7 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     """Return the scores of all inputs by a gradient measure, [S], or [S_encoder + S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
-    if "steps" in measure_named(measure).options:
+    if "steps" in find_measure(measure).options:
         options["steps"] = _INTEGRATION_STEPS
     with warnings.catch_warnings():
         warnings.filterwarnings(

@@ -153,16 +153,16 @@ def predict_labels(
         mean, deviation = _scaling_moments(states[~is_test]) if scale else (0.0, 1.0)
         train, test = ((states[rows] - mean) / deviation for rows in (~is_test, is_test))
         if estimator is not None:
-            predicted[is_test] = _predict_by(estimator, train, labels[~is_test], test)
+            predicted[is_test] = _predict_with_estimator(estimator, train, labels[~is_test], test)
             continue
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-            classifier = _classifier(solver, c, len(classes)).fit(train, labels[~is_test])
+            classifier = _make_classifier(solver, c, len(classes)).fit(train, labels[~is_test])
             predicted[is_test] = classifier.predict(test)
     return predicted
 
 
-def _predict_by(
+def _predict_with_estimator(
     estimator: Estimator, train: np.ndarray, labels: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
     """Fit a clone of a user-supplied classifier, and predict labels."""
@@ -185,7 +185,7 @@ def _scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scaler.mean_, scaler.scale_
 
 
-def _classifier(solver: str, c: float, count: int) -> Any:
+def _make_classifier(solver: str, c: float, count: int) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -213,9 +213,9 @@ def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
     True
     """
     labels, names = np.asarray(labels, dtype=str), np.unique(np.asarray(types, dtype=str))
-    ordered = np.sort(labels)
+    sorted_labels = np.sort(labels)
     # The label at each of as many even steps through all labels: the proportions hold however few
     # types there are.
-    indices = ((np.arange(len(names)) + 0.5) * len(ordered) / len(names)).astype(int)
-    random_labels = np.random.default_rng(seed).permutation(ordered[indices])
+    indices = ((np.arange(len(names)) + 0.5) * len(sorted_labels) / len(names)).astype(int)
+    random_labels = np.random.default_rng(seed).permutation(sorted_labels[indices])
     return random_labels[np.searchsorted(names, np.asarray(types, dtype=str))]

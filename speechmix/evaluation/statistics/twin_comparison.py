@@ -218,18 +218,18 @@ def _family_p_values(
         return np.full((2, len(cells)), np.nan)
     groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
     values = np.full((len(draws), len(cells)), np.nan)
-    by_group = np.full((2, len(cells), len(groups)), np.nan)
+    group_values = np.full((2, len(cells), len(groups)), np.nan)
     for index, cell in enumerate(cells):
         values[np.searchsorted(draws, cell.means.index.to_numpy()), index] = cell.means
-        by_group[:, index] = [part.reindex(groups) for part in (cell.trained, cell.twins)]
-    return rank_p(values, by_group, can_claim=can_claim, scale=scale)
+        group_values[:, index] = [cell.trained.reindex(groups), cell.twins.reindex(groups)]
+    return rank_p(values, group_values, can_claim=can_claim, scale=scale)
 
 
 def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
-    is_more = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
-    is_less = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
+    is_above_twins = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
+    is_below_twins = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
     result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
-    result["claim"] = np.select([is_more, is_less], ["more", "less"], default="")
+    result["claim"] = np.select([is_above_twins, is_below_twins], ["more", "less"], default="")
     return result
 
 

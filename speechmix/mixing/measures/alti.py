@@ -47,18 +47,18 @@ def alti(
     -------
     Tensor [W_t, W_s]
     """
-    parts = parts_of_block(block, units.rows)
+    parts = decompose_attention_block(block, units.rows)
     scores = parts.own.new_zeros(len(units.rows), len(units.sources))
     for source, rows, vectors in source_vectors(block, units, parts, batch_size):
-        scores[rows, source] = _nearer(parts.output[rows], vectors, order, added)
+        scores[rows, source] = _distance_reduction(parts.output[rows], vectors, order, added)
     if block.stack.name == "cross":
-        residual = _nearer(parts.output, parts.own, order, added)
-        whole = scores.sum(dim=-1) + residual
-        scores = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
+        residual = _distance_reduction(parts.output, parts.own, order, added)
+        row_sums = scores.sum(dim=-1) + residual
+        scores = scores / row_sums.where(row_sums > 0, torch.ones_like(row_sums))[:, None]
     return units.pool_targets(scores)
 
 
-def parts_of_block(block: Block, rows: Tensor) -> BlockParts:
+def decompose_attention_block(block: Block, rows: Tensor) -> BlockParts:
     """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
     return decompose(block, rows, norms=1 if block.stack.spec.norm_order == "post" else 0)
 
@@ -69,36 +69,37 @@ def source_vectors(
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
     all_rows = torch.arange(len(units.rows), device=units.device)
-    for source, place in enumerate(units.source_places):
-        weights = alpha[:, :, place].permute(1, 2, 0).flatten(1)  # [R, K' H]
-        projected = projected_values(block, place).flatten(0, 1)  # [K' H, D]
+    for source, position_indices in enumerate(units.source_position_indices):
+        weights = alpha[:, :, position_indices].permute(1, 2, 0).flatten(1)  # [R, K' H]
+        projected = projected_values(block, position_indices).flatten(0, 1)  # [K' H, D]
         for rows in all_rows.split(batch_size):
             vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
             if block.stack.name != "cross":
                 vectors = (
                     vectors
-                    + parts.own[rows] * _within(units.rows[rows], units.sources[source])[:, None]
+                    + parts.own[rows]
+                    * _range_mask(units.rows[rows], units.sources[source])[:, None]
                 )
             yield source, rows, vectors
 
 
-def _within(positions: Tensor, ranges: Ranges) -> Tensor:
+def _range_mask(positions: Tensor, ranges: Ranges) -> Tensor:
     """Which positions lie in one of the ranges."""
     (start, stop), *further = ranges
-    inside = (positions >= start) & (positions < stop)
+    mask = (positions >= start) & (positions < stop)
     for start, stop in further:
-        inside |= (positions >= start) & (positions < stop)
-    return inside
+        mask |= (positions >= start) & (positions < stop)
+    return mask
 
 
-def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:
+def _distance_reduction(output: Tensor, vector: Tensor, order: int, added: float) -> Tensor:
     """max(0, ||y|| - ||y - t||) over the last axis, without cancellation: exactly zero for a part of zeros."""
-    part = part + added if added else part
-    rest = whole - part
+    vector = vector + added if added else vector
+    output_without_vector = output - vector
     if order == 1:
-        return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)
-    lengths = whole.norm(dim=-1) + rest.norm(dim=-1)
-    contribution: Tensor = ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(
-        torch.finfo(whole.dtype).tiny
-    )
+        return (output.abs() - output_without_vector.abs()).sum(dim=-1).clamp_min(0)
+    lengths = output.norm(dim=-1) + output_without_vector.norm(dim=-1)
+    contribution: Tensor = ((output + output_without_vector) * vector).sum(dim=-1).clamp_min(
+        0
+    ) / lengths.clamp_min(torch.finfo(output.dtype).tiny)
     return contribution

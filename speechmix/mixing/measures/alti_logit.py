@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PUBLISHED_EPS = 1e-6
 
 
-def read_attention(block: Block, rows: Tensor, readers: Tensor) -> tuple[Tensor, Tensor]:
+def read_attention(block: Block, rows: Tensor, logit_directions: Tensor) -> tuple[Tensor, Tensor]:
     """What one attention block adds to numbers that are read off the residual stream: d_j of each
     source, < r, b >.
 
@@ -49,13 +49,18 @@ def read_attention(block: Block, rows: Tensor, readers: Tensor) -> tuple[Tensor,
     -------
     Tensor [P, K], by source position, and Tensor [P], of biases
     """
-    of_norm = torch.zeros_like(readers[:, 0])
+    norm_terms = torch.zeros_like(logit_directions[:, 0])
     if block.modules.attention.branch_norm is not None:
         norm = Norm(block.modules.attention.branch_norm, block.attention_output(rows))
-        of_norm, readers = (readers * norm.bias).sum(dim=-1), norm.pull_back(readers)
-    head_readers = torch.einsum("hcd,pd->hpc", block.output_weight, readers)
-    by_source = (block.attention(rows) * (head_readers @ block.values.transpose(1, 2))).sum(dim=0)
-    return by_source, of_norm + readers @ block.output_bias
+        norm_terms, logit_directions = (
+            (logit_directions * norm.bias).sum(dim=-1),
+            norm.pull_back(logit_directions),
+        )
+    head_directions = torch.einsum("hcd,pd->hpc", block.output_weight, logit_directions)
+    source_terms = (block.attention(rows) * (head_directions @ block.values.transpose(1, 2))).sum(
+        dim=0
+    )
+    return source_terms, norm_terms + logit_directions @ block.output_bias
 
 
 class InputShares:
@@ -84,31 +89,31 @@ class InputShares:
 
     def pass_encoder(self, scores: Tensor) -> None:
         """Go through an encoder's layer, by ALTI's raw map [W, W]."""
-        rows = _rows_to_one(scores)
+        rows = _normalize_rows(scores)
         self.encoder = rows if self.encoder is None else rows @ self.encoder
 
-    def start_decoder(self, positions: int, like: Tensor) -> Tensor:
+    def start_decoder(self, positions: int, template: Tensor) -> Tensor:
         """M of so many positions; before the first layer each is made of its own token."""
         if self.decoder is None:
             units = 0 if self.encoder is None else len(self.encoder)
             self.decoder = torch.eye(
-                positions, positions + units, dtype=like.dtype, device=like.device
+                positions, positions + units, dtype=template.dtype, device=template.device
             )
         return self.decoder
 
     def pass_decoder(self, scores: Tensor, cross: Tensor | None = None) -> None:
         """Go through a decoder's layer, by ALTI's raw map [N, N] of its tokens and its shares [N,
         W] of cross-attention."""
-        shares = _rows_to_one(scores) @ self.start_decoder(len(scores), scores)
+        shares = _normalize_rows(scores) @ self.start_decoder(len(scores), scores)
         if cross is not None and self.encoder is not None:
             shares = (1 - cross.sum(dim=-1, keepdim=True)) * shares
             shares[:, len(scores) :] += cross @ self.encoder
         self.decoder = shares
 
 
-def _rows_to_one(scores: Tensor) -> Tensor:
+def _normalize_rows(scores: Tensor) -> Tensor:
     """Rows that sum to one; a unit that nothing brings nearer to its own output is left as it
     is."""
     sums = scores.sum(dim=-1, keepdim=True)
-    own = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
-    return torch.where(sums > 0, scores / sums.where(sums > 0, torch.ones_like(sums)), own)
+    identity = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
+    return torch.where(sums > 0, scores / sums.where(sums > 0, torch.ones_like(sums)), identity)

@@ -47,7 +47,7 @@ def attention_norm(
     return _pooled_norms(block, units, None, heads == "each", batch_size)
 
 
-def norms_of_parts(
+def pool_part_norms(
     block: Block, units: Units, parts: BlockParts, *, batch_size: int = 2048
 ) -> Tensor:
     """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.

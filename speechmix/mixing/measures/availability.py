@@ -1,4 +1,4 @@
-"""Where a measure is defined: asked before the forward pass, and by the functions that are called
+"""Where a measure is defined: checked before the forward pass, and by the functions that are called
 by themselves."""
 
 from __future__ import annotations

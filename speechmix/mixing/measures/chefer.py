@@ -20,7 +20,7 @@ that layer alone takes from the encoder's output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +35,7 @@ from ...errors import InputError
 from .availability import mixing_between_layers
 from .gradient_pass import RetainedGraph
 from .objectives import one_position_advice
+from .relevance_propagation import Weighted, propagate_relevance
 from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 _WEIGHTS_BYTES = 2**24
 
 ForwardHook = Callable[[nn.Module, object, object], None]
-Weighted = Mapping[tuple[str, int], Tensor]
 
 
 def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[str, object]]:
@@ -65,8 +65,10 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[st
         If the rules do not cover the model, or the objective is not read at one position.
     """
     check_chefer_covers(run.model)
-    position = position_read(run)
-    rows = relevance(run.model, run.once(weighted_attention), position, stack, run.layers[stack])
+    position = require_position(run)
+    rows = propagate_relevance(
+        run.model, run.compute_once(weighted_attention), position, stack, run.layers[stack]
+    )
     return units.pool_sources(torch.stack(rows))[:, None], {}
 
 
@@ -78,9 +80,9 @@ def check_chefer_covers(model: Model) -> None:
             "for which there is no rule. "
             "Use gradient_input or integrated_gradients"
         )
-    if between := mixing_between_layers(model):
+    if mixing_description := mixing_between_layers(model):
         raise InputError(
-            f"chefer: {between}, for which there is no rule. Use gradient_input or "
+            f"chefer: {mixing_description}, for which there is no rule. Use gradient_input or "
             "integrated_gradients"
         )
     model.refuse_audio_tokens(
@@ -90,7 +92,7 @@ def check_chefer_covers(model: Model) -> None:
     )
 
 
-def position_read(run: GradientPass) -> int:
+def require_position(run: GradientPass) -> int:
     """Position whose state the objective is read from.
 
     Raises
@@ -118,13 +120,14 @@ class _AttentionPass(NamedTuple):
 
 def weighted_attention(run: GradientPass) -> Weighted:
     """Return A_bar [Q, K] by stack and layer: one forward pass for all objectives, one backward."""
-    calls, graph = run.together.once("chefer", _run_attention_pass)
-    gradient_of = graph.gradients(run.place)
+    calls, graph = run.shared_passes.compute_once("chefer", _run_attention_pass)
+    gradients_by_layer = graph.gradients(run.objective_index)
     run.check()
-    _check_read_alone(run.model, gradient_of, position_read(run))
-    attentions = _attentions(run.model.stacks)
+    _check_single_position(run.model, gradients_by_layer, require_position(run))
+    attentions = _list_attentions(run.model.stacks)
     return {
-        key: _weighted(attention, calls[key], gradient_of.pop(key)) for key, attention in attentions
+        key: _weigh_attention(attention, calls[key], gradients_by_layer.pop(key))
+        for key, attention in attentions
     }
 
 
@@ -145,112 +148,39 @@ def _run_attention_pass(passes: SharedPasses) -> _AttentionPass:
             replaced_states(passes.model, {name: [0] for name in stacks if name != "cross"}, start)
         )
         hooks.enter_context(Capture(list(stacks.values()), on_block))
-        for key, attention in _attentions(stacks):
-            hooks.callback(attention.module.register_forward_hook(_keeping(outputs, key)).remove)
-        hooks.callback(passes.model.module.register_forward_hook(_counting(n_logits)).remove)
-        graph = RetainedGraph(passes.values_of_inputs(), outputs)
+        for key, attention in _list_attentions(stacks):
+            hooks.callback(
+                attention.module.register_forward_hook(_make_output_hook(outputs, key)).remove
+            )
+        hooks.callback(passes.model.module.register_forward_hook(_make_count_hook(n_logits)).remove)
+        graph = RetainedGraph(passes.evaluate_inputs(), outputs)
     _check_positions(passes.model, n_logits, calls)
     return _AttentionPass(calls, graph)
 
 
-def relevance(
-    model: Model,
-    weighted: Weighted,
-    position: int,
-    stack: str,
-    layers: Sequence[int],
-) -> list[Tensor]:
-    """Row `position` of the relevances of what enters some layers of a stack, [K] each.
-
-    Parameters
-    ----------
-    model : Model
-    weighted : mapping of (stack, layer) to Tensor [Q, K]
-        A_bar.
-    position : int
-        In the stack that reads: the decoder's where there is one.
-    stack : str
-        Whose rows are asked for: "encoder", "decoder" or "cross".
-    layers : sequence of int
-    """
-    reading = model.capabilities.output_stack
-    own = [weighted[reading, layer] for layer in range(len(model.stacks[reading]))]
-    start = torch.zeros_like(own[0][0])
-    start[position] = 1
-    behind = [
-        start
-    ]  # row p of the product of (I + A_bar) of all layers behind, from the last layer down
-    for layer in reversed(own):
-        behind.insert(0, behind[0] + behind[0] @ layer)
-    if stack == reading:
-        return [behind[layer] - start for layer in layers]
-    heard = [
-        row @ cross
-        for row, cross in zip(_normed_rows(own, behind), _of_stack(weighted, "cross"), strict=True)
-    ]
-    if stack == "cross":
-        return [heard[layer] for layer in layers]
-    return _through_encoder(torch.stack(heard).sum(dim=0), _of_stack(weighted, "encoder"), layers)
-
-
-def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
-    """What weighs the rows of each layer's cross-attention, [U] each: row p of what lies behind it,
-    times R_n^tt transposed."""
-    identity = torch.eye(len(own[0]), dtype=own[0].dtype, device=own[0].device)
-    relevances, rows = identity, []
-    for layer, row in zip(own, behind[1:], strict=True):
-        relevances = relevances + layer @ relevances
-        added = relevances - identity
-        rows.append(row @ (_divide_by_sums(added, added.sum(dim=-1, keepdim=True)) + identity).T)
-    return rows
-
-
-def _through_encoder(heard: Tensor, weighted: list[Tensor], layers: Sequence[int]) -> list[Tensor]:
-    """What is heard [K], times R_n^ee that starts at some of the encoder's layers, [K] each."""
-    rows = []
-    for first in layers:
-        sums = torch.ones_like(heard)
-        for layer in weighted[first:]:
-            sums = sums + layer @ sums
-        shares = _divide_by_sums(heard, sums - 1)
-        row = shares
-        for layer in reversed(weighted[first:]):
-            row = row + row @ layer
-        rows.append(heard + row - shares)
-    return rows
-
-
-def _divide_by_sums(values: Tensor, sums: Tensor) -> Tensor:
-    """Values over sums; zero where a sum is: a row to which nothing was added stays the
-    identity."""
-    return torch.where(
-        sums > 0, values / sums.where(sums > 0, torch.ones_like(sums)), torch.zeros_like(values)
-    )
-
-
-def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
+def _weigh_attention(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
     """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
-    of_context = (
+    context_gradient = (
         gradient[0] @ projection_weight(attention.output)
         if attention.includes_output
         else gradient[0]
     )
     n_heads, n_sources, _ = call.value.shape
-    by_head = of_context.unflatten(-1, (n_heads, -1)).transpose(0, 1)  # [H, Q, d]
-    at_once = max(1, _WEIGHTS_BYTES // (len(of_context) * n_sources * of_context.element_size()))
-    summed = of_context.new_zeros(len(of_context), n_sources)
-    for first in range(0, n_heads, at_once):
-        heads = slice(first, first + at_once)
-        of_weights = by_head[heads] @ call.value[heads].transpose(1, 2)  # [h, Q, K]
-        summed += of_weights.mul_(call.select_heads(heads).weights()).clamp_min_(0).sum(dim=0)
-    return (summed / n_heads).detach()
+    head_gradients = context_gradient.unflatten(-1, (n_heads, -1)).transpose(0, 1)  # [H, Q, d]
+    heads_per_batch = max(
+        1, _WEIGHTS_BYTES // (len(context_gradient) * n_sources * context_gradient.element_size())
+    )
+    head_sum = context_gradient.new_zeros(len(context_gradient), n_sources)
+    for first_head in range(0, n_heads, heads_per_batch):
+        heads = slice(first_head, first_head + heads_per_batch)
+        weight_relevances = head_gradients[heads] @ call.value[heads].transpose(1, 2)  # [h, Q, K]
+        head_sum += (
+            weight_relevances.mul_(call.select_heads(heads).weights()).clamp_min_(0).sum(dim=0)
+        )
+    return (head_sum / n_heads).detach()
 
 
-def _of_stack(weighted: Weighted, stack: str) -> list[Tensor]:
-    return [values for (name, _), values in weighted.items() if name == stack]
-
-
-def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], AttentionModules]]:
+def _list_attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], AttentionModules]]:
     return [
         ((name, index), layer.attention)
         for name, stack in stacks.items()
@@ -258,14 +188,14 @@ def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], Atte
     ]
 
 
-def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> ForwardHook:
+def _make_output_hook(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> ForwardHook:
     def hook(module: nn.Module, args: object, output: object) -> None:
         outputs[key] = first_output(output)
 
     return hook
 
 
-def _counting(n_logits: list[int]) -> ForwardHook:
+def _make_count_hook(n_logits: list[int]) -> ForwardHook:
     def hook(module: nn.Module, args: object, output: object) -> None:
         logits = getattr(output, "logits", None)
         n_logits.extend([] if logits is None or logits.ndim != 3 else [logits.shape[1]])
@@ -285,12 +215,12 @@ def _check_positions(
         )
 
 
-def _check_read_alone(
-    model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int
+def _check_single_position(
+    model: Model, gradients_by_layer: Mapping[tuple[str, int], Tensor], position: int
 ) -> None:
     """Raise `InputError` if the number depends on other positions of the last layer's attention."""
     stack = model.capabilities.output_stack
-    last_gradient = gradient_of[stack, len(model.stacks[stack]) - 1]
+    last_gradient = gradients_by_layer[stack, len(model.stacks[stack]) - 1]
     rows = last_gradient[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:
         raise InputError(

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..maps.measure_registry import RATIO_MEASURES, measure_facts
-from .attention_norm import norms_of_parts
+from .attention_norm import pool_part_norms
 from .availability import check_defined
-from .norms import BlockParts, attended, decompose
+from .norms import BlockParts, attention_output_terms, decompose
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -40,7 +40,7 @@ def attention_norm_residual(block: Block, units: Units, *, batch_size: int = 204
     InputError
         For cross-attention, where the residual stream is none of the sources.
     """
-    return _norms("attention_norm_residual", block, units, batch_size)
+    return _vector_norms("attention_norm_residual", block, units, batch_size)
 
 
 def attention_norm_residual_layernorm(
@@ -56,7 +56,7 @@ def attention_norm_residual_layernorm(
     InputError
         As `attention_norm_residual`, and for pre-norm stacks.
     """
-    return _norms("attention_norm_residual_layernorm", block, units, batch_size)
+    return _vector_norms("attention_norm_residual_layernorm", block, units, batch_size)
 
 
 def globenc(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
@@ -71,7 +71,7 @@ def globenc(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
         As `attention_norm_residual_layernorm`, and outside encoders: a decoder's layer has
         cross-attention between the norms.
     """
-    return _norms("globenc", block, units, batch_size)
+    return _vector_norms("globenc", block, units, batch_size)
 
 
 def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_residual") -> Tensor:
@@ -100,38 +100,50 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     """
     if vectors not in RATIO_MEASURES:
         raise InputError(f"vectors must be one of {RATIO_MEASURES}, found {vectors!r}")
-    parts = _parts(
+    parts = _decompose_for_measure(
         f"mixing_ratio_{vectors}",
         block,
         units.rows,
         residual=measure_facts(vectors).residual != "out",
     )
     alpha = block.attention(units.rows)
-    whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
-    ratios = torch.zeros(
-        len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device
+    full_vectors = (
+        parts.scale[:, None] * parts.linear(attention_output_terms(block, alpha, block.values))
+        + parts.own
     )
-    for column, place in enumerate(units.source_places):
-        for inside in units.rows_within(units.sources[column]):
-            context = attended(block, alpha[:, inside][..., place], block.values[:, place])
-            own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
-            mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
-            ratios[inside, column] = mixed / (mixed + preserved).clamp_min(
-                torch.finfo(whole.dtype).tiny
+    ratios = torch.zeros(
+        len(units.rows), len(units.sources), dtype=full_vectors.dtype, device=full_vectors.device
+    )
+    for column, position_indices in enumerate(units.source_position_indices):
+        for own_rows in units.rows_in_ranges(units.sources[column]):
+            context = attention_output_terms(
+                block, alpha[:, own_rows][..., position_indices], block.values[:, position_indices]
+            )
+            own_vectors = parts.scale[own_rows, None] * parts.linear(context) + parts.own[own_rows]
+            mixed, preserved = (
+                (full_vectors[own_rows] - own_vectors).norm(dim=-1),
+                own_vectors.norm(dim=-1),
+            )
+            ratios[own_rows, column] = mixed / (mixed + preserved).clamp_min(
+                torch.finfo(full_vectors.dtype).tiny
             )
     if not set(units.targets) <= set(units.sources):
         raise InputError(
             "mixing_ratio tells a target's own unit from the others: every target must be a source "
             "too"
         )
-    return units.pool_targets(ratios).masked_fill(~units.own_columns, 0)
+    return units.pool_targets(ratios).masked_fill(~units.self_mask, 0)
 
 
-def _norms(measure: str, block: Block, units: Units, batch_size: int) -> Tensor:
-    return norms_of_parts(block, units, _parts(measure, block, units.rows), batch_size=batch_size)
+def _vector_norms(measure: str, block: Block, units: Units, batch_size: int) -> Tensor:
+    return pool_part_norms(
+        block, units, _decompose_for_measure(measure, block, units.rows), batch_size=batch_size
+    )
 
 
-def _parts(measure: str, block: Block, rows: Tensor, *, residual: bool = True) -> BlockParts:
+def _decompose_for_measure(
+    measure: str, block: Block, rows: Tensor, *, residual: bool = True
+) -> BlockParts:
     """The vectors that a measure's scores are the lengths of, or why there are none."""
     facts = measure_facts(measure)
     check_defined(facts, block.stack)

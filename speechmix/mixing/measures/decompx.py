@@ -46,8 +46,10 @@ def vectors_through_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return vectors
     weights = (vectors @ bias).abs()
-    whole = weights.sum(dim=-1, keepdim=True)
-    shares = torch.where(whole > 0, weights / whole.where(whole > 0, 1), 1 / vectors.shape[-2])
+    weight_sums = weights.sum(dim=-1, keepdim=True)
+    shares = torch.where(
+        weight_sums > 0, weights / weight_sums.where(weight_sums > 0, 1), 1 / vectors.shape[-2]
+    )
     return vectors + shares[..., None] * bias
 
 
@@ -97,24 +99,28 @@ def vectors_through_layer(block: Block, vectors: Tensor) -> Tensor:
         )
     rows = torch.arange(block.n_targets, device=vectors.device)
     states = block.residual(rows)
-    read = vectors_through_norm(vectors, norm, states) if pre else vectors
-    vectors = vectors_through_bias(vectors + _attended(block, read), _bias_behind(block))
+    normed_vectors = vectors_through_norm(vectors, norm, states) if pre else vectors
+    vectors = vectors_through_bias(
+        vectors + _attend_vectors(block, normed_vectors), _attention_bias(block)
+    )
     states = states + block.attention_output(rows)
     if not pre:
         vectors, states = vectors_through_norm(vectors, norm, states), norm(states)
-    for part in block.modules.feed_forwards:
-        size = max(1, _CHUNK_FLOATS // (vectors.shape[1] * projection_weight(part.up).shape[0]))
+    for feed_forward in block.modules.feed_forwards:
+        size = max(
+            1, _CHUNK_FLOATS // (vectors.shape[1] * projection_weight(feed_forward.up).shape[0])
+        )
         chunks = zip(vectors.split(size), states.split(size), strict=True)
-        carried = [_pass_feed_forward(part, *chunk, pre=pre) for chunk in chunks]
-        vectors, states = (torch.cat(halves) for halves in zip(*carried, strict=True))
+        chunk_results = [_pass_feed_forward(feed_forward, *chunk, pre=pre) for chunk in chunks]
+        vectors, states = (torch.cat(halves) for halves in zip(*chunk_results, strict=True))
     return vectors
 
 
-def _attended(block: Block, vectors: Tensor) -> Tensor:
+def _attend_vectors(block: Block, vectors: Tensor) -> Tensor:
     """What attention makes of the vectors [T, S, D] that it reads, without its output's bias.
 
     In the first layer each value holds one source, which takes the bias of the values; further up
-    it is one of `_bias_behind`.
+    it is one of `_attention_bias`.
     """
     value = block.modules.attention.value
     values = (
@@ -132,7 +138,7 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
     return attended
 
 
-def _bias_behind(block: Block) -> Tensor:
+def _attention_bias(block: Block) -> Tensor:
     """Bias behind attention, with that of the values above the first layer: weights sum to one, so
     a row sees it once."""
     bias = module_bias(block.modules.attention.value)
@@ -142,23 +148,25 @@ def _bias_behind(block: Block) -> Tensor:
 
 
 def _pass_feed_forward(
-    part: FeedForwardModules, vectors: Tensor, states: Tensor, *, pre: bool
+    feed_forward: FeedForwardModules, vectors: Tensor, states: Tensor, *, pre: bool
 ) -> tuple[Tensor, Tensor]:
     """Vectors and states behind a feed-forward with its residual sum and its norm."""
-    read, seen = (
-        (vectors_through_norm(vectors, part.norm, states), part.norm(states))
+    normed_vectors, normed_states = (
+        (vectors_through_norm(vectors, feed_forward.norm, states), feed_forward.norm(states))
         if pre
         else (vectors, states)
     )
-    inner = part.up(seen)
-    active = part.activation(inner)
-    inside = vectors_through_activation(vectors_through_linear(read, part.up), inner, active)
+    inner = feed_forward.up(normed_states)
+    activations = feed_forward.activation(inner)
+    active_vectors = vectors_through_activation(
+        vectors_through_linear(normed_vectors, feed_forward.up), inner, activations
+    )
     vectors, states = (
-        vectors + vectors_through_linear(inside, part.down),
-        states + part.down(active),
+        vectors + vectors_through_linear(active_vectors, feed_forward.down),
+        states + feed_forward.down(activations),
     )
     return (
         (vectors, states)
         if pre
-        else (vectors_through_norm(vectors, part.norm, states), part.norm(states))
+        else (vectors_through_norm(vectors, feed_forward.norm, states), feed_forward.norm(states))
     )

@@ -34,18 +34,20 @@ def entropy_attention(block: Block, units: Units) -> Tensor:
     -------
     Tensor [W_t, W_s]
     """
-    return units.pool_targets(units.pool_sources(joined_by_entropy(block.attention(units.rows))))
+    return units.pool_targets(
+        units.pool_sources(combine_heads_by_entropy(block.attention(units.rows)))
+    )
 
 
-def joined_by_entropy(weights: Tensor) -> Tensor:
+def combine_heads_by_entropy(weights: Tensor) -> Tensor:
     """Attention weights [H, R, K] of all heads as one, [R, K].
 
     Examples
     --------
     >>> sharp, even = [[1.0, 0.0]], [[0.5, 0.5]]
-    >>> joined_by_entropy(torch.tensor([sharp, even]))
+    >>> combine_heads_by_entropy(torch.tensor([sharp, even]))
     tensor([[1., 0.]])
-    >>> joined_by_entropy(torch.tensor([even, even]))
+    >>> combine_heads_by_entropy(torch.tensor([even, even]))
     tensor([[0.5000, 0.5000]])
     """
     seen = (weights > 0).sum(dim=-1).amax(dim=0).clamp_min(2).to(weights)  # [R]

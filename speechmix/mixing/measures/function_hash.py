@@ -15,7 +15,7 @@ from typing import Any
 
 from ...files.cache_keys import digest
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PRIMITIVE_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
 def code_fingerprint(function: Any) -> str:
@@ -28,43 +28,56 @@ def code_fingerprint(function: Any) -> str:
     >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 2)
     False
     """
-    return digest(_described(function, ()))[:16]
+    return digest(_describe_value(function, ()))[:16]
 
 
-def _described(value: object, within: tuple[object, ...]) -> object:
+def _describe_value(value: object, enclosing_functions: tuple[object, ...]) -> object:
     """A value as lists of text; a function by its code and what that refers to, other things by
     their type alone."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, _PRIMITIVE_TYPES):
         return repr(value)
     if isinstance(value, frozenset | set):
         return ["set", *sorted(map(repr, value))]
     if isinstance(value, tuple | list):
-        return [type(value).__name__, *(_described(part, within) for part in value)]
+        return [
+            type(value).__name__,
+            *(_describe_value(component, enclosing_functions) for component in value),
+        ]
     if isinstance(value, dict):
-        return ["dict", *([repr(key), _described(part, within)] for key, part in value.items())]
+        return [
+            "dict",
+            *(
+                [repr(key), _describe_value(component, enclosing_functions)]
+                for key, component in value.items()
+            ),
+        ]
     if isinstance(value, CodeType):
         return [
             value.co_code.hex(),
             list(value.co_names),
-            [_described(part, within) for part in value.co_consts],
+            [_describe_value(component, enclosing_functions) for component in value.co_consts],
         ]
     if isinstance(value, partial):
-        return [_described(part, within) for part in (value.func, value.args, value.keywords)]
-    if not isinstance(value, FunctionType) or value in within:
+        return [
+            _describe_value(component, enclosing_functions)
+            for component in (value.func, value.args, value.keywords)
+        ]
+    if not isinstance(value, FunctionType) or value in enclosing_functions:
         return (
             f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
         )
-    referred = inspect.getclosurevars(value)
-    of_its_module = {
-        name: other
-        for name, other in referred.globals.items()
-        if isinstance(other, _PLAIN) or getattr(other, "__module__", None) == value.__module__
+    references = inspect.getclosurevars(value)
+    module_globals = {
+        name: referenced_value
+        for name, referenced_value in references.globals.items()
+        if isinstance(referenced_value, _PRIMITIVE_TYPES)
+        or getattr(referenced_value, "__module__", None) == value.__module__
     }
-    parts = (
+    components = (
         value.__code__,
         value.__defaults__,
         value.__kwdefaults__,
-        dict(referred.nonlocals),
-        of_its_module,
+        dict(references.nonlocals),
+        module_globals,
     )
-    return [_described(part, (*within, value)) for part in parts]
+    return [_describe_value(component, (*enclosing_functions, value)) for component in components]

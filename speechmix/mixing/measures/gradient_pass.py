@@ -44,16 +44,16 @@ class GradientPass:
     inputs : dict of str to Tensor
         Of a batch of one.
     layers : dict of str to sequence of int
-        The layers asked for, by stack.
+        The requested layers, by stack.
     objective : Objective, optional
         Not needed by measures of states (`hta_input`).
 
     Attributes
     ----------
-    together : SharedPasses
-        What it shares with the passes of other objectives (`of_each`).
-    place : int
-        Its own among them.
+    shared_passes : SharedPasses
+        What it shares with the passes of other objectives (`make_passes`).
+    objective_index : int
+        Index of its objective in `shared_passes`.
     """
 
     def __init__(
@@ -63,17 +63,19 @@ class GradientPass:
         layers: Mapping[str, Sequence[int]],
         objective: Objective | None = None,
         *,
-        together: SharedPasses | None = None,
-        place: int = 0,
+        shared_passes: SharedPasses | None = None,
+        objective_index: int = 0,
     ):
-        if together is None:
-            together = SharedPasses(model, inputs, layers, [] if objective is None else [objective])
-        self.together, self.place = together, place
-        self.model, self.layers, self.inputs = model, layers, together.inputs
-        self._answers: dict[Callable[[GradientPass], object], Any] = {}
+        if shared_passes is None:
+            shared_passes = SharedPasses(
+                model, inputs, layers, [] if objective is None else [objective]
+            )
+        self.shared_passes, self.objective_index = shared_passes, objective_index
+        self.model, self.layers, self.inputs = model, layers, shared_passes.inputs
+        self._cache: dict[Callable[[GradientPass], object], Any] = {}
 
     @classmethod
-    def of_each(
+    def make_passes(
         cls,
         model: Model,
         inputs: Mapping[str, Tensor],
@@ -81,18 +83,18 @@ class GradientPass:
         objectives: Sequence[Objective],
     ) -> list[GradientPass]:
         """A pass for each of several objectives, which compute together what they share."""
-        together = SharedPasses(model, inputs, layers, objectives)
+        shared_passes = SharedPasses(model, inputs, layers, objectives)
         return [
-            cls(model, inputs, layers, together=together, place=place)
-            for place in range(len(objectives))
+            cls(model, inputs, layers, shared_passes=shared_passes, objective_index=objective_index)
+            for objective_index in range(len(objectives))
         ]
 
     def states(self, stack: str) -> list[Tensor]:
-        """States [K, D] that enter each of the asked layers."""
-        return [self.together.states[stack, layer][0] for layer in self.layers[stack]]
+        """States [K, D] that enter each of the requested layers."""
+        return [self.shared_passes.states[stack, layer][0] for layer in self.layers[stack]]
 
     def states_and_gradients(self, stack: str) -> list[tuple[Tensor, Tensor]]:
-        """States [K, D] that enter each of the asked layers, and the objective's gradients with
+        """States [K, D] that enter each of the requested layers, and the objective's gradients with
         respect to them."""
         gradients = self._gradients
         return [
@@ -102,39 +104,39 @@ class GradientPass:
 
     def value(self, stack: str, layer: int, states: Tensor) -> Tensor:
         """Objective [n] with other states [n, K, D] entering a layer."""
-        return self.together.values(stack, layer, states, [self._asked_place])[0]
+        return self.shared_passes.values(stack, layer, states, [self._required_objective_index])[0]
 
     @property
     def objective(self) -> Objective:
         """What is differentiated."""
-        return self.together.objectives[self._asked_place]
+        return self.shared_passes.objectives[self._required_objective_index]
 
     @property
-    def _asked_place(self) -> int:
-        if not self.together.objectives:
+    def _required_objective_index(self) -> int:
+        if not self.shared_passes.objectives:
             raise InputError("this pass has no objective to differentiate")
-        return self.place
+        return self.objective_index
 
-    def once(self, compute: Callable[[GradientPass], T]) -> T:
-        """What a function makes of this pass, computed once for all stacks."""
-        if compute not in self._answers:
-            self._answers[compute] = compute(self)
-        answer: T = self._answers[compute]
-        return answer
+    def compute_once(self, compute: Callable[[GradientPass], T]) -> T:
+        """Return ``compute(self)``, computed once for all stacks."""
+        if compute not in self._cache:
+            self._cache[compute] = compute(self)
+        result: T = self._cache[compute]
+        return result
 
     @cached_property
     def _gradients(self) -> States:
         """One pass forward for all objectives, and one back, for all stacks and layers."""
-        gradients = self.together.graph.gradients(self._asked_place)
+        gradients = self.shared_passes.graph.gradients(self._required_objective_index)
         self.check()
         return {key: gradient[0] for key, gradient in gradients.items()}
 
     def check(self) -> None:
         """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has
         been computed."""
-        if not self.together.objectives:
+        if not self.shared_passes.objectives:
             return
-        values = self.together.source_values(self.place)
+        values = self.shared_passes.take_evaluated_values(self.objective_index)
         broken = next((array for array in to_host(values) if not np.isfinite(array).all()), None)
         if broken is not None:
             raise InputError(
@@ -167,16 +169,16 @@ class RetainedGraph(Generic[Key]):
         self._values: dict[int, Tensor] = dict(enumerate(values))
         self._ends = dict(ends)
 
-    def gradients(self, place: int) -> dict[Key, Tensor]:
+    def gradients(self, objective_index: int) -> dict[Key, Tensor]:
         """Gradients of one objective by each end, zeros where it does not depend on it; asked
         once."""
-        value, ends = self._values.pop(place), list(self._ends.values())
-        found = torch.autograd.grad(
+        value, ends = self._values.pop(objective_index), list(self._ends.values())
+        optional_gradients = torch.autograd.grad(
             value, ends, torch.ones_like(value), retain_graph=bool(self._values), allow_unused=True
         )
         return {
             key: torch.zeros_like(end) if gradient is None else gradient
-            for (key, end), gradient in zip(self._ends.items(), found, strict=True)
+            for (key, end), gradient in zip(self._ends.items(), optional_gradients, strict=True)
         }
 
 
@@ -200,54 +202,56 @@ class SharedPasses:
     ):
         self.model, self.layers, self.objectives = model, layers, objectives
         self.inputs = dict(inputs)
-        self._taken: list[list[Tensor]] = [[] for _ in objectives]  # values since the last check
-        self._answers: dict[Hashable, Any] = {}
+        self._evaluated_values: list[list[Tensor]] = [
+            [] for _ in objectives
+        ]  # values since the last check
+        self._cache: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, compute: Callable[[SharedPasses], T]) -> T:
-        """What a function makes for all objectives together, computed once."""
-        if key not in self._answers:
-            self._answers[key] = compute(self)
-        answer: T = self._answers[key]
-        return answer
+    def compute_once(self, key: Hashable, compute: Callable[[SharedPasses], T]) -> T:
+        """Return ``compute(self)``, computed once for all objectives and stored under `key`."""
+        if key not in self._cache:
+            self._cache[key] = compute(self)
+        result: T = self._cache[key]
+        return result
 
     @cached_property
     def graph(self) -> RetainedGraph[tuple[str, int]]:
-        """Objectives as functions of the states that enter the asked layers, in one pass
+        """Objectives as functions of the states that enter the requested layers, in one pass
         forward."""
         ends: States = {}
 
-        def keep(stack: str, layer: int, x: Tensor) -> Tensor:
+        def store_states(stack: str, layer: int, x: Tensor) -> Tensor:
             # Each reader has a copy of its own: the gradient is that of what passes through this
             # layer.
             ends[stack, layer] = x.clone() if x.requires_grad else x.detach().requires_grad_(True)
             return ends[stack, layer]
 
-        with torch.enable_grad(), replaced_states(self.model, self.layers, keep):
-            values = self.values_of_inputs()
+        with torch.enable_grad(), replaced_states(self.model, self.layers, store_states):
+            values = self.evaluate_inputs()
         self.__dict__["states"] = {key: x.detach() for key, x in ends.items()}
         return RetainedGraph(values, ends)
 
     @cached_property
     def states(self) -> States:
-        """States [1, K, D] that enter the asked layers."""
+        """States [1, K, D] that enter the requested layers."""
         states: States = {}
 
-        def keep(stack: str, layer: int, x: Tensor) -> Tensor:
+        def store_states(stack: str, layer: int, x: Tensor) -> Tensor:
             states[stack, layer] = x.detach()
             return x
 
-        with torch.no_grad(), replaced_states(self.model, self.layers, keep):
+        with torch.no_grad(), replaced_states(self.model, self.layers, store_states):
             self._run(self.inputs)
         return states
 
-    def values_of_inputs(self) -> list[Tensor]:
+    def evaluate_inputs(self) -> list[Tensor]:
         """Each objective [1] of the inputs as they are."""
         return self._values(self.inputs, range(len(self.objectives)))
 
     def values(
-        self, stack: str, layer: int, states: Tensor, places: Sequence[int] | None = None
+        self, stack: str, layer: int, states: Tensor, objective_indices: Sequence[int] | None = None
     ) -> list[Tensor]:
-        """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a
+        """Objectives [n] each, all or those at some indices, with other states [n, K, D] entering a
         layer."""
         inputs: HookKeywords = dict(self.inputs)
         if stack in self.model.capabilities.decoder_stacks:  # the encoder need not run again
@@ -259,11 +263,17 @@ class SharedPasses:
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))
         with replaced_states(self.model, {stack: [layer]}, lambda *_: states):
-            return self._values(inputs, range(len(self.objectives)) if places is None else places)
+            return self._values(
+                inputs,
+                range(len(self.objectives)) if objective_indices is None else objective_indices,
+            )
 
-    def source_values(self, place: int) -> list[Tensor]:
-        """What an objective was, each time since this was last asked."""
-        values, self._taken[place] = self._taken[place], []
+    def take_evaluated_values(self, objective_index: int) -> list[Tensor]:
+        """Return the values of an objective since the last call, and forget them."""
+        values, self._evaluated_values[objective_index] = (
+            self._evaluated_values[objective_index],
+            [],
+        )
         return values
 
     @cached_property
@@ -272,11 +282,16 @@ class SharedPasses:
             memory: Tensor = self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
             return memory
 
-    def _values(self, inputs: Mapping[str, Tensor], places: Sequence[int]) -> list[Tensor]:
+    def _values(
+        self, inputs: Mapping[str, Tensor], objective_indices: Sequence[int]
+    ) -> list[Tensor]:
         output = self._run(inputs)
-        values = [self.objectives[place].function(output) for place in places]
-        for place, value in zip(places, values, strict=True):
-            self._taken[place].append(value.detach())
+        values = [
+            self.objectives[objective_index].function(output)
+            for objective_index in objective_indices
+        ]
+        for objective_index, value in zip(objective_indices, values, strict=True):
+            self._evaluated_values[objective_index].append(value.detach())
         return values
 
     def _run(self, inputs: Mapping[str, Tensor]) -> ModelOutput:

@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from .gradient_pass import GradientPass, RetainedGraph, SharedPasses
-from .rescale_rule import rescaled
+from .rescale_rule import attribute_by_rescale_rule
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from .unit_positions import Units
 
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
-_INCOMPLETE = 0.01
+_COMPLETENESS_TOLERANCE = 0.01
 
 # Completeness of the parts: numbers of each layer, by name.
 Notes = dict[str, dict[str, list[float]]]
@@ -48,8 +48,8 @@ def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor,
     -------
     Tensor [L, 1, W_s], and a dict with nothing to note
     """
-    parts = [(x * gradient).sum(dim=-1) for x, gradient in run.states_and_gradients(stack)]
-    return _pooled(parts, units), {}
+    attributions = [(x * gradient).sum(dim=-1) for x, gradient in run.states_and_gradients(stack)]
+    return _pool_attributions(attributions, units), {}
 
 
 def integrated_gradients(
@@ -82,21 +82,21 @@ def integrated_gradients(
     def attribute(passes: SharedPasses, layer: int, x: Tensor, x0: Tensor) -> Tensor:
         path, share = (numbers[:, None, None].to(x) for numbers in (nodes + 0.5, weights))
         means = x.new_zeros(len(passes.objectives), *x.shape)
-        for nodes_here in torch.arange(steps, device=x.device).split(
-            _at_once(passes.model.stacks[stack], x)
+        for batch_nodes in torch.arange(steps, device=x.device).split(
+            _count_batch_steps(passes.model.stacks[stack], x)
         ):
-            states = (x0 + path[nodes_here] * (x - x0)).requires_grad_(True)
+            states = (x0 + path[batch_nodes] * (x - x0)).requires_grad_(True)
             with torch.enable_grad():
                 graph = RetainedGraph(passes.values(stack, layer, states), {"states": states})
-            for place, mean in enumerate(means):
-                mean += (share[nodes_here] * graph.gradients(place)["states"]).sum(dim=0)
+            for objective_index, mean in enumerate(means):
+                mean += (share[batch_nodes] * graph.gradients(objective_index)["states"]).sum(dim=0)
         return torch.stack([((x - x0) * mean).sum(dim=-1) for mean in means])
 
-    scores, notes = _from_baseline(
+    scores, notes = _attribute_from_baseline(
         run, stack, units, baseline, attribute, f"integrated gradients, {steps} steps"
     )
     missed = max(notes["completeness"]["missed"])
-    if missed > _INCOMPLETE:
+    if missed > _COMPLETENESS_TOLERANCE:
         warnings.warn(
             f"integrated gradients of the {stack} from baseline={baseline!r}, {steps} steps: the "
             "parts miss f(x) - f(x0) by "
@@ -134,12 +134,12 @@ def deeplift(
         def values(states: Tensor) -> Tensor:
             return torch.stack(passes.values(stack, layer, states), dim=-1)
 
-        return rescaled(values, passes.model.module, x[None], x0[None]).sum(dim=-1)
+        return attribute_by_rescale_rule(values, passes.model.module, x[None], x0[None]).sum(dim=-1)
 
-    return _from_baseline(run, stack, units, baseline, attribute, "deeplift")
+    return _attribute_from_baseline(run, stack, units, baseline, attribute, "deeplift")
 
 
-def _from_baseline(
+def _attribute_from_baseline(
     run: GradientPass,
     stack: str,
     units: Units,
@@ -150,42 +150,48 @@ def _from_baseline(
     """Map and completeness of ``attribute(passes, layer, x, x0)``, signed parts [P, K] of all
     objectives."""
 
-    def attributed(passes: SharedPasses, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    def attribute_with_values(passes: SharedPasses, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
-        parts = attribute(passes, layer, x, x0)
+        attributions = attribute(passes, layer, x, x0)
         with torch.no_grad():
-            return parts, torch.stack(passes.values(stack, layer, torch.stack([x, x0]))).double()
+            return attributions, torch.stack(
+                passes.values(stack, layer, torch.stack([x, x0]))
+            ).double()
 
-    parts: list[Tensor] = []
+    attributions: list[Tensor] = []
     sums: list[
         Tensor
         # [4] each: the objective of the states and of the baseline, all parts together, their lengths
     ] = []
     for layer, x in zip(run.layers[stack], run.states(stack), strict=True):
         key = name, baseline, stack, layer
-        parts_of_all, values = run.together.once(key, partial(attributed, layer=layer, x=x))
-        parts.append(parts_of_all[run.place])
-        lengths = torch.stack([parts[-1].sum(), parts[-1].abs().sum()]).detach().double()
-        sums.append(torch.cat([values[run.place], lengths]))
+        all_attributions, values = run.shared_passes.compute_once(
+            key, partial(attribute_with_values, layer=layer, x=x)
+        )
+        attributions.append(all_attributions[run.objective_index])
+        lengths = (
+            torch.stack([attributions[-1].sum(), attributions[-1].abs().sum()]).detach().double()
+        )
+        sums.append(torch.cat([values[run.objective_index], lengths]))
     run.check()
     completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
-    for value, base, whole, length in torch.stack(sums).cpu().tolist():
-        error = abs(whole - (value - base))
-        for name_of, number in (
+    for value, base, attribution_sum, length in torch.stack(sums).cpu().tolist():
+        error = abs(attribution_sum - (value - base))
+        for quantity, number in (
             ("change", value - base),
             ("error", error),
             ("missed", error / (length or 1.0)),
         ):
-            completeness[name_of].append(number)
-    return _pooled(parts, units), {"completeness": completeness}
+            completeness[quantity].append(number)
+    return _pool_attributions(attributions, units), {"completeness": completeness}
 
 
-def _pooled(parts: list[Tensor], units: Units) -> Tensor:
+def _pool_attributions(attributions: list[Tensor], units: Units) -> Tensor:
     """Absolute values of the layers' parts [K], pooled over units: [L, 1, W_s]."""
-    return units.pool_sources(torch.stack(parts).abs().detach())[:, None]
+    return units.pool_sources(torch.stack(attributions).abs().detach())[:, None]
 
 
-def _at_once(stack: Stack, x: Tensor) -> int:
+def _count_batch_steps(stack: Stack, x: Tensor) -> int:
     """How many copies of the states' way through a stack fit the memory for a batch."""
     positions, width = x.shape
     row = 24 * width + 2 * stack.heads * positions  # numbers kept for each position and layer

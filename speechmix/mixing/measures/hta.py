@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .unit_positions import Units
 
 # Products of rows and width that take minutes on a large model: behind that, hours.
-_MOST_PRODUCTS, _MOST_PRODUCTS_FROM_INPUT = 2**16, 2**14
+_MAX_PRODUCTS, _MAX_PRODUCTS_FROM_INPUT = 2**16, 2**14
 
 # Bytes of the tensors of one batch of vector-Jacobian products.
 _BATCH_BYTES = 2**27
@@ -50,7 +50,7 @@ def hta(block: Block, units: Units) -> Tensor:
     InputError
         For more rows than can be differentiated.
     """
-    _check("hta", len(units.rows), block.stack, _MOST_PRODUCTS)
+    _check_product_count("hta", len(units.rows), block.stack, _MAX_PRODUCTS)
     x = block.inputs.detach().requires_grad_(True)
     with (
         torch.enable_grad(),
@@ -58,7 +58,7 @@ def hta(block: Block, units: Units) -> Tensor:
     ):  # the kernel whose gradient can be batched
         y = block.rerun(memory=x) if block.stack.name == "cross" else block.rerun(x)
         norms = jacobian_norms(
-            y[units.rows], x, _at_once(block.stack, len(y), len(x), x.element_size())
+            y[units.rows], x, _count_batch_products(block.stack, len(y), len(x), x.element_size())
         )
     return units.pool_targets(units.pool_sources(norms))
 
@@ -76,13 +76,13 @@ def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict
         For more rows than can be differentiated.
     """
     run_stack = run.model.stacks[stack]
-    _check("hta_input", len(units.rows), run_stack, _MOST_PRODUCTS_FROM_INPUT)
+    _check_product_count("hta_input", len(units.rows), run_stack, _MAX_PRODUCTS_FROM_INPUT)
     maps = []
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        x, outputs = _through(run.model, run.inputs, run_stack)
+        x, outputs = _differentiate_stack(run.model, run.inputs, run_stack)
         for y in (outputs[layer] for layer in run.layers[stack]):
             norms = jacobian_norms(
-                y[units.rows], x, _at_once(run_stack, len(y), len(x), x.element_size())
+                y[units.rows], x, _count_batch_products(run_stack, len(y), len(x), x.element_size())
             )
             maps.append(units.pool_targets(units.pool_sources(norms)))
     return torch.stack(maps), {}
@@ -99,9 +99,9 @@ def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
     """
     n_rows, width = outputs.shape
     squares = inputs.new_zeros(n_rows, len(inputs))
-    for outputs_here in torch.arange(n_rows * width, device=inputs.device).split(batch_size):
-        seeds = inputs.new_zeros(len(outputs_here), n_rows * width)
-        seeds[torch.arange(len(outputs_here), device=outputs_here.device), outputs_here] = 1
+    for output_indices in torch.arange(n_rows * width, device=inputs.device).split(batch_size):
+        seeds = inputs.new_zeros(len(output_indices), n_rows * width)
+        seeds[torch.arange(len(output_indices), device=output_indices.device), output_indices] = 1
         gradients = torch.autograd.grad(
             outputs,
             inputs,
@@ -109,50 +109,54 @@ def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
             retain_graph=True,
             is_grads_batched=True,
         )[0]  # [N, K, D]
-        squares.index_add_(0, outputs_here // width, gradients.square().sum(dim=-1))
+        squares.index_add_(0, output_indices // width, gradients.square().sum(dim=-1))
     return squares.sqrt()
 
 
-def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Tensor, list[Tensor]]:
+def _differentiate_stack(
+    model: Model, inputs: dict[str, Tensor], stack: Stack
+) -> tuple[Tensor, list[Tensor]]:
     """States [K, D] that enter a stack, and the outputs [Q, D] of its layers as functions of
     them."""
-    entered: list[Tensor] = []
+    entering_states: list[Tensor] = []
     outputs: list[Tensor] = []
 
-    def keep(_: str, layer: int, x: Tensor) -> Tensor:
-        if not entered:
-            entered.append(x[0].detach().requires_grad_(True))
-        return entered[0][None]  # in "cross", all layers read the same states
+    def store_states(_: str, layer: int, x: Tensor) -> Tensor:
+        if not entering_states:
+            entering_states.append(x[0].detach().requires_grad_(True))
+        return entering_states[0][None]  # in "cross", all layers read the same states
 
     with ExitStack() as hooks:
         for layer in stack.layers:
-            handle = layer.module.register_forward_hook(
+            hook_handle = layer.module.register_forward_hook(
                 lambda _, args, y: outputs.append(unpack_states(first_output(y))[0])
             )
-            hooks.callback(handle.remove)
+            hooks.callback(hook_handle.remove)
         hooks.enter_context(
             replaced_states(
-                model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep
+                model,
+                {stack.name: range(len(stack)) if stack.name == "cross" else [0]},
+                store_states,
             )
         )
         model.family.run(model.base, inputs, (stack.name,))
     if stack.final_norm is not None:
         outputs[-1] = stack.final_norm(outputs[-1])
-    return entered[0], outputs
+    return entering_states[0], outputs
 
 
-def _check(measure: str, n_rows: int, stack: Stack, most: int) -> None:
-    if n_rows * stack.width > most:
+def _check_product_count(measure: str, n_rows: int, stack: Stack, max_products: int) -> None:
+    if n_rows * stack.width > max_products:
         raise InputError(
             f"{measure} of the {stack.name}: {n_rows} rows x {stack.width} dimensions are "
             f"{n_rows * stack.width} backward "
-            f"passes a layer, more than {most}, which would take hours: ask for fewer rows with "
+            f"passes a layer, more than {max_products}, which would take hours: ask for fewer rows with "
             "targets= (up to "
-            f"{most // stack.width} positions), for instance targets='target'"
+            f"{max_products // stack.width} positions), for instance targets='target'"
         )
 
 
-def _at_once(stack: Stack, n_targets: int, n_sources: int, itemsize: int) -> int:
+def _count_batch_products(stack: Stack, n_targets: int, n_sources: int, itemsize: int) -> int:
     """Vector-Jacobian products that fit the memory for a batch: attention weights and inner states
     of one layer each."""
     numbers = 3 * stack.heads * n_targets * n_sources + 12 * max(n_targets, n_sources) * stack.width

@@ -70,8 +70,8 @@ def label_objective(
             "'log_probability' of one label, or two "
             f"labels for a contrast; found {kind!r} of {list(names)}"
         )
-    classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
-    row = row_read(model, prepared)
+    classes = [labels.index(name) for name in names] or [predict_label(model, prepared)]
+    row = label_position(model, prepared)
 
     def function(output: object) -> Tensor:
         logits = label_logits(output)
@@ -88,8 +88,8 @@ def label_objective(
         details["row"] = row
     if kind == "contrast":
         details |= {"foil": classes[1], "foil_label": labels[classes[1]]}
-    place = row or 0
-    return Objective(function, Span(place, place + 1, label, "special"), details)
+    position = row or 0
+    return Objective(function, Span(position, position + 1, label, "special"), details)
 
 
 def label_names(model: Model) -> list[str]:
@@ -110,7 +110,7 @@ def label_names(model: Model) -> list[str]:
     return names
 
 
-def label_given(model: Model, prepared: PreparedInputs) -> int:
+def predict_label(model: Model, prepared: PreparedInputs) -> int:
     """Index of the label that the model finds likeliest."""
     with model.in_use(model.state_dtype), torch.no_grad():
         inputs = {name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
@@ -129,10 +129,12 @@ def label_logits(output: object) -> Tensor:
     return label_scores
 
 
-def row_read(model: Model, prepared: PreparedInputs) -> int | None:
+def label_position(model: Model, prepared: PreparedInputs) -> int | None:
     """Position whose state the head reads; None where it reads a mean of several."""
     pooling = model.capabilities.label_pooling
     if pooling != "last":
         return 0 if pooling == "first" else None
     ids, padding = prepared.text_tokens.ids, getattr(model.text_config, "pad_token_id", None)
-    return max((place for place, token in enumerate(ids) if token != padding), default=len(ids) - 1)
+    return max(
+        (position for position, token in enumerate(ids) if token != padding), default=len(ids) - 1
+    )

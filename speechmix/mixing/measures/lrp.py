@@ -26,9 +26,9 @@ from ...adapters.binding.layer_components import module_bias
 from ...adapters.binding.norms import norm_gain
 
 
-def with_way_back(value: Tensor, other: Tensor) -> Tensor:
+def replace_gradient(value: Tensor, gradient_source: Tensor) -> Tensor:
     """The values of one tensor with the gradient of another."""
-    return value.detach() + (other - other.detach())
+    return value.detach() + (gradient_source - gradient_source.detach())
 
 
 def relevance_through_product(factor: Tensor, share: float | Tensor = 0.5) -> Tensor:
@@ -41,10 +41,10 @@ def relevance_through_product(factor: Tensor, share: float | Tensor = 0.5) -> Te
     >>> (a * a.grad).item(), (b * b.grad).item()
     (3.0, 3.0)
     """
-    return with_way_back(factor, factor * share)
+    return replace_gradient(factor, factor * share)
 
 
-def relevance_through_activation(before: Tensor, after: Tensor) -> Tensor:
+def relevance_through_activation(argument: Tensor, result: Tensor) -> Tensor:
     """What a function of single units gives: its relevance goes to its argument as it is.
 
     Examples
@@ -54,8 +54,8 @@ def relevance_through_activation(before: Tensor, after: Tensor) -> Tensor:
     >>> x.grad
     tensor([-1.,  2.])
     """
-    slopes = after / before.where(before != 0, torch.ones_like(before))
-    return with_way_back(after, before * slopes.detach())
+    slopes = result / argument.where(argument != 0, torch.ones_like(argument))
+    return replace_gradient(result, argument * slopes.detach())
 
 
 def relevance_through_bias(after: Tensor, bias: Tensor | None, unit: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def relevance_through_norm(
     centred = before - before.mean(dim=-1, keepdim=True)
     deviation = (centred.square().mean(dim=-1, keepdim=True) + module.eps).sqrt().detach()
     linear = norm_gain(module, before) * centred / deviation
-    return relevance_through_bias(with_way_back(after, linear), module_bias(module), unit)
+    return relevance_through_bias(replace_gradient(after, linear), module_bias(module), unit)
 
 
 def relevance_through_attention(
@@ -123,7 +123,7 @@ def relevance_through_attention(
     products = products.detach()
     slope = weights.detach() * (products - (weights.detach() * products).sum(dim=-1, keepdim=True))
     weights = weights + (unit - 1) * (weights.detach() - slope)
-    return with_way_back(
+    return replace_gradient(
         context, relevance_through_product(weights) @ relevance_through_product(value)
     )
 

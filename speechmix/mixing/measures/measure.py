@@ -33,7 +33,7 @@ OPTIONS = {
 }
 
 # Options of `mix` that decide the scores of those measures only that read them.
-OF_SOME_MEASURES = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
+MEASURE_SPECIFIC_OPTIONS = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
 
 
 MeasureFunction = Callable[..., Any]  # see `Measure` for what those of each scope get and return
@@ -92,7 +92,7 @@ class Measure(MeasureFacts):
         kw_only=True,
     )
     block_reader: Callable[..., BlockReader] | None = field(default=None, kw_only=True)
-    of_the_package: bool = field(default=False, kw_only=True)
+    is_builtin: bool = field(default=False, kw_only=True)
     values: Mapping[str, object] = field(default_factory=dict, kw_only=True)
 
     @cached_property
@@ -126,7 +126,7 @@ class Measure(MeasureFacts):
         """
         pairs = [pair.partition("=") for pair in text.split(",")]
         return self.with_values(
-            {name: self._value_of(name, value) for name, _, value in pairs}, text
+            {name: self._parse_option(name, value) for name, _, value in pairs}, text
         )
 
     def with_values(self, values: Mapping[str, object], text: str = "") -> Measure:
@@ -138,19 +138,23 @@ class Measure(MeasureFacts):
             If it has no such option.
         """
         for name in values:
-            self._default_of(name)
+            self._option_default(name)
         name = f"{self.name}:{text}" if text else self.name
         return replace(self, name=name, values={**self.values, **values})
 
-    def _default_of(self, option: str) -> object:
+    def _option_default(self, option: str) -> object:
         if option not in self.own_options:
-            there = f"it has {', '.join(self.own_options)}" if self.own_options else "it has none"
-            raise InputError(f"{self.name} has no option {option or 'without a name'}; {there}")
+            available_options = (
+                f"it has {', '.join(self.own_options)}" if self.own_options else "it has none"
+            )
+            raise InputError(
+                f"{self.name} has no option {option or 'without a name'}; {available_options}"
+            )
         return inspect.signature(self.function).parameters[option].default
 
-    def _value_of(self, option: str, text: str) -> object:
+    def _parse_option(self, option: str, text: str) -> object:
         """The value of an option that is given as text, of the type of its default."""
-        default = self._default_of(option)
+        default = self._option_default(option)
         if isinstance(default, str):
             return text
         try:
@@ -170,7 +174,7 @@ class Measure(MeasureFacts):
         """What stored maps are known by: name and revision (if not the first); for a measure of
         one's own a hash of it, too."""
         name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
-        return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
+        return name if self.is_builtin else f"{name} {code_fingerprint(self.function)}"
 
     def __call__(self, *args: object, **options: object) -> Any:
         """Call the function, with the values of the measure's own options."""

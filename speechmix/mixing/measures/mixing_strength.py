@@ -53,46 +53,51 @@ def mixing_strength(
     """
     delta = engine == "delta" and block.modules.post_attention is not None
     if block.modules.convolution is not None:
-        ratios = (_carried_windows if delta else _replayed_whole)(block, units, batch_size)
+        ratios = (_propagated_window_ratios if delta else _whole_layer_ratios)(
+            block, units, batch_size
+        )
     else:
-        ratios = (_carried if delta else _replayed)(block, units, batch_size)
+        ratios = (_propagated_ratios if delta else _replayed_ratios)(block, units, batch_size)
     return units.target_rows.mean(torch.cat(list(ratios)))[:, None]
 
 
-def _carried(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
+def _propagated_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """Ratios [P'] of some (target, position) pairs at a time, their changes carried through the
     layer."""
-    for pairs, weights in _weights(block, units, batch_size, keep_own=False):
+    for pairs, weights in _masked_weights(block, units, batch_size, keeps_own=False):
         positions = units.target_rows.positions[pairs]
         propagator = ChangePropagator(block, units.target_rows.rows[pairs], positions=positions)
         change = propagator(-(weights @ block.values).transpose(0, 1).flatten(1)[None])[0]
-        yield _ratio(change, propagator.states)
+        yield _relative_change(change, propagator.states)
 
 
-def _replayed(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
+def _replayed_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """The same by running the layer's own modules with what the target's own values give it, and
     nothing else."""
-    for pairs, weights in _weights(block, units, batch_size, keep_own=True):
+    for pairs, weights in _masked_weights(block, units, batch_size, keeps_own=True):
         rows = units.target_rows.rows[pairs]
-        after = block.replay(rows, (weights @ block.values).transpose(0, 1))
-        before = block.states(rows)
-        yield _ratio(after - before, before)
+        changed_states = block.replay(rows, (weights @ block.values).transpose(0, 1))
+        states = block.states(rows)
+        yield _relative_change(changed_states - states, states)
 
 
-def _weights(
-    block: Block, units: Units, batch_size: int, *, keep_own: bool
+def _masked_weights(
+    block: Block, units: Units, batch_size: int, *, keeps_own: bool
 ) -> Iterator[tuple[slice, Tensor]]:
     """Attention weights [H, P', K] of some pairs, with zeros at the target's own positions or at
     all others."""
-    alpha, inside = block.attention(units.rows), _own_positions(block, units)  # [H, R, K], [W_t, K]
-    of_target, of_row = units.target_rows.targets, units.target_rows.row_indices
-    for first in range(0, len(of_row), batch_size):
-        pairs = slice(first, min(first + batch_size, len(of_row)))
-        own = inside[of_target[pairs]]
-        yield pairs, alpha[:, of_row[pairs]].masked_fill_(~own if keep_own else own, 0)
+    alpha, own_mask = (
+        block.attention(units.rows),
+        _own_position_mask(block, units),
+    )  # [H, R, K], [W_t, K]
+    target_indices, row_indices = units.target_rows.targets, units.target_rows.row_indices
+    for first_pair in range(0, len(row_indices), batch_size):
+        pairs = slice(first_pair, min(first_pair + batch_size, len(row_indices)))
+        is_own = own_mask[target_indices[pairs]]
+        yield pairs, alpha[:, row_indices[pairs]].masked_fill_(~is_own if keeps_own else is_own, 0)
 
 
-def _carried_windows(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
+def _propagated_window_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """Ratios of layers whose convolution takes the changes of a window of rows to each target row.
 
     A window's rows are shared by neighbouring targets, so a few targets go together: as many as a
@@ -102,52 +107,59 @@ def _carried_windows(block: Block, units: Units, batch_size: int) -> Iterator[Te
     assert convolution is not None
     for group in units.groups(1 + convolution.left + convolution.right):
         propagator = ChangePropagator(block, group.rows, positions=group.positions)
-        alpha, inside = block.attention(propagator.input_positions), _own_positions(block, group)
-        at_once = max(1, batch_size // len(propagator.input_positions))
-        for targets in torch.arange(len(group.targets)).split(at_once):
+        alpha, own_mask = (
+            block.attention(propagator.input_positions),
+            _own_position_mask(block, group),
+        )
+        targets_per_batch = max(1, batch_size // len(propagator.input_positions))
+        for targets in torch.arange(len(group.targets)).split(targets_per_batch):
             contexts = [
-                alpha.masked_fill(inside[target], 0) @ block.values for target in targets.tolist()
+                alpha.masked_fill(own_mask[target], 0) @ block.values for target in targets.tolist()
             ]
             change = propagator(-torch.stack(contexts).transpose(1, 2).flatten(2))  # [S, R, D]
-            yield _of_own_rows(_ratio(change, propagator.states), group, targets)
+            yield _select_own_rows(_relative_change(change, propagator.states), group, targets)
 
 
-def _replayed_whole(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
+def _whole_layer_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """The same by running the layer on all rows."""
-    alpha, inside, before = (
+    alpha, own_mask, states = (
         block.attention(),
-        _own_positions(block, units),
+        _own_position_mask(block, units),
         block.states(units.rows),
     )
     for targets in torch.arange(len(units.targets)).split(max(1, batch_size // block.n_targets)):
         contexts = [
-            alpha.masked_fill(~inside[target], 0) @ block.values for target in targets.tolist()
+            alpha.masked_fill(~own_mask[target], 0) @ block.values for target in targets.tolist()
         ]
-        after = block.replay_all(torch.stack(contexts).transpose(1, 2))[:, units.rows]
-        yield _of_own_rows(_ratio(after - before, before), units, targets)
+        changed_states = block.replay_all(torch.stack(contexts).transpose(1, 2))[:, units.rows]
+        yield _select_own_rows(_relative_change(changed_states - states, states), units, targets)
 
 
-def _of_own_rows(ratios: Tensor, units: Units, targets: Tensor) -> Tensor:
+def _select_own_rows(ratios: Tensor, units: Units, targets: Tensor) -> Tensor:
     """Of ratios [S, R], S targets by all rows, those of each target's own rows, [P']."""
     ranges = units.target_rows.pair_ranges
-    first, last = int(targets[0]), int(targets[-1])
-    pairs = slice(ranges[first][0], ranges[last][1])
-    return ratios[units.target_rows.targets[pairs] - first, units.target_rows.row_indices[pairs]]
+    first_target, last_target = int(targets[0]), int(targets[-1])
+    pairs = slice(ranges[first_target][0], ranges[last_target][1])
+    return ratios[
+        units.target_rows.targets[pairs] - first_target, units.target_rows.row_indices[pairs]
+    ]
 
 
-def _own_positions(block: Block, units: Units) -> Tensor:
+def _own_position_mask(block: Block, units: Units) -> Tensor:
     """Which source positions are each target's own, bool [W_t, K]; none in cross-attention."""
     if block.stack.name == "cross":
         return torch.zeros(
             len(units.targets), block.n_sources, dtype=torch.bool, device=block.values.device
         )
-    return units.target_rows.own_positions(block.n_sources)
+    return units.target_rows.own_position_mask(block.n_sources)
 
 
-def _ratio(change: Tensor, states: Tensor) -> Tensor:
+def _relative_change(change: Tensor, states: Tensor) -> Tensor:
     """|| change || / || state ||; zero where nothing changes, even at a state that is zero."""
-    moved = change.norm(dim=-1)
-    ratio: Tensor = (moved / states.norm(dim=-1)).where(moved > 0, torch.zeros_like(moved))
+    change_norm = change.norm(dim=-1)
+    ratio: Tensor = (change_norm / states.norm(dim=-1)).where(
+        change_norm > 0, torch.zeros_like(change_norm)
+    )
     return ratio
 
 
@@ -159,5 +171,5 @@ STRENGTH = Measure(
     "this package",
     no_heads=": it is one of the whole block",
     function=mixing_strength,
-    of_the_package=True,
+    is_builtin=True,
 )

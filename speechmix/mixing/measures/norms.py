@@ -111,7 +111,7 @@ def projected_values(block: Block, positions: Tensor | slice) -> Tensor:
     return torch.einsum("hkd,hdm->khm", block.values[:, positions], block.output_weight)
 
 
-def attended(block: Block, weights: Tensor, values: Tensor) -> Tensor:
+def attention_output_terms(block: Block, weights: Tensor, values: Tensor) -> Tensor:
     """Sum over heads and sources of weights [H, R, K'] times projected values, [R, D]."""
     context = (weights @ values).transpose(0, 1)  # [R, H, d]
     return context.flatten(1) @ block.output_weight.flatten(0, 1)

@@ -24,8 +24,14 @@ from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ...inputs.words.spans import Span
-from .token_objectives import Objective, contrast_or_logit, needed_target, of_tokens, token_logits
-from .transcript_objectives import of_transcript
+from .token_objectives import (
+    Objective,
+    contrast_or_logit,
+    require_target,
+    token_logits,
+    token_objective,
+)
+from .transcript_objectives import transcript_objective
 
 if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import PreparedInputs
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
 
 
-def objective_of(
+def resolve_objective(
     option: Any, model: Model, clip: Clip | Sentence | None, prepared: PreparedInputs
 ) -> Objective:
     """Resolve the option of `mix` for one clip.
@@ -68,14 +74,14 @@ def objective_of(
         return option
     if callable(option):
         return Objective(
-            lambda output: _by_row(option, output),
+            lambda output: _apply_to_rows(option, output),
             Span(0, 1, "objective", "token"),
             {"kind": "given"},
         )
     if not isinstance(option, str) and isinstance(option[0], int):
-        return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
+        return token_objective("contrast" if len(option) == 3 else "logit", model, *option)
     if model.has_label_head:
-        return _of_label(option, model, prepared)
+        return _classifier_objective(option, model, prepared)
     if clip is None:
         raise InputError(
             f"objective={option!r} with prepared inputs: no target is known, so say what the "
@@ -86,15 +92,15 @@ def objective_of(
     kind, words = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
     decoding = model.capabilities.decoding
     if isinstance(clip, Clip) and decoding == "frames":
-        return of_transcript(kind, words, model, clip)
+        return transcript_objective(kind, words, model, clip)
     if kind == "ctc":
         raise InputError(
             f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', "
             "'contrast'"
         )
     if isinstance(clip, Clip) or decoding == "cross-attention":
-        return _of_decoder_target(kind, words, model, clip, prepared)
-    return _of_text_target(kind, words, model, clip, prepared)
+        return _decoder_objective(kind, words, model, clip, prepared)
+    return _text_objective(kind, words, model, clip, prepared)
 
 
 def one_position_advice(model: Model) -> str:
@@ -116,7 +122,7 @@ def one_position_advice(model: Model) -> str:
     )
 
 
-def _by_row(function: Callable[[ModelOutput], Tensor], output: ModelOutput) -> Tensor:
+def _apply_to_rows(function: Callable[[ModelOutput], Tensor], output: ModelOutput) -> Tensor:
     """Values [n] of a function of one example's output."""
     tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
     n = len(next(iter(tensors.values())))
@@ -136,12 +142,18 @@ def _by_row(function: Callable[[ModelOutput], Tensor], output: ModelOutput) -> T
     return torch.stack([value.reshape(()) for value in values])
 
 
-def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead: int) -> Objective:
+def _word_objective(
+    model: Model, tokens: Tokens, target: int, label: str, *, prediction_offset: int
+) -> Objective:
     """Log-probability of a word: of each of its tokens, given those before it (or, in a masked
     model, those around it)."""
-    places = [place for place, word in enumerate(tokens.words[: len(tokens.ids)]) if word == target]
-    ids = [tokens.ids[place] for place in places]
-    positions = [place - ahead for place in places]
+    token_indices = [
+        token_index
+        for token_index, word in enumerate(tokens.words[: len(tokens.ids)])
+        if word == target
+    ]
+    ids = [tokens.ids[token_index] for token_index in token_indices]
+    positions = [token_index - prediction_offset for token_index in token_indices]
 
     def function(output: ModelOutput) -> Tensor:
         scores = token_logits(output)[:, positions].log_softmax(dim=-1)
@@ -155,7 +167,7 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
     )
 
 
-def _of_decoder_target(
+def _decoder_objective(
     kind: str, words: tuple[str, ...], model: Model, clip: Clip | Sentence, prepared: PreparedInputs
 ) -> Objective:
     """At the position that decides between target and foil, or predicts the target's first
@@ -165,28 +177,34 @@ def _of_decoder_target(
             f"{clip.name}: objective={words!r} is for text models with one stack; give target= and "
             "foil= instead"
         )
-    target = needed_target(clip)
+    target = require_target(clip)
     tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
     kind = contrast_or_logit(kind, clip.foil, clip)
-    decides = tokens.deciding_index
-    if decides is None and kind != "contrast":
-        decides = next((p for p, word in enumerate(tokens.words) if word == target), None)
-    if not decides:
+    deciding_index = tokens.deciding_index
+    if deciding_index is None and kind != "contrast":
+        deciding_index = next((p for p, word in enumerate(tokens.words) if word == target), None)
+    if not deciding_index:
         raise InputError(
             f"{clip.name}: no token that the decoder writes decides the target {label!r}: the "
             "target should be a word of "
             "the transcript or translation, and a foil should differ from it in a token"
         )
     if kind == "log_probability":
-        return _of_spelling(model, tokens, target, label, ahead=1)
-    token = tokens.ids[decides] if decides < len(tokens.ids) else model.tokenizer.eos_token_id
-    return of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=target)
+        return _word_objective(model, tokens, target, label, prediction_offset=1)
+    token = (
+        tokens.ids[deciding_index]
+        if deciding_index < len(tokens.ids)
+        else model.tokenizer.eos_token_id
+    )
+    return token_objective(
+        kind, model, deciding_index - 1, token, tokens.foil_id, label=label, word=target
+    )
 
 
-def _of_text_target(
+def _text_objective(
     kind: str, words: tuple[str, ...], model: Model, sentence: Sentence, prepared: PreparedInputs
 ) -> Objective:
-    """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
+    """Masked language models: at the position of the target (or the mask). Causal ones: one position
     earlier."""
     causal = model.capabilities.decoding == "causal"
     tokens = prepared.text_tokens
@@ -200,43 +218,58 @@ def _of_text_target(
         if sentence.target is None and len(masks) == 1 and not causal
         else None
     )
-    word = needed_target(sentence) if word is None else word
+    word = require_target(sentence) if word is None else word
     foil = words[1] if len(words) == 2 else None if words else sentence.foil
     kind = contrast_or_logit(kind, foil, sentence)
-    place = next((p for p, owner in enumerate(tokens.words) if owner == word), None)
-    masked = place in masks
-    if masked and not words and place is not None:
+    token_index = next((p for p, owner in enumerate(tokens.words) if owner == word), None)
+    is_masked = token_index in masks
+    if is_masked and not words and token_index is not None:
         if kind == "contrast":
             raise InputError(
                 f"{sentence.name!r}: the target is masked, so a contrast needs both spellings: "
                 "objective=(word, word)"
             )
-        return of_tokens(kind, model, place, _likeliest(model, prepared, place), word=word)
-    ids = _spelled(model, sentence, word, words[0]) if words else tokens.ids
-    foil_ids = ids if foil is None else _spelled(model, sentence, word, foil)
-    if masked and {len(ids), len(foil_ids)} != {len(tokens.ids)}:
+        return token_objective(
+            kind, model, token_index, _likeliest_token(model, prepared, token_index), word=word
+        )
+    ids = _respelled_token_ids(model, sentence, word, words[0]) if words else tokens.ids
+    foil_ids = ids if foil is None else _respelled_token_ids(model, sentence, word, foil)
+    if is_masked and {len(ids), len(foil_ids)} != {len(tokens.ids)}:
         raise InputError(
             f"{words} should be one token each in {model.name}, for one mask stands for them"
         )
     if foil is not None:
-        place = first_difference(ids, foil_ids)
+        token_index = first_difference(ids, foil_ids)
     label = words[0] if words else sentence.words[word].text
-    if kind == "log_probability" and not words and place is not None and place >= causal:
-        return _of_spelling(model, tokens, word, label, ahead=int(causal))
-    if place is None or (causal and place == 0):
-        why = (
-            "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
+    if (
+        kind == "log_probability"
+        and not words
+        and token_index is not None
+        and token_index >= causal
+    ):
+        return _word_objective(model, tokens, word, label, prediction_offset=int(causal))
+    if token_index is None or (causal and token_index == 0):
+        reason = (
+            "is the first token, which nothing predicts"
+            if token_index == 0
+            else "is decided by no token"
         )
         raise InputError(
-            f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or "
+            f"{sentence.name!r}: the target {label!r} {reason}: choose another target, foil or "
             "objective"
         )
-    return of_tokens(
-        kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word
+    return token_objective(
+        kind,
+        model,
+        token_index - causal,
+        ids[token_index],
+        foil_ids[token_index],
+        label=label,
+        word=word,
     )
 
 
-def _of_label(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
+def _classifier_objective(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
     """A classifier's: of the label that it gives, or of those that are named."""
     from .labels import label_objective
 
@@ -244,7 +277,7 @@ def _of_label(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
     return label_objective(kind, names, model, prepared)
 
 
-def _likeliest(model: Model, prepared: PreparedInputs, position: int) -> int:
+def _likeliest_token(model: Model, prepared: PreparedInputs, position: int) -> int:
     """The token that the model itself finds likeliest at a position."""
     with model.in_use(), torch.no_grad():
         output = model.module(
@@ -253,14 +286,14 @@ def _likeliest(model: Model, prepared: PreparedInputs, position: int) -> int:
     return int(token_logits(output)[0, position].argmax())
 
 
-def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list[int]:
+def _respelled_token_ids(model: Model, sentence: Sentence, word: int, spelling: str) -> list[int]:
     """Token ids of the sentence with another word in the target's place."""
-    place = sentence.words[word]
+    word_span = sentence.words[word]
     refuse_multipart_word(
-        place, "another spelling in its place", where=sentence.name or sentence.text
+        word_span, "another spelling in its place", where=sentence.name or sentence.text
     )
-    text = getattr(sentence, place.part)
-    changed = {place.part: text[: place.start] + spelling + text[place.stop :]}
-    other = replace(sentence, **changed, cue=None, target=None, foil=None)
-    prepared = model.family.prepare(model, other, tuple(model.stacks))
+    text = getattr(sentence, word_span.part)
+    changed_texts = {word_span.part: text[: word_span.start] + spelling + text[word_span.stop :]}
+    changed_sentence = replace(sentence, **changed_texts, cue=None, target=None, foil=None)
+    prepared = model.family.prepare(model, changed_sentence, tuple(model.stacks))
     return prepared.text_tokens.ids

@@ -41,9 +41,9 @@ from .random_baseline import random_baseline
 from .value_zeroing import value_zeroing, value_zeroing_share
 
 
-def _of_the_package(name: str, function: MeasureFunction, **how: Any) -> Measure:
+def _build_builtin(name: str, function: MeasureFunction, **arguments: Any) -> Measure:
     facts = {fact.name: getattr(measure_facts(name), fact.name) for fact in fields(MeasureFacts)}
-    return Measure(**facts, function=function, of_the_package=True, **how)
+    return Measure(**facts, function=function, is_builtin=True, **arguments)
 
 
 _FUNCTIONS: dict[str, MeasureFunction] = {
@@ -68,7 +68,7 @@ _FUNCTIONS: dict[str, MeasureFunction] = {
 
 # Those that give maps.
 MEASURES: dict[str, Measure] = {
-    name: _of_the_package(name, _FUNCTIONS[name]) for name in measure_names("layer", "model")
+    name: _build_builtin(name, _FUNCTIONS[name]) for name in measure_names("layer", "model")
 }
 
 # Those of scope "logit" and "removal". The packages that compute them add their functions, by
@@ -78,22 +78,22 @@ OUTPUT_MEASURES: dict[str, Measure] = {}
 # One number per target instead of a map, by the vectors it is taken of; see
 # `MixingMap.mixing_ratio`.
 MIXING_RATIOS: dict[str, Measure] = {
-    name: _of_the_package(name, partial(mixing_ratio, vectors=vectors))
+    name: _build_builtin(name, partial(mixing_ratio, vectors=vectors))
     for name, vectors in zip(RATIO_FACTS, RATIO_MEASURES, strict=True)
 }
 
 
-def measure_named(name: str) -> Measure:
+def find_measure(name: str) -> Measure:
     """Look up a measure of any scope, or a mixing ratio; the error lists what there is.
 
     Examples
     --------
-    >>> measure_named("alti:order=2").values
+    >>> find_measure("alti:order=2").values
     {'order': 2}
     """
     facts = measure_facts(name)
     base, colon, options = name.partition(":")
-    measure = _find(base)
+    measure = _lookup_measure(base)
     if measure is None:
         module = {
             "logit": "mixing.passes.logit_measures",
@@ -106,24 +106,24 @@ def measure_named(name: str) -> Measure:
     return measure.with_options(options) if colon else measure
 
 
-def _find(name: str) -> Measure | None:
+def _lookup_measure(name: str) -> Measure | None:
     return MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
 
 
-def implement(name: str, function: MeasureFunction, **how: Any) -> None:
+def implement(name: str, function: MeasureFunction, **arguments: Any) -> None:
     """Add the function of a measure that the package declares, for a scope that a higher package
     computes."""
-    OUTPUT_MEASURES[name] = _of_the_package(name, function, **how)
+    OUTPUT_MEASURES[name] = _build_builtin(name, function, **arguments)
 
 
 def custom_identities(names: Iterable[str]) -> dict[str, str]:
     """Identities of the custom measures among some names: what a stored result is known by, besides
     the names."""
-    found = {name: _find(name.partition(":")[0]) for name in names}
+    measures = {name: _lookup_measure(name.partition(":")[0]) for name in names}
     return {
-        name: measure_named(name).identity
-        for name, measure in found.items()
-        if measure and not measure.of_the_package
+        name: find_measure(name).identity
+        for name, measure in measures.items()
+        if measure and not measure.is_builtin
     }
 
 
@@ -164,22 +164,20 @@ def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], Mea
     >>> forget_measure("value_length")
     """
     names = [
-        fact.name
-        for fact in fields(Measure)
-        if fact.name not in ("name", "function", "of_the_package")
+        fact.name for fact in fields(Measure) if fact.name not in ("name", "function", "is_builtin")
     ]
     unknown = set(facts) - set(names)
     if unknown:
         raise InputError(
             f"{name}: no fact {', '.join(sorted(unknown))}; there are {', '.join(names)}"
         )
-    missing = {"description", "citation"} - set(facts)
-    if missing:
-        raise InputError(f"{name}: say {' and '.join(sorted(missing))} of a measure")
+    missing_facts = {"description", "citation"} - set(facts)
+    if missing_facts:
+        raise InputError(f"{name}: say {' and '.join(sorted(missing_facts))} of a measure")
 
     def add(function: MeasureFunction) -> MeasureFunction:
-        measure = Measure(name=name, **_implied(facts), function=function)
-        _check(measure)
+        measure = Measure(name=name, **_add_implied_facts(facts), function=function)
+        _validate_measure(measure)
         forget_measure(name)
         measures = MEASURES if measure.gives_maps else OUTPUT_MEASURES
         measures[name] = MEASURE_FACTS[name] = measure
@@ -191,11 +189,11 @@ def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], Mea
 def forget_measure(name: str) -> None:
     """Remove a custom measure."""
     for measures in (MEASURES, OUTPUT_MEASURES):
-        if name in measures and not measures[name].of_the_package:
+        if name in measures and not measures[name].is_builtin:
             del measures[name], MEASURE_FACTS[name]
 
 
-def _implied(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _add_implied_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a measure with those that its scope implies."""
     scope = facts.get("scope")
     implied = {
@@ -205,10 +203,12 @@ def _implied(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, **implied}
 
 
-def _check(measure: Measure) -> None:
+def _validate_measure(measure: Measure) -> None:
     name = measure.name
-    taken = (name in MEASURE_FACTS or name in RATIO_FACTS) and name not in custom_identities([name])
-    if not (isinstance(name, str) and name.isidentifier()) or taken:
+    is_taken = (name in MEASURE_FACTS or name in RATIO_FACTS) and name not in custom_identities(
+        [name]
+    )
+    if not (isinstance(name, str) and name.isidentifier()) or is_taken:
         raise InputError(
             f"a custom measure needs a name of its own, of letters, digits and _; found {name!r}"
         )

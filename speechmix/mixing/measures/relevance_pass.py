@@ -32,7 +32,7 @@ from .lrp import (
     relevance_through_bias,
     relevance_through_norm,
     relevance_through_product,
-    with_way_back,
+    replace_gradient,
 )
 from .rescale_rule import activation_classes
 
@@ -61,19 +61,19 @@ class RelevanceLocation(NamedTuple):
 
 def check_lrp_covers(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
-    what = None
+    reason = None
     layers = [stack.layers[0] for stack in model.stacks.values()]
     if any(stack.spec.convolution for stack in model.stacks.values()):
-        what = "has Conformer layers, for whose convolution there is no rule"
+        reason = "has Conformer layers, for whose convolution there is no rule"
     elif any(attention.needs_eager for layer in layers for attention in layer.attentions):
-        what = "computes attention by code of its own, whose softmax is not reached"
+        reason = "computes attention by code of its own, whose softmax is not reached"
     elif model.capabilities.has_audio_tokens:
-        what = (
+        reason = (
             "reads sound among its decoder's tokens, and relevance would be counted on both sides"
         )
-    if what is not None:
+    if reason is not None:
         raise InputError(
-            f"lrp: {model.name} {what}. Use speechmix.knock_out, or mix(measures='gradient_input')"
+            f"lrp: {model.name} {reason}. Use speechmix.knock_out, or mix(measures='gradient_input')"
         )
 
 
@@ -87,25 +87,25 @@ class RelevanceRules(TorchFunctionMode):
     Attributes
     ----------
     units : dict of RelevanceLocation to Tensor
-        Numbers that are one; their gradients are what is kept in each place.
+        Numbers that are one; their gradients are the relevance that each location keeps.
     """
 
     def __init__(self, model: Model):
         super().__init__()
         self._model = model
-        self._like = next(
+        self._reference_parameter = next(
             tensor for tensor in model.module.parameters() if tensor.is_floating_point()
         )
-        self._place: tuple[str | None, int | None] = (None, None)
+        self._location: tuple[str | None, int | None] = (None, None)
         self._hooks = ExitStack()
         self.units: dict[RelevanceLocation, Tensor] = {}
 
     def __enter__(self) -> RelevanceRules:
-        with ExitStack() as set_so_far:
-            set_so_far.callback(self._hooks.close)
+        with ExitStack() as hook_cleanup:
+            hook_cleanup.callback(self._hooks.close)
             self._set_hooks()
             super().__enter__()  # type: ignore[no-untyped-call]
-            set_so_far.pop_all()
+            hook_cleanup.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -113,13 +113,13 @@ class RelevanceRules(TorchFunctionMode):
         self._hooks.close()
 
     def _set_hooks(self) -> None:
-        place_of = dict(_modules_with_layers(self._model))
-        for module, (stack, layer) in place_of.items():
+        module_locations = dict(_modules_with_layers(self._model))
+        for module, (stack, layer) in module_locations.items():
             if layer is not None and module is self._model.stacks[str(stack)].layers[layer].module:
-                self._hook(module.register_forward_pre_hook, self._entering(stack, layer))
+                self._hook(module.register_forward_pre_hook, self._make_entry_hook(stack, layer))
         for module in self._model.module.modules():
-            place = place_of.get(module, (None, None))
-            rule = self._rule_of(module, place)
+            location = module_locations.get(module, (None, None))
+            rule = self._find_rule(module, location)
             if rule is not None:
                 self._hook(module.register_forward_hook, rule)
         self._halve_gates()
@@ -134,42 +134,46 @@ class RelevanceRules(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            return self._attended(result, *args, **kwargs)
+            return self._attention_rule(result, *args, **kwargs)
         if func is F.multi_head_attention_forward:
-            return self._attended_inside(result, args, kwargs)
+            return self._multi_head_rule(result, args, kwargs)
         if func in _ELEMENTWISE:
-            before = args[0] if args else kwargs["input"]
-            return relevance_through_activation(before, result) if before.requires_grad else result
+            activation_input = args[0] if args else kwargs["input"]
+            return (
+                relevance_through_activation(activation_input, result)
+                if activation_input.requires_grad
+                else result
+            )
         return result
 
-    def unit(self, kind: str, place: tuple[str | None, int | None]) -> Tensor:
-        """The unit of a place."""
-        key = RelevanceLocation(*place, kind)
+    def unit(self, kind: str, location: tuple[str | None, int | None]) -> Tensor:
+        """Return the unit of a location; make it at the first call."""
+        key = RelevanceLocation(*location, kind)
         if key not in self.units:
-            self.units[key] = self._like.new_ones(()).requires_grad_(True)
+            self.units[key] = self._reference_parameter.new_ones(()).requires_grad_(True)
         return self.units[key]
 
     def _hook(self, register: Callable[[Hook], RemovableHandle], hook: Hook) -> None:
         self._hooks.callback(register(hook).remove)
 
-    def _entering(self, stack: str | None, layer: int | None) -> Hook:
+    def _make_entry_hook(self, stack: str | None, layer: int | None) -> Hook:
         def hook(module: nn.Module, args: object) -> None:
-            self._place = (stack, layer)
+            self._location = (stack, layer)
 
         return hook
 
-    def _rule_of(self, module: nn.Module, place: tuple[str | None, int | None]) -> Hook | None:
+    def _find_rule(self, module: nn.Module, location: tuple[str | None, int | None]) -> Hook | None:
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             return lambda module, args, output: relevance_through_bias(
-                output, module_bias(module), self.unit(BIAS, place)
+                output, module_bias(module), self.unit(BIAS, location)
             )
         if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(
             ("RMSNorm", "T5LayerNorm")
         ):
-            kind = NORM_BIAS if place[0] is None else BIAS
+            kind = NORM_BIAS if location[0] is None else BIAS
             return lambda module, args, output: relevance_through_norm(
-                module, args[0], output, self.unit(kind, place)
+                module, args[0], output, self.unit(kind, location)
             )
         if isinstance(module, (*activation_classes(), nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh)):
             return lambda module, args, output: relevance_through_activation(args[0], output)
@@ -181,30 +185,22 @@ class RelevanceRules(TorchFunctionMode):
         for stack in self._model.stacks.values():
             if stack.name == "cross":
                 continue
-            for part in (
-                part
+            for feed_forward in (
+                feed_forward
                 for layer in stack.layers
-                for part in layer.feed_forwards
-                if part.gate is not None
+                for feed_forward in layer.feed_forwards
+                if feed_forward.gate is not None
             ):
-                if not isinstance(part.activation, nn.Module):
+                if not isinstance(feed_forward.activation, nn.Module):
                     raise InputError(
                         f"lrp: the gate of {self._model.name} is a function that no rule reaches"
                     )
-                self._hook(
-                    part.activation.register_forward_hook,
-                    lambda m, args, output: relevance_through_product(output),
-                )
-                if isinstance(part.up, ProjectionHalf):
-                    whole, number = part.up.projection
-                    self._hook(whole.register_forward_hook, _halving(number))
-                else:
-                    self._hook(
-                        part.up.register_forward_hook,
-                        lambda m, args, output: relevance_through_product(output),
-                    )
+                self._hook(feed_forward.activation.register_forward_hook, _make_halving_hook(None))
+                up = feed_forward.up
+                projection, half = up.projection if isinstance(up, ProjectionHalf) else (up, None)
+                self._hook(projection.register_forward_hook, _make_halving_hook(half))
 
-    def _attended(
+    def _attention_rule(
         self,
         context: Tensor,
         query: Tensor,
@@ -224,24 +220,25 @@ class RelevanceRules(TorchFunctionMode):
             "mask": attn_mask,
             "scale": scale,
             "causal": is_causal,
-            "unit": self.unit(SOFTMAX, self._place),
+            "unit": self.unit(SOFTMAX, self._location),
         }
-        return _attention_again(context, query, key, value, **options)
+        return _checkpoint_attention(context, query, key, value, **options)
 
-    def _attended_inside(
+    def _multi_head_rule(
         self, result: HookArguments, args: HookArguments, kwargs: HookKeywords
     ) -> HookArguments:
         """What torch's function gives that projects, attends and projects again (WavLM)."""
-        call, parts = read_multi_head(*args, **kwargs), _MULTI_HEAD.bind(*args, **kwargs).arguments
-        unit, n_heads = self.unit(BIAS, self._place), parts["num_heads"]
-        if parts.get("use_separate_proj_weight"):
-            weights = [parts[f"{name}_proj_weight"] for name in "qkv"]
+        call = read_multi_head(*args, **kwargs)
+        arguments = _MULTI_HEAD.bind(*args, **kwargs).arguments
+        unit, n_heads = self.unit(BIAS, self._location), arguments["num_heads"]
+        if arguments.get("use_separate_proj_weight"):
+            weights = [arguments[f"{name}_proj_weight"] for name in "qkv"]
         else:
-            weights = parts["in_proj_weight"].chunk(3)
-        bias = parts["in_proj_bias"]
+            weights = arguments["in_proj_weight"].chunk(3)
+        bias = arguments["in_proj_bias"]
         biases = [None] * 3 if bias is None else bias.chunk(3)
         query, key, value = (
-            relevance_through_bias(F.linear(parts[name][:, 0], weight, bias), bias, unit)
+            relevance_through_bias(F.linear(arguments[name][:, 0], weight, bias), bias, unit)
             .unflatten(-1, (n_heads, -1))
             .transpose(0, 1)
             for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
@@ -250,31 +247,32 @@ class RelevanceRules(TorchFunctionMode):
             "mask": call.mask,
             "scale": call.scale,
             "causal": False,
-            "unit": self.unit(SOFTMAX, self._place),
+            "unit": self.unit(SOFTMAX, self._location),
         }
         context = (
-            _attention_again(call.weights() @ call.value, query, key, value, **options)
+            _checkpoint_attention(call.weights() @ call.value, query, key, value, **options)
             .transpose(0, 1)
             .flatten(1)
         )
-        out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
+        projected = F.linear(context, arguments["out_proj_weight"], arguments["out_proj_bias"])
         return (
-            with_way_back(
-                result[0], relevance_through_bias(out, parts["out_proj_bias"], unit)[:, None]
+            replace_gradient(
+                result[0],
+                relevance_through_bias(projected, arguments["out_proj_bias"], unit)[:, None],
             ),
             *result[1:],
         )
 
 
-def _attention_again(*states: Tensor, **options: Any) -> Tensor:
+def _checkpoint_attention(*states: Tensor, **options: Any) -> Tensor:
     """`relevance_through_attention`; its weights [H, Q, K] are computed again on the way back."""
-    attended: Tensor = checkpoint(
+    context: Tensor = checkpoint(
         partial(relevance_through_attention, **options),
         *states,
         use_reentrant=False,
         preserve_rng_state=False,
     )
-    return attended
+    return context
 
 
 def _modules_with_layers(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
@@ -289,12 +287,14 @@ def _modules_with_layers(model: Model) -> Iterator[tuple[nn.Module, tuple[str | 
             yield stack.final_norm, (stack.name, None)
 
 
-def _halving(number: int) -> Hook:
-    """Half of the relevance for one half of what a projection gives."""
+def _make_halving_hook(half: int | None) -> Hook:
+    """Make a hook that halves the relevance of a module's output, or of one half of it."""
 
     def hook(module: nn.Module, args: object, output: Tensor) -> Tensor:
+        if half is None:
+            return relevance_through_product(output)
         shares = torch.ones_like(output)
-        shares.chunk(2, dim=-1)[number].fill_(0.5)
+        shares.chunk(2, dim=-1)[half].fill_(0.5)
         return relevance_through_product(output, shares)
 
     return hook

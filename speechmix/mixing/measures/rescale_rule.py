@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...errors import MissingExtraError
 
 
-def rescaled(
+def attribute_by_rescale_rule(
     function: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, x0: Tensor
 ) -> Tensor:
     """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs
@@ -48,37 +48,52 @@ def rescaled(
 
         def __init__(self, module: nn.Module):
             super().__init__(module)
-            self.gradient_func = self._of_each
-            self._used: list[tuple[nn.Module, object, object]] = []
+            self.gradient_func = self._compute_gradients
+            self._passed_activations: list[tuple[nn.Module, object, object]] = []
 
-        def _of_each(self, forward: Callable[[], Tensor], inputs: tuple[Tensor]) -> tuple[Tensor]:
+        def _compute_gradients(
+            self, forward: Callable[[], Tensor], inputs: tuple[Tensor]
+        ) -> tuple[Tensor]:
             values = forward()  # [2, P]: of the states and of the baseline
             gradients: list[Tensor] = []
             for number in range(values.shape[1]):
-                more = number < values.shape[1] - 1
-                gradients += torch.autograd.grad(values[:, number].sum(), inputs, retain_graph=more)
-                self._give_back()
+                has_further = number < values.shape[1] - 1
+                gradients += torch.autograd.grad(
+                    values[:, number].sum(), inputs, retain_graph=has_further
+                )
+                self._restore_activations()
             return (torch.cat(gradients),)
 
-        def _is_non_linear(self, part: nn.Module) -> bool:
-            return isinstance(part, (*elementwise, *SUPPORTED_NON_LINEAR))
+        def _is_non_linear(self, activation: nn.Module) -> bool:
+            return isinstance(activation, (*elementwise, *SUPPORTED_NON_LINEAR))
 
         def _backward_hook(
-            self, part: nn.Module, grad_input: Tensor, grad_output: Tensor
+            self, activation: nn.Module, grad_input: Tensor, grad_output: Tensor
         ) -> object:
-            if type(part) in SUPPORTED_NON_LINEAR:
-                self._used.append(
-                    (part, getattr(part, "input", None), getattr(part, "output", None))
+            if type(activation) in SUPPORTED_NON_LINEAR:
+                self._passed_activations.append(
+                    (
+                        activation,
+                        getattr(activation, "input", None),
+                        getattr(activation, "output", None),
+                    )
                 )
-                return super()._backward_hook(part, grad_input, grad_output)
-            return nonlinear(part, part.input, part.output, grad_input, grad_output, eps=self.eps)
+                return super()._backward_hook(activation, grad_input, grad_output)
+            return nonlinear(
+                activation,
+                activation.input,
+                activation.output,
+                grad_input,
+                grad_output,
+                eps=self.eps,
+            )
 
-        def _give_back(self) -> None:
+        def _restore_activations(self) -> None:
             """What captum takes from a part once it has been passed, so that a part that is used
             twice is an error."""
-            for part, before, after in self._used:
-                part.__dict__ |= {"input": before, "output": after}
-            self._used.clear()
+            for activation, input_state, output_state in self._passed_activations:
+                activation.__dict__ |= {"input": input_state, "output": output_state}
+            self._passed_activations.clear()
 
     class LayersAbove(nn.Module):
         """What lies above a layer, to captum: the function, and the activations that it runs."""
@@ -86,42 +101,42 @@ def rescaled(
         def __init__(self) -> None:
             super().__init__()
             self.activations = nn.ModuleList(
-                _depending(function, module, x, Rescale(module)._is_non_linear)
+                _find_dependent_activations(function, module, x, Rescale(module)._is_non_linear)
             )
 
         def forward(self, states: Tensor) -> Tensor:
             return function(states)
 
-    rest = LayersAbove()
+    layers_above = LayersAbove()
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them
             attribution: Tensor = (
-                Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
+                Rescale(layers_above).attribute(x.requires_grad_(True), baselines=x0).detach()
             )
             return attribution
     finally:
-        for part in rest.activations:
-            for left in ("input", "output"):
-                part.__dict__.pop(left, None)
+        for activation in layers_above.activations:
+            for attribute in ("input", "output"):
+                activation.__dict__.pop(attribute, None)
 
 
-def _depending(
+def _find_dependent_activations(
     function: Callable[[Tensor], Tensor],
     module: nn.Module,
     x: Tensor,
-    is_wanted: Callable[[nn.Module], bool],
+    is_nonlinear: Callable[[nn.Module], bool],
 ) -> list[nn.Module]:
     """Wanted parts of a module whose input depends on the states x."""
-    depending: list[nn.Module] = []
+    dependent_activations: list[nn.Module] = []
     with ExitStack() as hooks, torch.enable_grad():
-        for part in filter(is_wanted, module.modules()):
-            handle = part.register_forward_pre_hook(
-                lambda p, args: depending.append(p) if args[0].requires_grad else None
+        for activation in filter(is_nonlinear, module.modules()):
+            handle = activation.register_forward_pre_hook(
+                lambda p, args: dependent_activations.append(p) if args[0].requires_grad else None
             )
             hooks.callback(handle.remove)
         function(x.clone().requires_grad_(True))
-    return depending
+    return dependent_activations
 
 
 def activation_classes() -> tuple[type[nn.Module], ...]:

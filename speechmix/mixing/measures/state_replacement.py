@@ -35,13 +35,13 @@ def replaced_states(
     with ExitStack() as hooks:
         for stack, indices in layers.items():
             for index in indices:
-                hook = _replacing(stack, index, change)
+                hook = _make_state_hook(stack, index, change)
                 layer = model.stacks[stack].layers[index].module
                 hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
         yield
 
 
-def _replacing(
+def _make_state_hook(
     stack: str, index: int, change: StateChange
 ) -> Callable[..., tuple[HookArguments, HookKeywords]]:
     def hook(
@@ -49,11 +49,11 @@ def _replacing(
     ) -> tuple[HookArguments, HookKeywords]:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
-        before = kwargs[name] if name in kwargs else args[names.index(name)]
-        changed = pack_like(before, change(stack, index, unpack_states(before)))
+        states = kwargs[name] if name in kwargs else args[names.index(name)]
+        changed_states = pack_like(states, change(stack, index, unpack_states(states)))
         if name in kwargs:
-            return args, {**kwargs, name: changed}
-        place = names.index(name)
-        return (*args[:place], changed, *args[place + 1 :]), kwargs
+            return args, {**kwargs, name: changed_states}
+        argument_index = names.index(name)
+        return (*args[:argument_index], changed_states, *args[argument_index + 1 :]), kwargs
 
     return hook

@@ -26,15 +26,15 @@ from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from .labels import label_logits
-from .token_objectives import Objective, of_tokens, token_logits
+from .token_objectives import Objective, token_logits, token_objective
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
-_FAINT = 1e-4  # of the sum of all slopes: frames that have less are left out
+_MIN_SLOPE_SHARE = 1e-4  # of the sum of all slopes: frames that have less are left out
 
 
-def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Objective]:
+def split_into_logits(objective: Objective, model: Model, logits: Tensor) -> list[Objective]:
     """Objectives at one position each, whose sum stands for a number.
 
     Parameters
@@ -53,39 +53,39 @@ def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Ob
     if details["kind"] in ("logit", "contrast", "logits") and details.keys() & {"position", "row"}:
         return [objective]
     if "label_id" in details:
-        return [_of_label(objective)]
+        return [_label_logit(objective)]
     if "tokens" in details:
         return [
-            of_tokens("logit", model, *pair)
+            token_objective("logit", model, *pair)
             for pair in zip(details["positions"], details["tokens"], strict=True)
         ]
     if "token" in details:
-        return [of_tokens("logit", model, details["position"], details["token"])]
-    return _by_slopes(objective, logits)
+        return [token_objective("logit", model, details["position"], details["token"])]
+    return _slope_weighted_logits(objective, logits)
 
 
-def read_at_once(details: JsonObject) -> tuple[list[int], list[float]]:
+def logit_weights(details: JsonObject) -> tuple[list[int], list[float]]:
     """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and
     with which weights.
 
     Examples
     --------
-    >>> read_at_once({"kind": "contrast", "position": 3, "token": 7, "foil": 9})
+    >>> logit_weights({"kind": "contrast", "position": 3, "token": 7, "foil": 9})
     ([7, 9], [1.0, -1.0])
     """
     if details["kind"] == "logits":
         return list(details["tokens"]), list(details["weights"])
-    first = details["token"] if "token" in details else details["label_id"]
-    return ([first, details["foil"]], [1.0, -1.0]) if "foil" in details else ([first], [1.0])
+    token_id = details["token"] if "token" in details else details["label_id"]
+    return ([token_id, details["foil"]], [1.0, -1.0]) if "foil" in details else ([token_id], [1.0])
 
 
-def _of_label(objective: Objective) -> Objective:
+def _label_logit(objective: Objective) -> Objective:
     label = objective.details["label_id"]
     details = {**objective.details, "kind": "logit"}
     return Objective(lambda output: label_logits(output)[:, label], objective.span, details)
 
 
-def _by_slopes(objective: Objective, logits: Tensor) -> list[Objective]:
+def _slope_weighted_logits(objective: Objective, logits: Tensor) -> list[Objective]:
     from transformers.modeling_outputs import CausalLMOutput
 
     with torch.enable_grad():
@@ -93,30 +93,32 @@ def _by_slopes(objective: Objective, logits: Tensor) -> list[Objective]:
         value = objective.function(CausalLMOutput(logits=leaf))
         (slopes,) = torch.autograd.grad(value.sum(), leaf)
     sizes = slopes[0].abs().sum(dim=-1)
-    frames = (sizes > _FAINT * sizes.sum()).nonzero().flatten().tolist()
+    frames = (sizes > _MIN_SLOPE_SHARE * sizes.sum()).nonzero().flatten().tolist()
     if not frames:
         raise InputError(
             "no logit makes a difference to "
             f"{objective.details.get('label', 'what is explained')!r}"
         )
-    return [_weighted(objective, frame, slopes[0, frame].tolist()) for frame in frames]
+    return [_weighted_logits(objective, frame, slopes[0, frame].tolist()) for frame in frames]
 
 
-def _weighted(objective: Objective, position: int, slopes: Sequence[float]) -> Objective:
+def _weighted_logits(objective: Objective, position: int, slopes: Sequence[float]) -> Objective:
     """Sum of the logits at one position, each times its slope."""
     tokens = [token for token, slope in enumerate(slopes) if slope]
     weights = [slopes[token] for token in tokens]
 
     def function(output: ModelOutput) -> Tensor:
-        read = token_logits(output)[:, position, tokens]
-        return (read * read.new_tensor(weights)).sum(dim=-1)
+        logits = token_logits(output)[:, position, tokens]
+        return (logits * logits.new_tensor(weights)).sum(dim=-1)
 
-    told = {name: objective.details[name] for name in ("label",) if name in objective.details}
+    label_details = {
+        name: objective.details[name] for name in ("label",) if name in objective.details
+    }
     details = {
         "kind": "logits",
         "position": position,
         "tokens": tuple(tokens),
         "weights": tuple(weights),
-        **told,
+        **label_details,
     }
     return Objective(function, objective.span, details)

@@ -30,7 +30,7 @@ def contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
     return kind
 
 
-def needed_target(clip: Clip | Sentence) -> int:
+def require_target(clip: Clip | Sentence) -> int:
     if not isinstance(clip.target, int):
         raise InputError(
             f"{clip.name}: a gradient needs a number to differentiate, and there is no target: "
@@ -77,7 +77,7 @@ def token_logits(output: ModelOutput) -> Tensor:
     return token_scores
 
 
-def of_tokens(
+def token_objective(
     kind: str,
     model: Model,
     position: int,

@@ -18,10 +18,10 @@ from .token_objectives import Objective, token_logits
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
-from .token_objectives import contrast_or_logit, needed_target
+from .token_objectives import contrast_or_logit, require_target
 
 
-def of_transcript(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -> Objective:
+def transcript_objective(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -> Objective:
     """CTC: how much likelier the transcript is than without the target, or than with its foil."""
     if not type(model.module).__name__.endswith("ForCTC") or model.tokenizer is None:
         raise ModelError(
@@ -35,17 +35,17 @@ def of_transcript(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -
             "'contrast' and "
             "'log_probability', or (frame, token)"
         )
-    target, words_heard = needed_target(clip), clip.words or ()
+    target, clip_words = require_target(clip), clip.words or ()
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = contrast_or_logit(kind, clip.foil, clip)
-    other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or join_words(words_heard)]
-    texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
+    foil_clip = clip.replace(foil="") if kind == "ctc" else clip
+    texts = [clip.text or join_words(clip_words)]
+    texts += [] if kind == "log_probability" else [" ".join(text_with_foil(foil_clip).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
     def function(output: ModelOutput) -> Tensor:
         scores, blank = token_logits(output).log_softmax(dim=-1), model.config.pad_token_id
-        with_target, *without = (
+        text_scores, *other_scores = (
             torch.stack(
                 [
                     ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum()
@@ -54,8 +54,8 @@ def of_transcript(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -
             )
             for ids in labels
         )
-        return with_target - without[0] if without else with_target
+        return text_scores - other_scores[0] if other_scores else text_scores
 
-    word = words_heard[target]
+    word = clip_words[target]
     span = Span(0, 1, word.text, "word", target, word.start, word.end, times=word.pieces)
     return Objective(function, span, {"kind": kind, "texts": texts, "label": word.text})

@@ -64,24 +64,24 @@ class Units:
         self.rows = to_device(torch.tensor(self.positions, dtype=torch.long), device)
         self._groups: dict[int, list[Units]] = {}
 
-    def groups(self, most: int) -> list[Units]:
+    def groups(self, max_positions: int) -> list[Units]:
         """Split the targets into runs of at most so many positions (one target at least), to bound
         memory."""
-        if len(self.positions) <= most:
+        if len(self.positions) <= max_positions:
             return [self]
-        if most not in self._groups:
+        if max_positions not in self._groups:
             groups: list[list[Span]] = [[]]
             for span in self._target_spans:
-                if groups[-1] and sum(map(len, groups[-1])) + len(span) > most:
+                if groups[-1] and sum(map(len, groups[-1])) + len(span) > max_positions:
                     groups.append([])
                 groups[-1].append(span)
-            self._groups[most] = [
+            self._groups[max_positions] = [
                 Units(group, self._source_spans, pooling=self.pooling, device=self.device)
                 for group in groups
             ]
-        return self._groups[most]
+        return self._groups[max_positions]
 
-    def rows_within(self, ranges: Ranges) -> list[slice]:
+    def rows_in_ranges(self, ranges: Ranges) -> list[slice]:
         """Which of the rows lie in each range of positions."""
         return [
             slice(bisect_left(self.positions, start), bisect_left(self.positions, stop))
@@ -89,7 +89,7 @@ class Units:
         ]
 
     @cached_property
-    def ordered(self) -> bool:
+    def has_ordered_sources(self) -> bool:
         """True if the sources come one after the other, by where each begins."""
         return all(a[0] <= b[0] for a, b in pairwise(self.sources))
 
@@ -99,7 +99,7 @@ class Units:
         return [len(span) for span in self._source_spans]
 
     @cached_property
-    def source_places(self) -> list[slice | Tensor]:
+    def source_position_indices(self) -> list[slice | Tensor]:
         """What takes each source's positions out of an axis of positions: a slice, or indices where
         it is in pieces."""
         return [
@@ -112,13 +112,13 @@ class Units:
     def padded_sources(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
         """Positions of some sources, on the device, [S, J], and which of them are more than padding
         to the longest's length."""
-        positions, begins, lengths = self._listed_sources
+        positions, begins, lengths = self._concatenated_sources
         columns = torch.arange(max(self.source_lengths[first:stop]), device=self.device)
-        places = (begins[first:stop, None] + columns).clamp_max(len(positions) - 1)
-        return positions[places], columns < lengths[first:stop, None]
+        flat_indices = (begins[first:stop, None] + columns).clamp_max(len(positions) - 1)
+        return positions[flat_indices], columns < lengths[first:stop, None]
 
     @cached_property
-    def _listed_sources(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _concatenated_sources(self) -> tuple[Tensor, Tensor, Tensor]:
         """Positions of all sources, one after the other; where each source begins among them [W],
         and its length [W]."""
         positions = [position for span in self._source_spans for position in span.positions]
@@ -127,8 +127,8 @@ class Units:
             torch.tensor(numbers, dtype=torch.long)
             for numbers in (positions, begins, self.source_lengths)
         )
-        listed, starts, lengths = (to_device(table, self.device) for table in tables)
-        return listed, starts, lengths
+        all_positions, starts, lengths = (to_device(table, self.device) for table in tables)
+        return all_positions, starts, lengths
 
     @cached_property
     def source_positions(self) -> Tensor:
@@ -137,11 +137,11 @@ class Units:
         return to_device(torch.tensor(positions, dtype=torch.long), self.device)
 
     @cached_property
-    def own_columns(self) -> Tensor:
+    def self_mask(self) -> Tensor:
         """Where a target meets itself among the sources, on the device, bool [W_t, W_s]."""
-        places = [[source == target for source in self.sources] for target in self.targets]
+        matches = [[source == target for source in self.sources] for target in self.targets]
         return to_device(
-            torch.tensor(places).reshape(len(self.targets), len(self.sources)), self.device
+            torch.tensor(matches).reshape(len(self.targets), len(self.sources)), self.device
         )
 
     @cached_property
@@ -150,8 +150,8 @@ class Units:
         return TargetRows(self)
 
     @cached_property
-    def _over_targets(self) -> _Pooling:
-        rows = [self.rows_within(ranges) for ranges in self.targets]
+    def _target_pooling(self) -> _Pooling:
+        rows = [self.rows_in_ranges(ranges) for ranges in self.targets]
         return _Pooling(
             [tuple((run.start, run.stop) for run in runs) for runs in rows],
             self.pooling,
@@ -159,16 +159,16 @@ class Units:
         )
 
     @cached_property
-    def _over_sources(self) -> _Pooling:
+    def _source_pooling(self) -> _Pooling:
         return _Pooling(self.sources, self.pooling, self.device)
 
     def pool_targets(self, scores: Tensor) -> Tensor:
         """Pool rows [..., R, S] over the positions of each target: [..., W, S]."""
-        return self._over_targets(scores.transpose(-1, -2)).transpose(-1, -2)
+        return self._target_pooling(scores.transpose(-1, -2)).transpose(-1, -2)
 
     def pool_sources(self, scores: Tensor) -> Tensor:
         """Pool columns [..., R, K] over the positions of each source: [..., R, W]."""
-        return self._over_sources(scores)
+        return self._source_pooling(scores)
 
 
 class TargetRows:
@@ -208,17 +208,17 @@ class TargetRows:
             )
         )
         self._pooling = _Pooling([(pairs,) for pairs in self.pair_ranges], "mean", units.device)
-        self._own: dict[int, Tensor] = {}
+        self._own_masks: dict[int, Tensor] = {}
 
-    def own_positions(self, n_sources: int) -> Tensor:
+    def own_position_mask(self, n_sources: int) -> Tensor:
         """Which of the source positions are each target's own, on the device, bool [W, K]."""
-        if n_sources not in self._own:
-            own = torch.zeros(len(self._ranges), n_sources, dtype=torch.bool)
+        if n_sources not in self._own_masks:
+            mask = torch.zeros(len(self._ranges), n_sources, dtype=torch.bool)
             for target, ranges in enumerate(self._ranges):
                 for start, stop in ranges:
-                    own[target, start:stop] = True
-            self._own[n_sources] = to_device(own, self._device)
-        return self._own[n_sources]
+                    mask[target, start:stop] = True
+            self._own_masks[n_sources] = to_device(mask, self._device)
+        return self._own_masks[n_sources]
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of values of pairs [..., P] over the positions of each target, [..., W], whatever
@@ -231,14 +231,16 @@ class _Pooling:
 
     def __init__(self, units: Sequence[Ranges], pooling: str, device: torch.device):
         self._units, self._pooling, self._device = units, pooling, device
-        self._single = all(len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in units)
+        self._has_single_positions = all(
+            len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in units
+        )
         self._matrices: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def __call__(self, scores: Tensor) -> Tensor:
-        if self._single:
+        if self._has_single_positions:
             return scores[..., self._starts]
         if self._pooling == "max":
-            return torch.stack([_highest(scores, runs) for runs in self._units], dim=-1)
+            return torch.stack([_pool_maximum(scores, runs) for runs in self._units], dim=-1)
         return scores @ self._means(scores.shape[-1], scores.dtype)
 
     @cached_property
@@ -258,7 +260,7 @@ class _Pooling:
         return self._matrices[length, dtype]
 
 
-def _highest(scores: Tensor, runs: Ranges) -> Tensor:
+def _pool_maximum(scores: Tensor, runs: Ranges) -> Tensor:
     """Maximum over the positions of one unit [...]."""
     (start, stop), *further = runs
     highest = scores[..., start:stop].amax(dim=-1)

@@ -26,7 +26,7 @@ from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ..maps.logit_contributions import LogitTerms
 from ..measures.availability import mixing_between_layers
-from ..measures.sums_of_logits import read_at_once
+from ..measures.sums_of_logits import logit_weights
 from ..measures.token_objectives import Objective, token_logits
 from ..measures.unit_positions import Units
 from .item_view import View
@@ -114,8 +114,8 @@ class AltiLogitReader:
     ):
         stack = prenorm_output_stack(model)
         self._objective_count = len(objectives)
-        self._read = _read(model, stack, inputs, view.prepared.audio_hash, objectives)
-        rows, logit_directions = self._read.rows, self._read.logit_directions
+        self._readout = _compute_readout(model, stack, inputs, view.prepared.audio_hash, objectives)
+        rows, logit_directions = self._readout.rows, self._readout.logit_directions
         self._decomposition = LogitDecomposition(
             view, request, stack, rows, logit_directions, reference=reference, known_units=units
         )
@@ -123,7 +123,7 @@ class AltiLogitReader:
 
     def values(self) -> list[LogitTerms]:
         """Values of `LogitContributions` for each objective, behind the pass."""
-        decomposition, readout = self._decomposition, self._read
+        decomposition, readout = self._decomposition, self._readout
         kinds = {
             "scores": decomposition.input_contributions,
             "direct": decomposition.direct_contributions,
@@ -181,7 +181,7 @@ class Readout:
     head_bias: Tensor
 
 
-def _read(
+def _compute_readout(
     model: Model,
     stack: Stack,
     inputs: Mapping[str, Tensor],
@@ -274,7 +274,7 @@ def _head_input_scale(model: Model, norm_output: Tensor, head_inputs: Sequence[T
 
 def _sum_token_rows(token_rows: Tensor, details: JsonObject) -> Tensor:
     """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
-    tokens, weights = read_at_once(details)
+    tokens, weights = logit_weights(details)
     weighted_sum: Tensor = torch.tensordot(
         token_rows.new_tensor(weights), token_rows[tokens], dims=1
     )

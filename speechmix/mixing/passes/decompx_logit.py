@@ -25,7 +25,7 @@ from ..measures.decompx import (
     vectors_through_linear,
     vectors_through_norm,
 )
-from ..measures.sums_of_logits import read_at_once
+from ..measures.sums_of_logits import logit_weights
 from ..measures.token_objectives import Objective
 from .item_view import View
 from .logit_decomposition import source_membership
@@ -63,7 +63,7 @@ def check_decompx_covers(model: Model) -> None:
             "has a table that does not describe its norms and feed-forwards. Use "
             "speechmix.knock_out"
         )
-    elif any(part.gate is not None for part in stack.layers[0].feed_forwards):
+    elif any(feed_forward.gate is not None for feed_forward in stack.layers[0].feed_forwards):
         reason = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"
     if reason is not None:
         raise InputError(f"decompx: {model.name} {reason}")
@@ -74,18 +74,21 @@ def decompose_by_decompx(
 ) -> DecompXTerms:
     """Run a model with its head, and carry the vectors of its sources along."""
     stack = model.stacks["encoder"]
-    carried: dict[str, Tensor] = {}
+    carried_tensors: dict[str, Tensor] = {}
 
     def on_block(block: Block) -> None:
         if block.layer == 0:
             view.units(block)
             members = source_membership(view.sources("encoder"), block.n_sources).to(block.inputs)
-            outside = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
-            sources = torch.cat([members, outside], dim=-1)
+            is_outside = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
+            sources = torch.cat([members, is_outside], dim=-1)
             if not model.hears:  # tokens are carried one by one
-                carried["sources"], sources = sources, torch.eye(block.n_sources).to(block.inputs)
-            carried["vectors"] = sources[:, :, None] * block.inputs[:, None]
-        carried["vectors"] = vectors_through_layer(block, carried["vectors"])
+                carried_tensors["sources"], sources = (
+                    sources,
+                    torch.eye(block.n_sources).to(block.inputs),
+                )
+            carried_tensors["vectors"] = sources[:, :, None] * block.inputs[:, None]
+        carried_tensors["vectors"] = vectors_through_layer(block, carried_tensors["vectors"])
 
     with record_head_steps(model, stack) as steps, Capture([stack], on_block):
         output = model.module(**inputs, return_dict=True)
@@ -93,9 +96,16 @@ def decompose_by_decompx(
         [objective.function(output) for objective in objectives]
     )  # refuses positions that are not there
     contributions = torch.stack(
-        [_carry_through_head(carried["vectors"], steps, objective) for objective in objectives]
+        [
+            _carry_through_head(carried_tensors["vectors"], steps, objective)
+            for objective in objectives
+        ]
     )
-    contributions = contributions @ carried["sources"] if "sources" in carried else contributions
+    contributions = (
+        contributions @ carried_tensors["sources"]
+        if "sources" in carried_tensors
+        else contributions
+    )
     return DecompXTerms(contributions[:, :-1], contributions[:, -1], logits)
 
 
@@ -103,17 +113,19 @@ def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: O
     """Parts [S] of one logit (less the foil's), from vectors [T, S, D] of the last states."""
     details = objective.details
     position: int = details["position"] if "position" in details else details["row"]
-    carried, previous_output = vectors[position][None], None
+    carried_vectors, previous_output = vectors[position][None], None
     for step in steps:
         step_input, step_output = step.select_position(position)
         if previous_output is not None:
-            carried = vectors_through_activation(carried, previous_output, step_input)
+            carried_vectors = vectors_through_activation(
+                carried_vectors, previous_output, step_input
+            )
         is_norm = projection_weight(step.module).ndim == 1
-        carried = (
-            vectors_through_norm(carried, step.module, step_input)
+        carried_vectors = (
+            vectors_through_norm(carried_vectors, step.module, step_input)
             if is_norm
-            else vectors_through_linear(carried, step.module)
+            else vectors_through_linear(carried_vectors, step.module)
         )
         previous_output = step_output
-    tokens, weights = read_at_once(details)
-    return carried[0][:, tokens] @ carried.new_tensor(weights)
+    tokens, weights = logit_weights(details)
+    return carried_vectors[0][:, tokens] @ carried_vectors.new_tensor(weights)

@@ -33,8 +33,8 @@ from ..measures.availability import check_defined
 from ..measures.gradient_pass import GradientPass
 from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
-from ..measures.objectives import objective_of
-from ..measures.registry import measure_named
+from ..measures.objectives import resolve_objective
+from ..measures.registry import find_measure
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
 from .item_view import Item, View
@@ -66,7 +66,7 @@ def compute_maps(
     item_folders = list(itertools.islice(folders, len(items)))
     views = [make_view(model, item, request) for item in items]
     layers = resolve_layers(model, resolve_stacks(model, views, request), request)
-    measures = [measure_named(name) for name in request.measures]
+    measures = [find_measure(name) for name in request.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
     for view in views:
@@ -184,8 +184,8 @@ def score_block(
                 scores = measure(block, group, **_measure_options(measure, request, resources))
             group_scores[measure.name].append(scores)
     for measure in measures:
-        parts = group_scores[measure.name]
-        yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
+        group_tensors = group_scores[measure.name]
+        yield measure, torch.cat(group_tensors, dim=-2) if group_tensors[1:] else group_tensors[0]
 
 
 def _measure_options(
@@ -215,17 +215,17 @@ def compute_gradient_maps(
     Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
     """
     measures = [
-        measure for measure in map(measure_named, request.measures) if measure.scope == "model"
+        measure for measure in map(find_measure, request.measures) if measure.scope == "model"
     ]
     labelled_scores: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
     with inference_context(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
             resolved_objectives = [
-                objective_of(option, model, view.item, view.prepared) for option in objectives
+                resolve_objective(option, model, view.item, view.prepared) for option in objectives
             ]
             with phase("forward"):
-                passes = GradientPass.of_each(model, inputs, layers, resolved_objectives)
+                passes = GradientPass.make_passes(model, inputs, layers, resolved_objectives)
         else:
             with phase("forward"):
                 passes = [GradientPass(model, inputs, layers)]

@@ -171,8 +171,10 @@ def maps_and_attributions(
         Of the contributions; one that has a `block_reader`.
     """
     objectives, objective_counts = _unique_objectives(numbers)
-    maps, parts = maps_and_logits(model, item, measures, logit_measure, objectives, **options)
-    return maps, _sum_objectives(parts, objective_counts)
+    maps, contributions = maps_and_logits(
+        model, item, measures, logit_measure, objectives, **options
+    )
+    return maps, _sum_objectives(contributions, objective_counts)
 
 
 def _unique_objectives(
@@ -184,7 +186,10 @@ def _unique_objectives(
         if objective not in unique_objectives:
             unique_objectives.append(objective)
     return unique_objectives, np.array(
-        [[number.count(one) for one in unique_objectives] for number in map(list, numbers)]
+        [
+            [number.count(unique_objective) for unique_objective in unique_objectives]
+            for number in map(list, numbers)
+        ]
     )
 
 
@@ -196,23 +201,30 @@ def _logit_attributions(
     **options: Any,
 ) -> InputAttributions:
     objectives, objective_counts = _unique_objectives(numbers)
-    parts = logit_contributions(model, item, objective=objectives, measure=measure, **options)
-    return _sum_objectives(parts if isinstance(parts, list) else [parts], objective_counts)
+    contributions = logit_contributions(
+        model, item, objective=objectives, measure=measure, **options
+    )
+    return _sum_objectives(
+        contributions if isinstance(contributions, list) else [contributions], objective_counts
+    )
 
 
 def _sum_objectives(
-    parts: Sequence[LogitContributions], objective_counts: np.ndarray
+    contributions: Sequence[LogitContributions], objective_counts: np.ndarray
 ) -> InputAttributions:
     """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a
     number, [N, P]."""
     columns = {
         side: (
-            parts[0].sources[side],
-            objective_counts @ np.stack([part.total(side) for part in parts]),
+            contributions[0].sources[side],
+            objective_counts
+            @ np.stack([contribution.total(side) for contribution in contributions]),
         )
-        for side in parts[0].sides
+        for side in contributions[0].sides
     }
-    return InputAttributions(columns, objective_counts @ np.array([part.logit for part in parts]))
+    return InputAttributions(
+        columns, objective_counts @ np.array([contribution.logit for contribution in contributions])
+    )
 
 
 def _gradient_attributions(

@@ -27,8 +27,8 @@ from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions, LogitTerms
 from ..maps.measure_registry import find_facts, measure_names
 from ..measures.measure import Measure
-from ..measures.objectives import objective_of, one_position_advice
-from ..measures.registry import measure_named
+from ..measures.objectives import one_position_advice, resolve_objective
+from ..measures.registry import find_measure
 from ..measures.token_objectives import Objective
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .item_view import Item, View
@@ -161,7 +161,7 @@ def _find_logit_measure(name: str) -> Measure:
     facts = find_facts(name)
     if facts is None or facts.scope != "logit":
         raise InputError(f"measure should be one of {measure_names('logit')}, found {name!r}")
-    return measure_named(name)
+    return find_measure(name)
 
 
 def label_contributions(
@@ -224,10 +224,10 @@ def logit_objective(
 ) -> Objective:
     """Objective that is a logit at a position, or a difference of two; or a label's, which LRP
     takes wherever it is read."""
-    objective = objective_of(option, model, view.item, view.prepared)
+    objective = resolve_objective(option, model, view.item, view.prepared)
     details = objective.details
     if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & {
-        *measure_named(measure).details
+        *find_measure(measure).details
     }:
         raise InputError(
             "parts add up to a logit, or to the difference of two, at one position; "
@@ -240,7 +240,7 @@ def logit_objective(
 
 def _check_total(model: Model, contributions: LogitContributions, dtype: torch.dtype) -> None:
     """Raise `ModelError` if the parts are not those of this model."""
-    measure = measure_named(contributions.measure)
+    measure = find_measure(contributions.measure)
     max_error = measure.roundings * torch.finfo(dtype).eps * (1 + contributions.length)
     if not abs(contributions.error) <= max_error:
         reason = measure.mismatch

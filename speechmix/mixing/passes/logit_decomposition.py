@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...inputs.words.spans import Span
 from ..measures.alti import alti
 from ..measures.alti_logit import PUBLISHED_EPS, InputShares, read_attention
-from ..measures.registry import measure_named
+from ..measures.registry import find_measure
 from ..measures.unit_positions import Units
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
@@ -73,7 +73,7 @@ class LogitDecomposition:
         self._known_units = {} if known_units is None else known_units  # not yet, perhaps
         self._rows, self._logit_directions = rows, logit_directions
         self._token_count = int(rows.max()) + 1  # what lies behind no decoder's state is made of
-        self._alti = measure_named("alti")
+        self._alti = find_measure("alti")
         if reference:
             self._alti = replace(self._alti, function=partial(alti, added=PUBLISHED_EPS))
         self._input_shares = InputShares()
@@ -145,14 +145,14 @@ class LogitDecomposition:
         entering_states = block.residual(self._rows)
         if is_first_block and block.layer == 0:
             self.embedding_term = self._project(entering_states)
-        by_position, bias = read_attention(block, self._rows, self._logit_directions)
-        outside = (
-            self._add_token_contributions(by_position)
+        position_terms, bias = read_attention(block, self._rows, self._logit_directions)
+        outside_terms = (
+            self._add_token_contributions(position_terms)
             if name == "decoder"
-            else self._add_unit_contributions(name, by_position)
+            else self._add_unit_contributions(name, position_terms)
         )
-        for part, values in (("attention_bias", bias), ("outside", outside)):
-            self._add_layer_values(self.layer_terms[part], values, starts_layer=is_first_block)
+        for term_name, values in (("attention_bias", bias), ("outside", outside_terms)):
+            self._add_layer_values(self.layer_terms[term_name], values, starts_layer=is_first_block)
         if block.modules.studied_index == len(block.modules.attentions) - 1:
             attention_output, norm = (
                 block.attention_output(self._rows),
@@ -169,15 +169,15 @@ class LogitDecomposition:
         """What is read of states [P, D]."""
         return (self._logit_directions * states).sum(dim=-1)
 
-    def _add_token_contributions(self, by_position: Tensor) -> Tensor:
+    def _add_token_contributions(self, position_terms: Tensor) -> Tensor:
         """Note contributions [P, K] of a decoder's tokens; return what lies outside its sources."""
         members = self._memberships["decoder"]
-        by_input = by_position[:, : self._token_count] @ self._input_shares.start_decoder(
-            self._token_count, by_position
+        input_terms = position_terms[:, : self._token_count] @ self._input_shares.start_decoder(
+            self._token_count, position_terms
         )
-        tokens, units = by_input[:, : self._token_count], by_input[:, self._token_count :]
+        tokens, units = input_terms[:, : self._token_count], input_terms[:, self._token_count :]
         self._add_layer_values(
-            self.direct_contributions.setdefault("decoder", []), by_position @ members
+            self.direct_contributions.setdefault("decoder", []), position_terms @ members
         )
         if "encoder" in self._memberships:
             self._add_layer_values(self.input_contributions.setdefault("encoder", []), units)
@@ -187,21 +187,23 @@ class LogitDecomposition:
         )
         return tokens @ (1 - members[: self._token_count].sum(dim=-1))
 
-    def _add_unit_contributions(self, name: str, by_position: Tensor) -> Tensor:
+    def _add_unit_contributions(self, name: str, position_terms: Tensor) -> Tensor:
         """Note contributions [P, K] of the encoder's positions; return what lies outside its
         units."""
         members = self._memberships["encoder"]
-        by_unit = by_position @ members
+        unit_terms = position_terms @ members
         traced_contributions = (
-            by_unit if self._input_shares.encoder is None else by_unit @ self._input_shares.encoder
+            unit_terms
+            if self._input_shares.encoder is None
+            else unit_terms @ self._input_shares.encoder
         )
-        self._add_layer_values(self.direct_contributions.setdefault(name, []), by_unit)
+        self._add_layer_values(self.direct_contributions.setdefault(name, []), unit_terms)
         self._add_layer_values(
             self.input_contributions.setdefault("encoder", []),
             traced_contributions,
             starts_layer=name != "cross",
         )
-        return by_position @ (1 - members.sum(dim=-1))
+        return position_terms @ (1 - members.sum(dim=-1))
 
     def _add_layer_values(
         self, values: list[Tensor], contribution: Tensor, *, starts_layer: bool = True

@@ -22,7 +22,7 @@ from ...adapters.model import Model
 from ..maps.logit_contributions import LogitTerms
 from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocation, RelevanceRules
 from ..measures.state_replacement import replaced_states
-from ..measures.sums_of_logits import read_at_once
+from ..measures.sums_of_logits import logit_weights
 from ..measures.token_objectives import Objective
 from .item_view import View
 from .logit_decomposition import source_membership
@@ -150,5 +150,5 @@ def _logit_buffer_bias(model: Model, objective: Objective) -> float:
     bias = getattr(model.module, "final_logits_bias", None)
     if not isinstance(bias, Tensor):
         return 0.0
-    tokens, weights = read_at_once(objective.details)
+    tokens, weights = logit_weights(objective.details)
     return float(bias[0, tokens] @ bias.new_tensor(weights))

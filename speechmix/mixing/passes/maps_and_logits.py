@@ -19,7 +19,7 @@ from ..maps.logit_contributions import LogitContributions
 from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
-from ..measures.registry import measure_named
+from ..measures.registry import find_measure
 from ..measures.token_objectives import Objective
 from ..measures.unit_positions import Units
 from .forward_pass import compute_maps
@@ -63,7 +63,7 @@ def maps_and_logits(
     InputError, ModelError
         As both.
     """
-    configured_measure = measure_named(logit_measure)
+    configured_measure = find_measure(logit_measure)
     if configured_measure.block_reader is None:
         raise InputError(f"{logit_measure} needs a pass of its own: speechmix.logit_contributions")
     make_reader = partial(configured_measure.block_reader, **configured_measure.values)

@@ -15,7 +15,7 @@ from ...adapters.capture.block import Block
 from ...adapters.model import Model
 from ..maps.map_set import Maps
 from ..measures.availability import check_defined
-from ..measures.registry import measure_named
+from ..measures.registry import find_measure
 from ..measures.unit_positions import Units
 from .batches import split_into_groups
 from .forward_pass import compute_gradient_maps, run_forward
@@ -62,7 +62,7 @@ def mix_objectives(
     precision, view = Precision.of(model, request), make_view(model, item, request)
     layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
     for stack in layers:
-        check_defined(measure_named(measure), model.stacks[stack])
+        check_defined(find_measure(measure), model.stacks[stack])
     view.prepare(tuple(model.stacks))
     units: dict[str, Units] = {}
 

@@ -29,7 +29,7 @@ from ...errors import InputError
 from ..measures.availability import check_defined
 from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
-from ..measures.registry import measure_named
+from ..measures.registry import find_measure
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
 from .item_view import View
@@ -170,7 +170,7 @@ def count_operations(
     request = MixRequest.of(
         {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": target_rows}
     )
-    requested_measures = [measure_named(name) for name in request.measures]
+    requested_measures = [find_measure(name) for name in request.measures]
     view = make_view(model, inputs, request)
     stack_names = resolve_stacks(model, [view], request)
     for measure, name in itertools.product(requested_measures, stack_names):

@@ -31,7 +31,7 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
         tokens = Tokens.from_ids(ids, model.tokenizer, mask=mask)
-        if model.capabilities.stack_of_side.get("text") == "encoder":
+        if model.capabilities.stack_by_side.get("text") == "encoder":
             prepared.source_tokens = tokens
         else:
             prepared.tokens = tokens

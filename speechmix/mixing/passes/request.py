@@ -140,7 +140,7 @@ def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
 
 def _as_json(value: object) -> Json:
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return [_as_json(part) for part in value]
+        return [_as_json(element) for element in value]
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 

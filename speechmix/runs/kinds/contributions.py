@@ -19,9 +19,9 @@ from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_headers import labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.measures.measure import OF_SOME_MEASURES
+from ...mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ...mixing.measures.registry import measure_named
+from ...mixing.measures.registry import find_measure
 from ...mixing.passes.mix import mix
 from ...mixing.passes.request import MixRequest
 from ..out_of_memory import OutOfMemory, memory_errors_named
@@ -88,8 +88,8 @@ class ModelMaps:
 
     def _measure_key(self, name: str) -> str:
         """Hash of what decides the maps of one measure but the clip."""
-        described, measure = self.mix_request.described(), measure_named(name)
-        unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
+        described, measure = self.mix_request.described(), find_measure(name)
+        unread = {"measures", *MEASURE_SPECIFIC_OPTIONS} - set(measure.options)
         options = {option: described[option] for option in described if option not in unread}
         facts: dict[str, object] = {
             "weights": self.model.fingerprint,

@@ -21,7 +21,7 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.names import safe_name
 from ...files.text_files import write_csv
-from ...mixing.measures import MEASURES, measure_named
+from ...mixing.measures import MEASURES, find_measure
 from ...reporting.plots.alignment_table import published_alignment
 from ...runs.journal.item_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
@@ -127,7 +127,7 @@ def agreement_study(
     """
     out, measures = Path(out), list(measures or published_measures())
     for name in measures:
-        measure_named(name)
+        find_measure(name)
     half = half or ("test" if fine_tune else "all")
     if fine_tune and half != "test":
         raise InputError(
