@@ -179,9 +179,10 @@ def train(
         inputs = {
             name: torch.cat([row.inputs[name] for row in chosen]) for name in chosen[0].inputs
         }
-        logits = model(**inputs, use_cache=False).logits[:, chosen[0].heard.answer - 1 :]
+        answer_start = chosen[0].audio_tokens.answer_position
+        logits = model(**inputs, use_cache=False).logits[:, answer_start - 1 :]
         expected = torch.stack(
-            [torch.cat([row.inputs["input_ids"][0, row.heard.answer :], end]) for row in chosen]
+            [torch.cat([row.inputs["input_ids"][0, answer_start:], end]) for row in chosen]
         )
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), expected.flatten())
         optimiser.zero_grad()

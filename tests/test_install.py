@@ -184,9 +184,9 @@ class TestWheel:
     def test_the_study_runs_from_an_empty_folder(self, installed, tmp_path):
         version = "import speechmix; print(speechmix.__file__)"
         assert str(installed.parent) in run(installed / "python", "-c", version, cwd=tmp_path)
-        usage = run(installed / "speechmix", "study", "--help", cwd=tmp_path)
+        usage = run(installed / "speechmix", "study", "--help-all", cwd=tmp_path)
         assert usage == run(
-            installed / "python", "-m", "speechmix", "study", "--help", cwd=tmp_path
+            installed / "python", "-m", "speechmix", "study", "--help-all", cwd=tmp_path
         )
         for option in (
             "--clips",

@@ -130,8 +130,8 @@ def choose_fills(
     if sides == {SOUND}:
         if text is not None:
             raise InputError(
-                f"token_fill={text!r}: {writing.model.name} is fed no text whose words could be "
-                "removed"
+                f"a fill of text, found {text!r}, but {writing.model.name} reads sound only: "
+                f"choose among {', '.join(SOUND_FILLS)}"
             )
         return Fills(of_sound)
     if text is None:

@@ -102,7 +102,7 @@ def _record_path(path: Path) -> Path | None:
 
 def _read_record(record: Path) -> list[str]:
     """Digests that a file may have; none if the record itself is damaged."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         digests = json.loads(record.read_bytes())
         if isinstance(digests, list) and all(
             isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests
@@ -112,6 +112,8 @@ def _read_record(record: Path) -> list[str]:
 
 
 def _write_record(record: Path, digests: list[str]) -> None:
-    unfinished = unfinished_name(record)
+    """Write a record; for one who holds the folder's lock: a killed writer's file is written
+    over by the next one."""
+    unfinished = unfinished_name(record, one_writer=True)
     unfinished.write_text(json.dumps(digests), encoding="ascii")
     os.replace(unfinished, record)

@@ -55,7 +55,7 @@ def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys)
     assert main([*asked, "--out", str(tmp_path / "pages")]) == 0
     assert len(list((tmp_path / "pages").glob("*.html"))) == 2
     assert main([*asked, "--fill", "music"]) == 1
-    assert "skipped left_00_sg: sound_fill should be some of" in capsys.readouterr().out
+    assert "skipped left_00_sg: a fill of text, found ['music'], but" in capsys.readouterr().out
     assert main([*asked, "--out", str(tmp_path / "why.html")]) == 1
     assert "several clips need a folder" in capsys.readouterr().err
 

@@ -649,7 +649,7 @@ class TestForms:
             ({"measures": "taste"}, "taste"),
             ({"measures": []}, "no measure asked for"),
             ({"sound_fill": "music"}, "sound_fill should be some of"),
-            ({"token_fill": "mask"}, "is fed no text"),
+            ({"token_fill": "mask"}, "reads sound only: choose among"),
             ({"include": ["padding"]}, "include takes 'silence'"),
             ({"top": -1}, "expected top as how many"),
             ({"pairs": 1}, "expected pairs as 0, or of how many"),

@@ -182,7 +182,7 @@ def test_a_masked_model_from_the_sentences_to_table_and_figure(
     assert table["average_precision"].between(0, 1).all()
     means = pd.read_csv(tmp_path / "means.csv")
     assert set(means["items"]) == {6}
-    assert (means["low"] <= means["high"]).all()
+    assert means[["low", "high"]].isna().all(axis=None)  # six sentences: too few for an interval
     left_out = pd.read_csv(tmp_path / "left_out.csv")
     assert left_out["item"].tolist() == ["regular_plural_subject_verb_agreement_1-4"]
     assert left_out["why"].tolist() == ["target and foil are not one token"]

@@ -26,7 +26,7 @@ _CALLS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate
 # What begins so: locks; and how long things took, which is never the same twice (one table of the
 # page is made of it).
 NOT_COMPARED = (".lock", "times")
-_TIMES_OF_A_PAGE = re.compile(rb"<p>Where the time went.*?</table>", re.DOTALL)
+_TIMES_OF_A_PAGE = re.compile(rb"<p>Computing time of each phase.*?</table>", re.DOTALL)
 
 Job = Callable[[Path], None]
 

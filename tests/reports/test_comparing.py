@@ -66,8 +66,8 @@ def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
 @pytest.mark.long
 def test_published_figures_have_a_part_of_their_own(found, tmp_path):
     text = found.write(tmp_path, published=True).read_text(encoding="utf-8")
-    assert "Beside the published figures" in text
-    assert "they were read off pictures" in text
+    assert "Comparison with the published figures" in text
+    assert "They were read off figures" in text
     assert {"by_depth.pdf", "published_contribution.pdf", "published_probing.pdf"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -165,6 +165,6 @@ def test_from_the_shell(runs, tmp_path, capsys):
         )
         == 0
     )
-    assert "one model against another" in capsys.readouterr().out
+    assert "differences between models, trained - random:" in capsys.readouterr().out
     assert (tmp_path / "out" / "comparison.html").is_file()
     assert main(["compare", str(tmp_path)]) == 1

@@ -58,7 +58,7 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     ]
     study = Study(dataclasses.replace(study.run, skipped=reasons))
     html = run_page.write_page(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
-    listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Left out</h2>")]
+    listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Skipped clips</h2>")]
     shown = {name for name in study.run.clips["clip"] if name in listed}
     linked = {
         name
@@ -67,7 +67,7 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     }
     assert shown == set(study.run.clips["clip"][:4]) | linked
     assert "the first 4 of 24 clips" in listed
-    assert "The first 3 of 9; all are in skipped.csv." in html
+    assert "The first 3 of 9 skipped items. All are in skipped.csv." in html
     assert ("broken_2" in html, "broken_3" in html) == (True, False)
 
 

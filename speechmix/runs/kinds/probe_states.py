@@ -103,7 +103,7 @@ def stored_states(parts: Sequence[Part]) -> dict[str, ItemStates]:
             vectors = load(row["vectors"])
             at: dict[tuple[str, str | int], np.ndarray] = {
                 (name.partition(" ")[0], name.partition(" ")[2]): vector
-                for name, vector in vectors.items()
+                for name, vector in sorted(vectors.items())
             }
             missing = {
                 (stack, position): reason for stack, position, reason in json.loads(row["content"])
@@ -168,7 +168,10 @@ def _probe_request(
         str(tuple(vars(model).values())): [
             of_item
             if isinstance(of_item, str)
-            else [(str(key), at.tobytes().hex()) for key, at in of_item.states.items()]
+            else sorted(
+                (f"{stack} {position}", vector.tobytes().hex())
+                for (stack, position), vector in of_item.states.items()
+            )
             for of_item in of_model
         ]
         for model, of_model in states.items()

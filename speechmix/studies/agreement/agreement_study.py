@@ -131,7 +131,7 @@ def agreement_study(
     half = half or ("test" if fine_tune else "all")
     if fine_tune and half != "test":
         raise InputError(
-            f"fine-tuning trains on one half and scores the other: leave out half, found {half}"
+            f"fine-tuning trains on one half and scores the other: leave --half out, found {half}"
         )
     loaded_model = load(model, device=device)
     selected = select_items(
