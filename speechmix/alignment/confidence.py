@@ -17,13 +17,11 @@ import numpy as np
 from ..inputs.words.timed_words import Word
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 
-# Logistic regressions on the development part of benchmarks/alignment_material.py and real commands
-# beside it. A border is more than 100 ms off: what it would cost to have it there, how many other
-# sounds are nearer, on the word and in the clip, sound behind the word that none takes, how far the
-# speech rises out of the noise, how far apart the ways are.
+# Logistic regressions, fitted by benchmarks/fit_alignment_confidence.py on the development part of
+# benchmarks/alignment_material.py and real commands. Words, in the order of `word_features`: a
+# border is more than 100 ms off.
 _FAR_WEIGHTS = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45
-# The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways
-# are, strangeness, rank.
+# Texts, in the order of `text_features`: the text is another one, were half of all texts wrong.
 _WRONG_TEXT_WEIGHTS = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
 TRUSTED_TEXT = 0.6
@@ -205,30 +203,42 @@ def seconds_in(owner: np.ndarray, n_slots: int) -> np.ndarray:
     return np.bincount(owner[owner >= 0], minlength=n_slots) * HOP / SAMPLE_RATE
 
 
+def word_features(evidence: Evidence) -> np.ndarray:
+    """What the confidence of each word is computed from [W, 6], in the order of its weights."""
+    recording, n_words = evidence.recording, len(evidence.natural)
+    contrast = min(recording.loud - recording.quiet, _CLEAN_RANGE_DB)
+    return np.stack(
+        [
+            evidence.margin,
+            evidence.word_ranks,
+            np.full(n_words, evidence.rank),
+            np.log1p(20 * evidence.sound_behind),
+            np.full(n_words, contrast),
+            np.log1p(evidence.spread),
+        ],
+        axis=1,
+    )
+
+
+def text_features(evidence: Evidence) -> np.ndarray:
+    """What the confidence of a text is computed from [5], in the order of its weights."""
+    return np.array(
+        [evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank]
+    )
+
+
 def word_confidence(evidence: Evidence) -> np.ndarray:
     """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is
     said."""
-    recording, n_words = evidence.recording, len(evidence.natural)
-    of_clip = np.tile(
-        [evidence.rank, min(recording.loud - recording.quiet, _CLEAN_RANGE_DB)], (n_words, 1)
-    )
-    own = [
-        evidence.margin,
-        evidence.word_ranks,
-        np.log1p(20 * evidence.sound_behind),
-        np.log1p(evidence.spread),
-    ]
-    signs = np.stack([own[0], own[1], of_clip[:, 0], own[2], of_clip[:, 1], own[3]], axis=1)
-    doubt: np.ndarray = 1 - _logistic(signs @ _FAR_WEIGHTS[0] + _FAR_WEIGHTS[1])
-    return doubt
+    weights, intercept = _FAR_WEIGHTS
+    confidence: np.ndarray = 1 - _logistic(word_features(evidence) @ weights + intercept)
+    return confidence
 
 
 def text_confidence(evidence: Evidence) -> float:
     """Probability that the text is what is said, were half of all texts wrong."""
-    signs = np.array(
-        [evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank]
-    )
-    return float(1 - _logistic(signs @ _WRONG_TEXT_WEIGHTS[0] + _WRONG_TEXT_WEIGHTS[1]))
+    weights, intercept = _WRONG_TEXT_WEIGHTS
+    return float(1 - _logistic(text_features(evidence) @ weights + intercept))
 
 
 def list_doubts(

@@ -118,7 +118,11 @@ def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     summed = sum_by_phase(table)
     assert summed["% of the time"].sum() == pytest.approx(100)
     page = report(tmp_path).read_text(encoding="utf-8")
-    assert page.index("Models, options and versions") < page.index("Computing time of each phase") < page.index("</main>")
+    assert (
+        page.index("Models, options and versions")
+        < page.index("Computing time of each phase")
+        < page.index("</main>")
+    )
 
 
 def test_starts_and_shards_are_added_up_and_no_result_changes(models, tmp_path):  # noqa: F811

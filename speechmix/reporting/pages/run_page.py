@@ -235,7 +235,9 @@ def _count_notes(content: PageContent) -> list[str]:
     """Count the clips of the run, and those that were skipped before it and in it."""
     run, clips = content.run, content.run.clips
     results = format_count(run.done, "result")
-    text = f"{describe_run(run)}; {results} (one for each clip and model), {len(run.skipped)} skipped."
+    text = (
+        f"{describe_run(run)}; {results} (one for each clip and model), {len(run.skipped)} skipped."
+    )
     doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     if doubtful_count:
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
