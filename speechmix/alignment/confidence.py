@@ -1,10 +1,4 @@
-"""How sure the aligner by synthesis is of each word, and of the text as a whole; and its doubts, in
-words.
-
-In: `Evidence`: how the text was warped onto the recording in several ways, and decoys of it. Out:
-for each word the probability that neither of its borders is more than 100 ms off, for the clip that
-the text is what is said, and sentences that say why the times cannot be trusted.
-"""
+"""Confidence of the synthesis aligner in each word and in the text, and its doubts in words."""
 
 from __future__ import annotations
 
