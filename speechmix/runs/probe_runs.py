@@ -16,7 +16,7 @@ from ..evaluation.probing.task import ProbeTask
 from ..files.json_files import JsonObject
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
-from .kinds.probe_states import STATES_KIND, stored_states
+from .kinds.probes import STATES_KIND, stored_states
 from .merging import list_job_parts, read_job_clips
 from .results.run_folder import RunFolder
 from .run_job import Loads

@@ -40,7 +40,7 @@ from .kinds.ablation import ABLATION_KIND
 from .kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
 from .kinds.explanations import EXPLANATIONS_KIND, ToExplain
 from .kinds.generated_texts import GENERATED_TEXTS_KIND
-from .kinds.probe_states import STATES_KIND
+from .kinds.probes import STATES_KIND
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND

@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.studies.french import Lexicon, load_template, load_templates, mine
-from speechmix.studies.french.mined_lines import describe_template, resolve_templates
+from speechmix.studies.french.mined_lines import describe_template, load_template_sets
 from speechmix.studies.french.parser_interface import parser_code
 
 
@@ -49,7 +49,7 @@ def test_other_languages_need_no_parser_and_no_lexique(name, text, expected, mon
 
 def test_every_shipped_set_is_mined_and_described_without_a_path():
     for name in ("english", "dutch"):
-        templates = resolve_templates([name])
+        templates = load_template_sets([name])
         assert all(template.language in ("en", "nl") for template in templates)
         assert "/" not in json.dumps([describe_template(template) for template in templates])
 

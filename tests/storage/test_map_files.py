@@ -306,7 +306,7 @@ class TestShards:
 
     def test_a_tensor_that_fails_half_way_leaves_the_others(self, tmp_path, tensors, monkeypatch):
         first, second, third = tensors
-        real, calls = map_shards.encode_layer, []
+        real, calls = map_shards.cast_layer, []
 
         def failing(layer, dtype):
             calls.append(dtype)
@@ -314,7 +314,7 @@ class TestShards:
                 raise KeyboardInterrupt
             return real(layer, dtype)
 
-        monkeypatch.setattr(map_shards, "encode_layer", failing)
+        monkeypatch.setattr(map_shards, "cast_layer", failing)
         writer = ShardWriter(tmp_path)
         writer.append(first, tensors[first], "float32")
         with pytest.raises(KeyboardInterrupt):

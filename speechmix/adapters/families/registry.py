@@ -6,7 +6,7 @@ from ...errors import ModelError
 from . import (
     audio_language,
     conformers,
-    parallel_decoders,
+    layer_norm_decoders,
     seq2seq,
     spectrograms,
     speech_seq2seq,
@@ -75,7 +75,7 @@ for _family_table in (
     spectrograms,
     text_encoders,
     text_decoders,
-    parallel_decoders,
+    layer_norm_decoders,
     seq2seq,
     audio_language,
 ):

@@ -20,7 +20,7 @@ from .planting import Planted
 DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
 
 
-def _knock_out_drops(planted: Planted) -> np.ndarray:
+def _knock_out_drops_by_layer(planted: Planted) -> np.ndarray:
     """Return drops [L, S] with each source's values zeroed in one layer of the planted stack."""
     drops = knock_out(
         planted.model, planted.item, stacks=[planted.stack], objective=planted.objective
@@ -28,7 +28,7 @@ def _knock_out_drops(planted: Planted) -> np.ndarray:
     return drops.scores(planted.stack)
 
 
-def _patch_drops(planted: Planted, *, layers: slice) -> np.ndarray:
+def _patch_drops_by_layer(planted: Planted, *, layers: slice) -> np.ndarray:
     """Return drops [L, S] with each source's states replaced by those of the negated input."""
     stack, counterfactual = planted.source_stack, planted.negate_contents()
     effects = patch(
@@ -44,13 +44,13 @@ def _patch_drops(planted: Planted, *, layers: slice) -> np.ndarray:
 
 # Decision maps by name: what the margin loses with each source, [L, S].
 DECISION_MAPS: dict[str, DecisionMaker] = {
-    "knock_out": _knock_out_drops,
-    "patch (all layers)": partial(_patch_drops, layers=slice(None)),
-    "patch (first layer)": partial(_patch_drops, layers=slice(0, 1)),
+    "knock_out": _knock_out_drops_by_layer,
+    "patch (all layers)": partial(_patch_drops_by_layer, layers=slice(None)),
+    "patch (first layer)": partial(_patch_drops_by_layer, layers=slice(0, 1)),
 }
 
 
-def input_effects(
+def peak_input_effects(
     planted: Planted, name: str, effect_function: Callable[[Planted], np.ndarray]
 ) -> np.ndarray:
     """Return the effect of each input by a decision map; zero for inputs of other stacks."""

@@ -26,7 +26,7 @@ from ...mixing.passes.logit_contributions import check_splits_logits, logit_cont
 from ...mixing.passes.mix import mix_one
 from .blueprint import N_LAYERS
 from .case_table import TARGET, Case, cases, get_case
-from .decision_effects import DECISION_MAPS, DecisionMaker, input_effects
+from .decision_effects import DECISION_MAPS, DecisionMaker, peak_input_effects
 from .hand_set_models import FAMILIES
 from .planting import Planted, plant
 from .rankings import Ranking, rank_decision, rank_layers, rank_paths
@@ -134,7 +134,7 @@ def score_planted_model(
             yield from (_score_gradient if has_maps else _score_logit_terms)(planted, name)
     decision_maps = DECISION_MAPS if decision_maps is None else decision_maps
     for name, effect_function in decision_maps.items():
-        effects = input_effects(planted, name, effect_function)
+        effects = peak_input_effects(planted, name, effect_function)
         yield _row(name, "max", "decision", rank_decision(planted, effects))
 
 

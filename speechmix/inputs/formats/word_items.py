@@ -47,12 +47,16 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
             words.append(_make_word_from_pieces(item, pieces, where=f"{where}: word {index}"))
             continue
         if isinstance(item, dict):
-            times = item.get("timestamp")
-            times = times if isinstance(times, (list, tuple)) and len(times) == 2 else (None, None)
+            timestamp = item.get("timestamp")
+            timestamp = (
+                timestamp
+                if isinstance(timestamp, (list, tuple)) and len(timestamp) == 2
+                else (None, None)
+            )
             values = (
                 first_value(item, LABEL_KEYS),
-                first_value(item, START_KEYS, times[0]),
-                first_value(item, END_KEYS, times[-1]),
+                first_value(item, START_KEYS, timestamp[0]),
+                first_value(item, END_KEYS, timestamp[-1]),
             )
             score = first_value(item, SCORE_KEYS)
         elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4):
@@ -156,15 +160,15 @@ def _make_word_from_pieces(item: Json, pieces: Json, *, where: str) -> Word:
     if label is None or not isinstance(pieces, (list, tuple)):
         raise InputError(f"{where} must have a word and pieces [[start, end], ...], found {item!r}")
     try:
-        times = [(float(start), float(end)) for start, end in pieces]
+        piece_intervals = [(float(start), float(end)) for start, end in pieces]
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{where}: expected pieces [[start, end], ...] in seconds, found {pieces!r:.80}"
         ) from None
-    first_piece = times[0]
+    first_piece = piece_intervals[0]
     word = make_word(label, *first_piece, score, where=where)
     try:
-        return Word.from_pieces(word.text, times, word.score)
+        return Word.from_pieces(word.text, piece_intervals, word.score)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -176,7 +180,7 @@ def first_value(item: JsonObject, names: Sequence[str], default: object = None) 
 def make_word(text: object, start: Json, end: Json, score: Json, *, where: str) -> Word:
     """Word of four cells, whatever they hold: `float` says whether the last three are numbers."""
     try:
-        times = float(start), float(end)
+        interval = float(start), float(end)
         score = None if score is None else float(score)
     except (TypeError, ValueError, OverflowError) as error:
         listing = ", ".join(repr(value)[:40] for value in (start, end))
@@ -184,4 +188,4 @@ def make_word(text: object, start: Json, end: Json, score: Json, *, where: str) 
             f"{where}: expected seconds as numbers with a decimal point, found {listing}, score "
             f"{score!r:.40}"
         ) from error
-    return Word(str(text).strip(), *times, score)
+    return Word(str(text).strip(), *interval, score)

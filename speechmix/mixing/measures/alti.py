@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import BlockParts, decompose, projected_values
+from .norms import LinearizedBlock, decompose, projected_values
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def alti(
-    block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0
+    block: Block,
+    units: Units,
+    *,
+    batch_size: int = 2048,
+    order: int = 1,
+    coordinate_offset: float = 0.0,
 ) -> Tensor:
     """Contribution of each source's part to each target, pooled over the frames of the target.
 
@@ -39,7 +44,7 @@ def alti(
         (target position, source) pairs held at once; bounds the memory.
     order : {1, 2}
         L1 (the paper's) or L2 length.
-    added : float
+    coordinate_offset : float
         What is added to every coordinate of t_ij - y_i: 1e-6 in the published code, whose
         `pairwise_distance` does so.
 
@@ -47,37 +52,39 @@ def alti(
     -------
     Tensor [W_t, W_s]
     """
-    parts = decompose_attention_block(block, units.rows)
-    scores = parts.own.new_zeros(len(units.rows), len(units.sources))
+    parts = linearize_attention_block(block, units.rows)
+    scores = parts.residual.new_zeros(len(units.rows), len(units.sources))
     for source, rows, vectors in source_vectors(block, units, parts, batch_size):
-        scores[rows, source] = _distance_reduction(parts.output[rows], vectors, order, added)
+        scores[rows, source] = _distance_reduction(
+            parts.output[rows], vectors, order, coordinate_offset
+        )
     if block.stack.name == "cross":
-        residual = _distance_reduction(parts.output, parts.own, order, added)
+        residual = _distance_reduction(parts.output, parts.residual, order, coordinate_offset)
         row_sums = scores.sum(dim=-1) + residual
         scores = scores / row_sums.where(row_sums > 0, torch.ones_like(row_sums))[:, None]
     return units.pool_targets(scores)
 
 
-def decompose_attention_block(block: Block, rows: Tensor) -> BlockParts:
+def linearize_attention_block(block: Block, rows: Tensor) -> LinearizedBlock:
     """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
     return decompose(block, rows, norms=1 if block.stack.spec.norm_order == "post" else 0)
 
 
 def source_vectors(
-    block: Block, units: Units, parts: BlockParts, batch_size: int
+    block: Block, units: Units, parts: LinearizedBlock, batch_size: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
     all_rows = torch.arange(len(units.rows), device=units.device)
     for source, position_indices in enumerate(units.source_position_indices):
-        weights = alpha[:, :, position_indices].permute(1, 2, 0).flatten(1)  # [R, K' H]
+        source_weights = alpha[:, :, position_indices].permute(1, 2, 0).flatten(1)  # [R, K' H]
         projected = projected_values(block, position_indices).flatten(0, 1)  # [K' H, D]
         for rows in all_rows.split(batch_size):
-            vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
+            vectors = parts.scale[rows, None] * parts.linear(source_weights[rows] @ projected)
             if block.stack.name != "cross":
                 vectors = (
                     vectors
-                    + parts.own[rows]
+                    + parts.residual[rows]
                     * _range_mask(units.rows[rows], units.sources[source])[:, None]
                 )
             yield source, rows, vectors
@@ -92,9 +99,11 @@ def _range_mask(positions: Tensor, ranges: Ranges) -> Tensor:
     return mask
 
 
-def _distance_reduction(output: Tensor, vector: Tensor, order: int, added: float) -> Tensor:
+def _distance_reduction(
+    output: Tensor, vector: Tensor, order: int, coordinate_offset: float
+) -> Tensor:
     """max(0, ||y|| - ||y - t||) over the last axis, without cancellation: exactly zero for a part of zeros."""
-    vector = vector + added if added else vector
+    vector = vector + coordinate_offset if coordinate_offset else vector
     output_without_vector = output - vector
     if order == 1:
         return (output.abs() - output_without_vector.abs()).sum(dim=-1).clamp_min(0)

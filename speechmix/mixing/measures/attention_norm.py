@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import BlockParts, projected_values
+from .norms import LinearizedBlock, projected_values
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -48,7 +48,7 @@ def attention_norm(
 
 
 def pool_part_norms(
-    block: Block, units: Units, parts: BlockParts, *, batch_size: int = 2048
+    block: Block, units: Units, parts: LinearizedBlock, *, batch_size: int = 2048
 ) -> Tensor:
     """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
 
@@ -60,7 +60,7 @@ def pool_part_norms(
 
 
 def _pooled_norms(
-    block: Block, units: Units, parts: BlockParts | None, each_head: bool, batch_size: int
+    block: Block, units: Units, parts: LinearizedBlock | None, each_head: bool, batch_size: int
 ) -> Tensor:
     """Norms for pairs of positions, a batch of source positions at a time, then pooled over both
     sides."""
@@ -82,9 +82,11 @@ def _pooled_norms(
     return units.pool_targets(units.pool_sources(norms))
 
 
-def _diagonal(block: Block, rows: Tensor, alpha: Tensor, parts: BlockParts) -> Tensor:
+def _diagonal(
+    block: Block, target_positions: Tensor, alpha: Tensor, parts: LinearizedBlock
+) -> Tensor:
     """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
-    weights = alpha.gather(2, rows.expand(len(alpha), -1)[..., None])  # [H, R, 1]
-    context = (weights * block.values[:, rows]).transpose(0, 1)  # [R, H, d]
+    weights = alpha.gather(2, target_positions.expand(len(alpha), -1)[..., None])  # [H, R, 1]
+    context = (weights * block.values[:, target_positions]).transpose(0, 1)  # [R, H, d]
     vectors = context.flatten(1) @ block.output_weight.flatten(0, 1)
-    return parts.scale[:, None] * parts.linear(vectors) + parts.own
+    return parts.scale[:, None] * parts.linear(vectors) + parts.residual

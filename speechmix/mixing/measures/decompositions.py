@@ -21,7 +21,7 @@ from ...errors import InputError
 from ..maps.measure_registry import RATIO_MEASURES, measure_facts
 from .attention_norm import pool_part_norms
 from .availability import check_defined
-from .norms import BlockParts, attention_output_terms, decompose
+from .norms import LinearizedBlock, attention_output_terms, decompose
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -109,7 +109,7 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     alpha = block.attention(units.rows)
     full_vectors = (
         parts.scale[:, None] * parts.linear(attention_output_terms(block, alpha, block.values))
-        + parts.own
+        + parts.residual
     )
     ratios = torch.zeros(
         len(units.rows), len(units.sources), dtype=full_vectors.dtype, device=full_vectors.device
@@ -119,7 +119,9 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
             context = attention_output_terms(
                 block, alpha[:, own_rows][..., position_indices], block.values[:, position_indices]
             )
-            own_vectors = parts.scale[own_rows, None] * parts.linear(context) + parts.own[own_rows]
+            own_vectors = (
+                parts.scale[own_rows, None] * parts.linear(context) + parts.residual[own_rows]
+            )
             mixed, preserved = (
                 (full_vectors[own_rows] - own_vectors).norm(dim=-1),
                 own_vectors.norm(dim=-1),
@@ -143,8 +145,8 @@ def _vector_norms(measure: str, block: Block, units: Units, batch_size: int) -> 
 
 def _decompose_for_measure(
     measure: str, block: Block, rows: Tensor, *, residual: bool = True
-) -> BlockParts:
+) -> LinearizedBlock:
     """The vectors that a measure's scores are the lengths of, or why there are none."""
     facts = measure_facts(measure)
     check_defined(facts, block.stack)
-    return decompose(block, rows, norms=facts.norms, residual=residual)
+    return decompose(block, rows, norms=facts.norms, add_residual=residual)

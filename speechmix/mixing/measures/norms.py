@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BlockParts:
+class LinearizedBlock:
     """The vectors t_ij of some target rows, in pieces: what to do with an attended vector, and the
     residual's part.
 
@@ -35,7 +35,7 @@ class BlockParts:
         P, on vectors [..., D].
     scale : Tensor [R]
         s_i.
-    own : Tensor [R, D]
+    residual : Tensor [R, D]
         o_i, the residual stream's part; zeros if it is left out.
     output : Tensor [R, D]
         y_i: the true state that all parts and biases sum to.
@@ -43,11 +43,13 @@ class BlockParts:
 
     linear: Callable[[Tensor], Tensor]
     scale: Tensor
-    own: Tensor
+    residual: Tensor
     output: Tensor
 
 
-def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = True) -> BlockParts:
+def decompose(
+    block: Block, rows: Tensor, *, norms: int = 0, add_residual: bool = True
+) -> LinearizedBlock:
     """Take the state behind an attention block apart.
 
     Parameters
@@ -58,7 +60,7 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
         How many norms of a post-norm layer the vectors pass: none (attention + residual), the
         attention block's, and the feed-forward's too, skipping the feed-forward itself but with the
         deviation of the true sum (GlobEnc).
-    residual : bool
+    add_residual : bool
         Without it the parts are those of attention alone.
 
     Notes
@@ -67,11 +69,11 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
     vectors pass that one.
     """
     layer, branch = block.modules, block.attention_output(rows)
-    if not residual:
-        return BlockParts(
+    if not add_residual:
+        return LinearizedBlock(
             lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch
         )
-    own = block.residual(rows)
+    residual = block.residual(rows)
     behind = [
         norm
         for norm in (layer.attention.norm, *(part.norm for part in layer.feed_forwards))
@@ -84,18 +86,18 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
             "the feed-forward's in its feed_forwards"
         )
     passed: list[Norm] = []
-    scale = torch.ones_like(own[:, 0])
+    scale = torch.ones_like(residual[:, 0])
     if layer.attention.branch_norm is not None:
         passed.append(Norm(layer.attention.branch_norm, branch))
         scale, branch = passed[-1].scale, layer.attention.branch_norm(branch)
-    states = own + branch
+    states = residual + branch
     for number, module in enumerate(behind[:norms]):
         if number:
             states = states + layer.feed_forwards[number - 1](states)
         norm = Norm(module, states)
         passed.append(norm)
         scale = scale * norm.scale
-        own = norm.scale[:, None] * norm.direction(own)
+        residual = norm.scale[:, None] * norm.direction(residual)
         states = module(states)
 
     def linear(vectors: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
             vectors = norm.direction(vectors)
         return vectors
 
-    return BlockParts(linear, scale, own, states)
+    return LinearizedBlock(linear, scale, residual, states)
 
 
 def projected_values(block: Block, positions: Tensor | slice) -> Tensor:

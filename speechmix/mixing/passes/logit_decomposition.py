@@ -75,7 +75,9 @@ class LogitDecomposition:
         self._token_count = int(rows.max()) + 1  # what lies behind no decoder's state is made of
         self._alti = find_measure("alti")
         if reference:
-            self._alti = replace(self._alti, function=partial(alti, added=PUBLISHED_EPS))
+            self._alti = replace(
+                self._alti, function=partial(alti, coordinate_offset=PUBLISHED_EPS)
+            )
         self._input_shares = InputShares()
         self._units: dict[str, Units] = {}
         self._memberships: dict[

@@ -20,7 +20,7 @@ from .result_sentences import format_count
 
 _TITLE = "How the clips were chosen"
 _KEPT_OUTCOME = "kept"
-_STEP_NAMES = {  # stage and unit: what is counted, and what is left after the stage
+_STEP_PHRASES = {  # stage and unit: what is counted, and what is left after the stage
     ("mine", "clips"): ("Rows of the corpus", "with a cue and a target"),
     ("mine", "pairs"): ("Pairs of cue and target in them", "that can be used"),
     ("align", "clips"): ("Rows with such a pair", "with word times"),
@@ -37,16 +37,16 @@ _RATES_NOTE = "Error rates of each model: over all transcribed clips, and over t
 def selection_sentence(run: StoredRun) -> str:
     """Say how many clips of a corpus were chosen; "" for a run that was not chosen from a
     corpus."""
-    steps = _stage_counts(run)
-    if ("mine", "clips") not in steps:
+    outcomes_by_step = _outcome_counts(run)
+    if ("mine", "clips") not in outcomes_by_step:
         return ""
-    rows = steps["mine", "clips"]
+    rows = outcomes_by_step["mine", "clips"]
     text = (
         f"Of {format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT_OUTCOME, 0)} "
         "have a cue and a target."
     )
-    if ("select", "pairs") in steps:
-        pairs = steps["select", "pairs"]
+    if ("select", "pairs") in outcomes_by_step:
+        pairs = outcomes_by_step["select", "pairs"]
         text += (
             f" Of {format_count(sum(pairs.values()), 'pair')} of cue and target, "
             f"{pairs.get(_KEPT_OUTCOME, 0)} were chosen."
@@ -58,10 +58,12 @@ def _selection_items(content: PageContent) -> list[Item]:
     """Return a table of the stages, and error rates of all transcribed clips and of the scored
     ones."""
     run = content.run
-    steps = _stage_counts(run)
-    if not steps:
+    outcomes_by_step = _outcome_counts(run)
+    if not outcomes_by_step:
         return []
-    rows = [_stage_row(*_STEP_NAMES[step], outcomes) for step, outcomes in steps.items()]
+    rows = [
+        _stage_row(*_STEP_PHRASES[step], outcomes) for step, outcomes in outcomes_by_step.items()
+    ]
     skipped = {str(row["clip"]) for row in run.skipped} - set(run.clips["clip"])
     reasons = [str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped]
     scored = {_KEPT_OUTCOME: len(run.clips), **Counter(reasons)}
@@ -107,13 +109,13 @@ def _selection(run: StoredRun) -> Mapping[str, Any]:
     return run.description.get("selection") or {}
 
 
-def _stage_counts(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
+def _outcome_counts(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
     """Return the outcomes of each stage with their counts, in the order of the stages."""
-    steps: dict[tuple[str, str], dict[str, int]] = {}
+    outcomes_by_step: dict[tuple[str, str], dict[str, int]] = {}
     for stage, unit, outcome, count in _selection(run).get("stages", ()):
-        if (stage, unit) in _STEP_NAMES:
-            steps.setdefault((stage, unit), {})[str(outcome)] = int(count)
-    return {step: steps[step] for step in _STEP_NAMES if step in steps}
+        if (stage, unit) in _STEP_PHRASES:
+            outcomes_by_step.setdefault((stage, unit), {})[str(outcome)] = int(count)
+    return {step: outcomes_by_step[step] for step in _STEP_PHRASES if step in outcomes_by_step}
 
 
 def _stage_row(unit: str, result: str, outcomes: Mapping[str, int]) -> dict[str, object]:

@@ -23,7 +23,7 @@ from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
 from ..plots.cue_heat_maps import draw_cell_panels
 from ..plots.cue_tables import ordered_values, select_cue_rows
-from ..plots.curve_tables import unit_means
+from ..plots.curve_tables import clip_group_means
 from ..plots.distributions import compute_spreads, draw_spreads
 from ..plots.figure_style import png_bytes, write_figure
 from ..plots.need_figure import compute_need_panels, draw_need
@@ -139,7 +139,7 @@ def _all_clip_figures(
     part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
 ) -> dict[str, DrawFunction]:
     rows = select_cue_rows(part)
-    means = unit_means(rows)
+    means = clip_group_means(rows)
     curves = cue_curves(
         rows,
         stacks=ordered_values(rows, "stack"),

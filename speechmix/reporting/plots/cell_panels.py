@@ -1,6 +1,6 @@
 """Compute the numbers of a heat map: mean contributions, or differences of two conditions.
 
-In: rows of `select_cue_rows` and their `unit_means`. Out: `CellPanels`, which
+In: rows of `select_cue_rows` and their `clip_group_means`. Out: `CellPanels`, which
 `cue_heat_maps` draws.
 """
 
@@ -52,7 +52,7 @@ class CellPanels:
 
 
 def compute_mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
-    """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
+    """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `clip_group_means`."""
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}
     for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
@@ -83,7 +83,7 @@ def compute_difference_cells(
     second: str = "random",
     claims: pd.DataFrame | None = None,
 ) -> CellPanels:
-    """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `unit_means`, parted by
+    """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `clip_group_means`, parted by
     the column."""
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}

@@ -19,7 +19,7 @@ from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, unit_labels
 from .clip_curves import MeasureAndStack
 from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
-from .layer_choice import choose_layers, peak_layer
+from .layer_choice import choose_layers, find_value_zeroing_peak
 from .sound_panels import word_roles
 
 _MAX_LABEL_LETTERS = 16
@@ -63,7 +63,7 @@ def make_map_rows(
     )
     keys = [key for stack in stacks for key in maps if key[1] == stack]
     peaks = (
-        {stack: peak_layer(maps, stack, contributions) for stack in stacks}
+        {stack: find_value_zeroing_peak(maps, stack, contributions) for stack in stacks}
         if layers is None
         else {}
     )

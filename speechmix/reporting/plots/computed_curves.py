@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
-from .curve_tables import curve_table, unit_means
+from .curve_tables import clip_group_means, curve_table
 from .figure_style import LINE_COLORS
 from .published_figures import PUBLISHED_CLIP, matching_published_contributions
 
@@ -53,9 +53,9 @@ def compute_panel_curves(
     band, value
         See `layer_curves`.
     means : DataFrame, optional
-        `unit_means` of the rows, if they are at hand.
+        `clip_group_means` of the rows, if they are at hand.
     """
-    means = unit_means(rows, value=value) if means is None else means
+    means = clip_group_means(rows, value=value) if means is None else means
     curves, lines = curve_table(rows, band=band, value=value, means=means), {}
     for model, init in (
         curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
@@ -93,7 +93,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     )
     if known_rows.empty:
         return {}
-    means = unit_means(known_rows, value=_STRENGTH_COLUMN, scale=1)
+    means = clip_group_means(known_rows, value=_STRENGTH_COLUMN, scale=1)
     by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[
         _STRENGTH_COLUMN
     ].mean()
@@ -143,7 +143,7 @@ def cue_curves(
     rows, band, published
         See `cue_figure`.
     means : DataFrame, optional
-        `unit_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing
+        `clip_group_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing
         published is beside.
     """
     table = _add_published_curves(table, rows) if published else table

@@ -27,7 +27,7 @@ from .cell_panels import (
     mean_grid,
 )
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
-from .curve_tables import unit_means
+from .curve_tables import clip_group_means
 from .figure_style import (
     CUE_LABEL,
     INIT_LABELS,
@@ -75,7 +75,7 @@ def measure_heat_map(
             f"measure_heat_map draws one {mixed_columns[0]}, found {', '.join(rows[mixed_columns[0]].unique())}"
         )
     measures = ordered_values(rows, "measure", measures)
-    layers, values = mean_grid(unit_means(rows), measures)
+    layers, values = mean_grid(clip_group_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
         ax = new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
@@ -136,7 +136,7 @@ def cue_heat_map(
             [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
         )
         rows = select_cue_rows(combined, target_rows=target_rows or AS_PUBLISHED_ROWS)
-    return draw_cell_panels(compute_mean_cells(rows, unit_means(rows)), narrow=narrow)
+    return draw_cell_panels(compute_mean_cells(rows, clip_group_means(rows)), narrow=narrow)
 
 
 def cue_difference_map(
@@ -179,7 +179,7 @@ def cue_difference_map(
         raise InputError(
             f"expected {first!r} and {second!r} in the column {column!r}, found {values}"
         )
-    means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
+    means = clip_group_means(rows, by=[column] if column not in ("init", "model") else [])
     return draw_cell_panels(
         compute_difference_cells(
             rows, means, column=column, first=first, second=second, claims=claims

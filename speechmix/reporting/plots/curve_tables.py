@@ -17,7 +17,7 @@ BANDS = ("interval", "clips", "none")
 _CURVE_KEYS = ("model", "init", "stack", "measure")
 
 
-def unit_means(
+def clip_group_means(
     table: pd.DataFrame,
     *,
     by: Sequence[str] = (),
@@ -57,7 +57,7 @@ def curve_table(
         (`statistics.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
         of the units.
     means : DataFrame, optional
-        `unit_means` of the table, if they are at hand.
+        `clip_group_means` of the table, if they are at hand.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def curve_table(
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
     keys, curves = [*by, *_CURVE_KEYS], []
-    means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
+    means = clip_group_means(table, by=by, value=value, scale=scale) if means is None else means
     depths = distinct_keys(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
     for key, matrix in iterate_matrices(means, keys, rows="layer", columns="unit", value=value):
         curve_keys: dict[str, Any] = dict(zip(keys, key, strict=True))
@@ -87,13 +87,13 @@ def curve_table(
         curves.append(curve.assign(low=low, high=high, seeds=1, **curve_keys))
     result = pd.concat(curves, ignore_index=True)
     return (
-        _add_twin_limits(result, table, [*by, *_CURVE_KEYS, "layer"], value, scale)
+        _set_twin_bands(result, table, [*by, *_CURVE_KEYS, "layer"], value, scale)
         if band == "interval"
         else result
     )
 
 
-def _add_twin_limits(
+def _set_twin_bands(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
     """Replace the band of untrained twins by the lowest and the highest twin."""

@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...evaluation.statistics.grouped_means import decode_labels, grouped_means, select_cells
 from ...mixing.maps.measure_facts import measure_label
 from .cue_tables import ordered_values, select_cue_rows
-from .curve_tables import unit_means
+from .curve_tables import clip_group_means
 from .figure_style import (
     CUE_LABEL,
     INIT_LABELS,
@@ -49,7 +49,7 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
 
     For a figure only: the largest of many layers is large by selection alone.
     """
-    return _find_best_layers(unit_means(select_cue_rows(table)))
+    return _find_best_layers(clip_group_means(select_cue_rows(table)))
 
 
 def _find_best_layers(unit_table: pd.DataFrame) -> pd.Series:
@@ -105,7 +105,7 @@ def clip_distribution(
             f"clip_distribution draws one {mixed_columns[0]}, found "
             f"{', '.join(rows[mixed_columns[0]].unique())}"
         )
-    spread = _compute_spread(rows, unit_means(rows))
+    spread = _compute_spread(rows, clip_group_means(rows))
     figure = None
     if ax is None:
         figure = new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
@@ -175,7 +175,7 @@ def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
         All panels below each other: as wide as a column of a paper, or a phone.
     """
     rows = select_cue_rows(table)
-    return draw_spreads(compute_spreads(rows, unit_means(rows)), narrow=narrow)
+    return draw_spreads(compute_spreads(rows, clip_group_means(rows)), narrow=narrow)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class ClipSpreads:
 
 
 def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
-    """Compute what `draw_spreads` draws, of `select_cue_rows` rows and their `unit_means`."""
+    """Compute what `draw_spreads` draws, of `select_cue_rows` rows and their `clip_group_means`."""
     models, stacks, measures = (
         ordered_values(rows, name) for name in ("model", "stack", "measure")
     )

@@ -11,7 +11,7 @@ from ...mixing.maps.mixing_map import MixingMap
 from .clip_curves import MeasureAndStack
 
 
-def peak_layer(
+def find_value_zeroing_peak(
     maps: Mapping[MeasureAndStack, MixingMap],
     stack: str,
     contributions: Mapping[MeasureAndStack, np.ndarray],

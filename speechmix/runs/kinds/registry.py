@@ -13,7 +13,7 @@ from .explanations import EXPLANATIONS_KIND
 from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .knock_out import KNOCK_OUT_KIND
-from .probe_states import STATES_KIND
+from .probes import STATES_KIND
 from .result_kind import ResultKind
 from .speech_ablation import SPEECH_ABLATION_KIND
 from .transcripts import TRANSCRIPTS_KIND

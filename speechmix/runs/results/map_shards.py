@@ -64,7 +64,7 @@ class ShardWriter:
         begin = _HEADER + self._bytes
         try:
             for layer in scores:
-                file.write(encode_layer(layer, dtype).data)
+                file.write(cast_layer(layer, dtype).data)
         except BaseException:
             with suppress(OSError):
                 file.seek(begin)
@@ -117,7 +117,7 @@ class ShardWriter:
         self._paths = []
 
 
-def encode_layer(layer: np.ndarray, dtype: str) -> np.ndarray:
+def cast_layer(layer: np.ndarray, dtype: str) -> np.ndarray:
     """A layer's scores as they are written: little-endian, in one piece.
 
     Raises
@@ -136,11 +136,11 @@ def encode_layer(layer: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def score_digests(scores: np.ndarray, dtype: str) -> list[str]:
-    """Digest of each layer as `ShardWriter` writes it; raises what `encode_layer` raises."""
-    return [score_checksum(encode_layer(layer, dtype)) for layer in scores]
+    """Digest of each layer as `ShardWriter` writes it; raises what `cast_layer` raises."""
+    return [score_checksum(cast_layer(layer, dtype)) for layer in scores]
 
 
-def find_shard(name: str, shards: Sequence[Path], where: str) -> Path:
+def find_shard(tensor_name: str, shards: Sequence[Path], where: str) -> Path:
     """Return the shard that holds a tensor.
 
     Raises
@@ -149,15 +149,15 @@ def find_shard(name: str, shards: Sequence[Path], where: str) -> Path:
         If none does, or one of them cannot be read.
     """
     for path in shards:
-        if name in _entries(path)[1]:
+        if tensor_name in _entries(path)[1]:
             return path
     raise InputError(
-        f"{where}: expected the scores {name!r} in {', '.join(map(str, shards)) or 'a shard'}: "
+        f"{where}: expected the scores {tensor_name!r} in {', '.join(map(str, shards)) or 'a shard'}: "
         "make the run again"
     )
 
 
-def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
+def read_tensor(path: Path, tensor_name: str, digests: Sequence[str]) -> np.ndarray:
     """A tensor of a shard as a memory map, read through once to be compared with the digest of each
     layer.
 
@@ -167,7 +167,7 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
         If it is not as it was written.
     """
     start, entries = _entries(path)
-    entry = entries[name]
+    entry = entries[tensor_name]
     shape, begin = tuple(entry["shape"]), start + entry["data_offsets"][0]
     dtype = np.dtype(
         next(known for known, code in _CODES.items() if code == entry["dtype"])
@@ -181,7 +181,7 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
         score_checksum(layer) != digest for layer, digest in zip(scores, digests, strict=True)
     ):
         raise InputError(
-            f"{path}: the scores {name!r} are not as they were written: the file is damaged, make "
+            f"{path}: the scores {tensor_name!r} are not as they were written: the file is damaged, make "
             "it again"
         )
     return scores

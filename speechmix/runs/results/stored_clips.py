@@ -79,16 +79,19 @@ def _maps_by_model(
 def find_map_parts(parts: Sequence[Part]) -> list[Part]:
     """Parts of trained models, and of the random twin of each with the smallest seed whose scores
     are kept."""
-    twins: dict[str | None, int] = {}
+    smallest_seeds: dict[str | None, int] = {}
     for part in parts:
         if part.owner.init == "random" and (part.scores or part.maps):
             seed = part.owner.seed or 0
-            twins[part.owner.name] = min(seed, twins.get(part.owner.name, seed))
+            smallest_seeds[part.owner.name] = min(seed, smallest_seeds.get(part.owner.name, seed))
     return [
         part
         for part in parts
         if (part.scores or part.maps)
-        and (part.owner.init == "trained" or (part.owner.seed or 0) == twins[part.owner.name])
+        and (
+            part.owner.init == "trained"
+            or (part.owner.seed or 0) == smallest_seeds[part.owner.name]
+        )
     ]
 
 

@@ -32,7 +32,7 @@ def add_identity(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
 
 
 class TableWriter:
-    """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
+    """Context manager that appends data frames to ``PATH.parquet`` and ``PATH.csv``.
 
     The files take the place of older ones when the block is left without an error; an empty table
     leaves no file. Rows are written some hundred thousand at a time. Numbers have seven digits in
@@ -41,13 +41,14 @@ class TableWriter:
 
     Parameters
     ----------
-    stem : Path
+    path_without_suffix : Path
         Path without an ending.
     """
 
-    def __init__(self, stem: Path):
+    def __init__(self, path_without_suffix: Path):
         self._final = {
-            ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")
+            ending: path_without_suffix.with_name(f"{path_without_suffix.name}.{ending}")
+            for ending in ("parquet", "csv")
         }
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pd.DataFrame] = []

@@ -101,7 +101,7 @@ def find_numeral_and_attractor(
     )
     first_index = min(link.cue, link.target) + 1
     word_numbers = {
-        lexicon.unambiguous_number(token.key)
+        lexicon.unambiguous_nominal_number(token.key)
         for index, token in enumerate(words, first_index)
         if index != link.via
     }

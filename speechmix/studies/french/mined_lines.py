@@ -24,17 +24,20 @@ from .templates import load_template, load_templates
 
 
 def make_mined_line(
-    row: Row | RejectedRow, study_dir: Path, language: str, miners: Callable[[], Sequence[Miner]]
+    corpus_row: Row | RejectedRow,
+    study_dir: Path,
+    language: str,
+    miners: Callable[[], Sequence[Miner]],
 ) -> JsonObject:
     """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
     audio, words."""
-    if isinstance(row, RejectedRow):
-        raise SkipItem(row.reason_kind, row.reason)
-    line: JsonObject = {"text": row.text, "language": language}
-    if row.pairs:
-        line["pairs"] = [make_corpus_pair(row, pair) for pair in row.pairs]
+    if isinstance(corpus_row, RejectedRow):
+        raise SkipItem(corpus_row.reason_kind, corpus_row.reason)
+    line: JsonObject = {"text": corpus_row.text, "language": language}
+    if corpus_row.pairs:
+        line["pairs"] = [make_corpus_pair(corpus_row, pair) for pair in corpus_row.pairs]
     else:
-        mined = mine_sentence(miners(), row.text)
+        mined = mine_sentence(miners(), corpus_row.text)
         line["pairs"] = [pair._asdict() for pair in mined.pairs]
         line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped_candidates]
         if not mined.pairs:
@@ -45,10 +48,10 @@ def make_mined_line(
             )
             reasons = reasons or "no cue with a target in the sentence"
             raise SkipItem("no pair", reasons, dropped_pairs=line["dropped_pairs"])
-    line["path"] = find_or_write_audio(study_dir, row)
-    if row.words is not None:
-        line["words"] = [word.to_list() for word in row.words]
-    return {**line, "meta": row.meta}
+    line["path"] = find_or_write_audio(study_dir, corpus_row)
+    if corpus_row.words is not None:
+        line["words"] = [word.to_list() for word in corpus_row.words]
+    return {**line, "meta": corpus_row.meta}
 
 
 # Entries of a template in the options of stored pairs whose attributes have other names.
@@ -94,7 +97,7 @@ def row_cache_key(row: Row | RejectedRow) -> dict[str, str]:
     }
 
 
-def resolve_templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
+def load_template_sets(names: Sequence[str | Path]) -> tuple[Template, ...]:
     """Templates by the names of their sets, their own, or paths of .toml files."""
     templates: list[Template] = []
     for name in names:

@@ -113,7 +113,7 @@ def _refuse_missing_targets(template: Template, lexicon: Lexicon, where: str) ->
     features = lexicon.features()
     for name, requested, available in (
         ("part of speech", template.target_pos, features.parts_of_speech),
-        ("meaning", template.meanings, features.meanings | features.moods),
+        ("meaning", template.meanings, features.known_meanings | features.moods),
         ("tense", template.tenses, features.moods),
     ):
         missing = [entry for entry in requested if entry not in available]

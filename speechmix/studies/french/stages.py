@@ -37,8 +37,8 @@ from .alignment_stage import run_alignment_stage
 from .language.lexicon import Lexicon
 from .mined_lines import (
     describe_template,
+    load_template_sets,
     make_mined_line,
-    resolve_templates,
     row_cache_key,
 )
 from .miners import build_miners
@@ -108,7 +108,7 @@ def mine_corpus(
         options.
     """
     out = Path(out)
-    resolved_templates = resolve_templates(templates)
+    resolved_templates = load_template_sets(templates)
     lexicon_table = Lexicon.load(Path(lexicon)) if lexicon else None
     options: JsonObject = {
         "source": absolute_source(source),

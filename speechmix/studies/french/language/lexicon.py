@@ -36,7 +36,7 @@ class LexiconFeatures(NamedTuple):
     """What the words of a lexicon have: parts of speech, meanings, moods with tenses."""
 
     parts_of_speech: set[str]
-    meanings: set[str]
+    known_meanings: set[str]
     moods: set[str]
 
 
@@ -174,14 +174,15 @@ class Lexicon:
             )
         return self._features
 
-    def unambiguous_number(self, form: str) -> str:
+    def unambiguous_nominal_number(self, form: str) -> str:
         """Return the number of a spelling that can only be a noun, determiner or pronoun of it: "s"
         or "p"; else "".
 
         Examples
         --------
         >>> rows = [("les", "le", "les", "DET", "", "p"), ("prix", "pRi", "prix", "NOUN")]
-        >>> Lexicon.from_rows(rows).unambiguous_number("les"), Lexicon.from_rows(rows).unambiguous_number("prix")
+        >>> lexicon = Lexicon.from_rows(rows)
+        >>> lexicon.unambiguous_nominal_number("les"), lexicon.unambiguous_nominal_number("prix")
         ('p', '')
         """
         number = self._numbers.get(form)

@@ -23,7 +23,7 @@ _AUXILIARIES = frozenset(("avoir", "être"))
 _MAX_INSERTION_WORDS = 6  # words between two commas
 
 
-FindNoun = Callable[[int], "int | None"]
+FindNounOfDeterminer = Callable[[int], "int | None"]
 
 
 class PhraseBoundaries:
@@ -38,7 +38,9 @@ class PhraseBoundaries:
         Index of a determiner -> that of its noun, or None.
     """
 
-    def __init__(self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNoun):
+    def __init__(
+        self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNounOfDeterminer
+    ):
         self._tokens, self._kinds, self._find_noun = tokens, kinds, find_noun
 
     def find_name_end(self, start_index: int) -> int | None:
@@ -53,7 +55,7 @@ class PhraseBoundaries:
             index += 1
         return index - 1 if index > start_index else None
 
-    def find_phrase_end(self, preposition: int) -> int | None:
+    def find_phrase_last_word(self, preposition: int) -> int | None:
         """Noun that ends a phrase with a preposition: d'anglais, du petit jardin, à cette heure;
         None if there is none."""
         kinds, index = self._kinds, preposition + 1
@@ -98,7 +100,7 @@ class PhraseBoundaries:
                 return None
         return None
 
-    def find_relative_end(self, pronoun: int) -> int | None:
+    def find_resumption_after_relative(self, pronoun: int) -> int | None:
         """Where the clause goes on behind a relative clause: behind its comma, or at the second
         finite verb."""
         kinds, verb_count, index = self._kinds, 0, pronoun + 1

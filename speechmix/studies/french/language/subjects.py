@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .impersonal import IMPERSONAL_VERBS, is_impersonal
-from .phrase_boundaries import ADVERBIAL_PAIRS, FindNoun, PhraseBoundaries
+from .phrase_boundaries import ADVERBIAL_PAIRS, FindNounOfDeterminer, PhraseBoundaries
 from .text import Token
 from .words import CONJUNCTIONS, RELATIVE_PRONOUNS, SINGULAR, WordKind
 
@@ -76,7 +76,9 @@ class SubjectNouns:
         Index of a determiner -> that of its noun, or None.
     """
 
-    def __init__(self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNoun):
+    def __init__(
+        self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNounOfDeterminer
+    ):
         self._kinds, self._find_noun = kinds, find_noun
         self._boundaries = PhraseBoundaries(tokens, kinds, find_noun)
         # determiners of nouns that et joins to a subject before them
@@ -228,12 +230,12 @@ class SubjectNouns:
             elif self._is_verb(word, next_kind, person, after_clitic=after_clitic):
                 return index
             elif word.key in RELATIVE_PRONOUNS:
-                clause_index = self._boundaries.find_relative_end(index)
+                clause_index = self._boundaries.find_resumption_after_relative(index)
                 if clause_index is None:
                     return None
                 index = clause_index
             elif word.is_preposition and word.key not in ("voilà", "voici", "comme", "que", "qu'"):
-                phrase_end = self._boundaries.find_phrase_end(index)
+                phrase_end = self._boundaries.find_phrase_last_word(index)
                 if phrase_end is None:
                     return None
                 index = phrase_end + 1

@@ -46,21 +46,21 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     is_probed = item.model.init == "trained" or item.twin_index < PROBED_TWINS
     if not is_probed or not item.clip.words:
         return None
-    return {**item.ingredients, "at": _probed_positions(item), **_reading_request(item)}
+    return {**item.ingredients, "at": _probed_positions(item), **_optional_reading_options(item)}
 
 
 def _probed_positions(item: ResultItem) -> Sequence[Position]:
     return tuple(item.options.get("positions", POSITIONS))
 
 
-def _reading_request(item: ResultItem) -> JsonObject:
+def _optional_reading_options(item: ResultItem) -> JsonObject:
     """Further options of `read_item_states`, where they are given."""
     return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
 
 
 def _compute(item: ResultItem) -> Result:
     states = read_item_states(
-        item.model, item.clip, _probed_positions(item), **_reading_request(item)
+        item.model, item.clip, _probed_positions(item), **_optional_reading_options(item)
     )
     missing = [
         [stack, position, reason] for (stack, position), reason in states.missing_reasons.items()
@@ -100,10 +100,10 @@ def stored_states(parts: Sequence[Part]) -> dict[str, ItemStates]:
             continue
         rows = part.read(("clip", "kind", "content", "vectors"))
         for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
-            vectors = load(row["vectors"])
+            vectors_by_position = load(row["vectors"])
             at: dict[tuple[str, str | int], np.ndarray] = {
                 (name.partition(" ")[0], name.partition(" ")[2]): vector
-                for name, vector in sorted(vectors.items())
+                for name, vector in sorted(vectors_by_position.items())
             }
             missing = {
                 (stack, position): reason for stack, position, reason in json.loads(row["content"])
@@ -151,7 +151,7 @@ def write_probes(
     ):
         return
     for path in tables:
-        _drop_label(path)
+        _remove_number_rows(path)
     probes = fit_models(states.items(), task, _SETTINGS, twin_controls=_TWIN_CONTROLS)
     for reason in dict.fromkeys(probes.left_out.loc[probes.left_out["item"] == "", "reason"]):
         report(f"not probed: {reason}")
@@ -189,7 +189,7 @@ def _probe_request(
     )
 
 
-def _drop_label(path: Path) -> None:
+def _remove_number_rows(path: Path) -> None:
     """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe --out RUN`) stay."""
     try:
         table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
