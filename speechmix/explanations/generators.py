@@ -54,8 +54,9 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     Raises
     ------
     InputError
-        If the model cannot spell, or no letter or token is written.
+        If the model classifies or cannot spell, or no letter or token is written.
     """
+    _refuse_classifier(model)
     if model.output_kind == "audio tokens":
         return write_answer(model, clip, text=text, by_token=by_token)
     view = make_view(model, clip, MixRequest(units="word"))
@@ -100,11 +101,7 @@ def write_about_text(
     InputError
         If the model classifies, or a masked model is given no mask.
     """
-    if model.output_kind == "labels":
-        raise InputError(
-            f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or "
-            "speechmix.ablate_input"
-        )
+    _refuse_classifier(model)
     if model.output_kind == "cross-attention":
         return _translate(model, sentence, text, by_token=by_token)
     if is_masked_model(model):
@@ -115,6 +112,14 @@ def write_about_text(
         f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model "
         "with its head"
     )
+
+
+def _refuse_classifier(model: Model) -> None:
+    if model.output_kind == "labels":
+        raise InputError(
+            f"{model.name} generates no text, it gives a label: use speechmix.shapley or "
+            "speechmix.ablate_input to find out why"
+        )
 
 
 def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:

@@ -131,7 +131,7 @@ class Decision:
         view.prepare(stacks)
         if objective is None:
             has_foil = view.item is not None and view.item.foil is not None
-            is_choice = has_foil and not model.classifies
+            is_choice = has_foil and not model.has_label_head
             objective = "contrast" if is_choice else "log_probability"
         objective_function = resolve_objective(objective, model, view.item, view.prepared)
         details = objective_function.details

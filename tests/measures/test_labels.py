@@ -85,12 +85,12 @@ def test_a_folder_is_loaded_with_its_head(tmp_path):
     model.module.save_pretrained(tmp_path)
     model.tokenizer.save_pretrained(tmp_path)
     again = speechmix.load(tmp_path, dtype="float64", device="cpu")
-    assert again.classifies
+    assert again.has_label_head
     assert Decision.prepare(again, TEXT).margin == pytest.approx(
         Decision.prepare(model, TEXT).margin, abs=1e-12
     )
     twin = speechmix.load(tmp_path, init="random", seed=0, device="cpu")
-    assert twin.classifies
+    assert twin.has_label_head
 
 
 @pytest.mark.parametrize(

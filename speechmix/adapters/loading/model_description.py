@@ -92,8 +92,8 @@ class ModelDescription:
 
     @property
     def output_kind(self) -> Literal["labels"] | Decoding:
-        """What the model writes: labels of a text, or tokens that are predicted in this way."""
-        return "labels" if self.classifies else self.capabilities.decoding
+        """What the model gives out: labels, or tokens that are predicted in this way."""
+        return "labels" if self.has_label_head else self.capabilities.decoding
 
     @property
     def can_transcribe(self) -> bool:
@@ -102,11 +102,6 @@ class ModelDescription:
             type(self.module).__name__.endswith(_RECOGNIZER_SUFFIXES) and not self.converses
         )
         return is_recognizer and self.tokenizer is not None and self.feature_extractor is not None
-
-    @property
-    def classifies(self) -> bool:
-        """True for a text model with a head that gives labels (...ForSequenceClassification)."""
-        return not self.hears and type(self.module).__name__.endswith("ForSequenceClassification")
 
     @property
     def has_label_head(self) -> bool:

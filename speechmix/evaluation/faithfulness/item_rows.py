@@ -80,7 +80,7 @@ def text_row(decision: Decision, word_count: int, probability: float) -> Row:
         "label": label,
         "probability": probability,
         "gold": gold,
-        "right": label == gold if gold and decision.model.classifies else None,
+        "right": label == gold if gold and decision.model.has_label_head else None,
         "units": word_count,
     }
 

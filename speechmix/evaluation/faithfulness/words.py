@@ -85,7 +85,7 @@ def source_words(decision: Decision, stack: str) -> list[Source]:
 
 def target_word(decision: Decision) -> int | None:
     """Return the index of the target among the item's words; None for a classifier."""
-    target = None if decision.item is None or decision.model.classifies else decision.item.target
+    target = None if decision.item is None or decision.model.has_label_head else decision.item.target
     return target if isinstance(target, int) else None
 
 
@@ -106,7 +106,7 @@ def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
     Words are counted; tokens, and the words that a classifier reads, from the row that decides.
     """
     target, words = target_word(decision), source_words(decision, stack)
-    if decision.units == "word" and not decision.model.classifies:
+    if decision.units == "word" and not decision.model.has_label_head:
         return -np.array([abs(word.index - (target or 0)) for word in words], dtype=float)
     row = min(decision.deciding_rows, default=0)
     return -np.array([abs(min(word.positions) - row) for word in words], dtype=float)
