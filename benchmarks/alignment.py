@@ -27,7 +27,7 @@ import soundfile
 from alignment_material import CONDITIONS, KINDS, RATE, Sample, samples, wrong_texts
 from sklearn.metrics import roc_auc_score
 
-from speechmix.alignment.synthesis import align_by_synthesis
+from speechmix.alignment.synthesis_aligner import align_by_synthesis
 from speechmix.errors import AlignmentError
 
 FAR = 0.1  # seconds: an error that spoils what is measured of a word

@@ -37,12 +37,12 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_intervals
-from speechmix.evaluation.statistics.rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED, rank_p
-from speechmix.evaluation.statistics.twin_comparison import (
+from speechmix.evaluation.statistics.random_twin_comparison import (
     WHOLE_STACK,
     compare_with_twins,
     whole_stack,
 )
+from speechmix.evaluation.statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED, rank_p
 
 if TYPE_CHECKING:
     from speechmix import Clip

@@ -27,7 +27,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.transcription import generate_greedily
+from speechmix.adapters.generation.greedy_generation import generate_greedily
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.multiple_objectives import mix_objectives
 

@@ -24,7 +24,7 @@ from alignment_material import CONDITIONS, Sample, samples, wrong_texts
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from speechmix.alignment import confidence, synthesis
+from speechmix.alignment import confidence, synthesis_aligner
 from speechmix.errors import AlignmentError
 
 WORD_FEATURES = ("margin", "word rank", "text rank", "sound behind", "contrast", "spread")
@@ -35,18 +35,18 @@ def collect(sample: Sample, wrong: str) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Features of the words of a sample [W, 6], whether each is off [W]; features of its two texts
     [0 to 2, 5], whether each is the wrong one."""
     found: list[confidence.Evidence] = []
-    collect_evidence = synthesis.word_confidence
+    collect_evidence = synthesis_aligner.word_confidence
 
     def keep(evidence: confidence.Evidence) -> np.ndarray:
         found.append(evidence)
         return collect_evidence(evidence)
 
     words, off, texts, is_wrong = np.empty((0, 6)), np.empty(0, bool), [], []
-    with patch.object(synthesis, "word_confidence", keep):
+    with patch.object(synthesis_aligner, "word_confidence", keep):
         for text in (sample.text, wrong):
             found.clear()
             try:
-                aligned = synthesis.align_by_synthesis(sample.audio, text, language="fr")
+                aligned = synthesis_aligner.align_by_synthesis(sample.audio, text, language="fr")
             except AlignmentError:  # a text that is refused gets no confidence
                 continue
             texts.append(confidence.text_features(found[-1]))

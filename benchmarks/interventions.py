@@ -22,7 +22,7 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.knock_out import knock_out_words
+from speechmix.interventions.value_knock_out import knock_out_words
 
 
 def text_decoder(options) -> tuple[speechmix.adapters.Model, dict]:

@@ -36,7 +36,7 @@ import numpy as np
 import speechmix
 from speechmix.adapters.model import Model
 from speechmix.runs.executors.ray_executor import RayExecutor
-from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import map_results as store
 from speechmix.runs.score_clips import score_clips
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]

@@ -21,7 +21,7 @@ import transformers
 from safetensors.torch import load_file
 
 import speechmix
-from speechmix.evaluation.faithfulness import states
+from speechmix.evaluation.faithfulness import state_perturbation
 from speechmix.interventions.state_shifts import state_shifts
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "alti_l2")
@@ -79,7 +79,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="clip .* alignment")
-    states.state_shifts = partial(state_shifts, distance=options.distance)
+    state_perturbation.state_shifts = partial(state_shifts, distance=options.distance)
     module, clips = encoder_of(options.shared), clips_of(options.shared)
     for asked in ({}, {"init": "random", "seed": 0}):
         model = speechmix.load(module, **asked)

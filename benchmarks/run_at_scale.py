@@ -103,7 +103,7 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
     list the clips."""
     import speechmix
     from speechmix.inputs import bundled
-    from speechmix.runs.kinds import contributions as store
+    from speechmix.runs.kinds import map_results as store
     from speechmix.runs.score_clips import score_clips
 
     models, clips = [], []

@@ -22,8 +22,8 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.decision_margins import RemovalMargins
 from speechmix.interventions.input_ablation import build_word_removals
-from speechmix.interventions.removal_margins import RemovalMargins
 from speechmix.interventions.removals import change_inputs
 
 FILL = "unk"

@@ -20,10 +20,10 @@ import torch
 from study import MEASURES, SHAPES, model_of
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.evaluation.probing.positions import read_item_states
 from speechmix.inputs import bundled
-from speechmix.interventions.ablation import ablate_with_control
+from speechmix.interventions.cue_ablation import ablate_with_control
 
 
 def seconds(work: Callable[[], object]) -> float:

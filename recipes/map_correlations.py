@@ -18,7 +18,7 @@ import pandas as pd
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.outlier_weights import outlier_weights
+from speechmix.evaluation.norm_outlier_weights import outlier_weights
 from speechmix.evaluation.statistics.map_correlations import (
     STATISTICS,
     map_correlations,

@@ -31,8 +31,8 @@ import speechmix
 from speechmix.adapters.model import Model
 from speechmix.evaluation.faithfulness import FaithfulnessResults
 from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
-from speechmix.evaluation.faithfulness.to_output import has_same_removal
-from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
+from speechmix.evaluation.faithfulness.output_scores import has_same_removal
+from speechmix.evaluation.faithfulness.word_scores import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.mixing.maps.measure_registry import measure_facts, measure_names

@@ -15,12 +15,12 @@ import pandas as pd
 from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.evaluation.spelling_likelihood import is_number_correct
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
-from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import mute
+from speechmix.interventions.cue_ablation import ablate
 from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway

@@ -38,7 +38,7 @@ import numpy as np
 import pandas as pd
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.evaluation.faithfulness.scores import top_1
 from speechmix.evaluation.statistics.intervals import mean_interval
 from speechmix.explanations.transcript_errors import transcript_errors

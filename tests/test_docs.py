@@ -20,7 +20,7 @@ import pytest
 
 import speechmix
 from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.mixing.measures.registry import MEASURES, OUTPUT_MEASURES, forget_measure
+from speechmix.mixing.measures.measure_functions import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -231,7 +231,7 @@ import sys
 sys.modules["torchaudio"] = None  # as if it were not installed
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.inputs.words.transcript_accuracy import character_error_rate
 
 clip = bundled.clips()[1]

@@ -20,7 +20,7 @@ from speechmix.interventions.decision import Decision
 from speechmix.interventions.removals import Removal
 from speechmix.interventions.runner import run_interventions
 from speechmix.interventions.state_shifts import state_shifts
-from speechmix.mixing.measures.registry import OUTPUT_MEASURES, forget_measure
+from speechmix.mixing.measures.measure_functions import OUTPUT_MEASURES, forget_measure
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 OUTSIDE = {"description": "of a test", "citation": "tests/test_registered_from_outside.py"}

@@ -23,7 +23,7 @@ FACES = {
     "mixing/maps/decision_map.py",
     "explanations/explanation.py",
     "runs/kinds/speech_ablation.py",
-    "runs/started_job.py",
+    "runs/job_execution.py",
     "runs/speech_ablations.py",
 }
 

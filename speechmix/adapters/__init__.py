@@ -6,7 +6,7 @@ from .families.family import Family
 from .families.registry import families, family_of_type, register
 from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from .generation.model_inputs import PreparedInputs
-from .loading import pickling as _pickling  # noqa: F401  (how pickle takes a Model)
+from .loading import model_pickle as _pickling  # noqa: F401  (how pickle takes a Model)
 from .loading.load import load
 from .model import Model
 

@@ -18,10 +18,10 @@ from ..files.cache_keys import digest
 from .binding.bound_layers import Stack, bind_stacks
 from .capture.activation_cache import ActivationCache
 from .capture.model_use import MeasurableModel
-from .capture.precision_context import exclusive_access, list_modules
+from .capture.module_access import exclusive_access, list_modules
 from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities
-from .generation.prompts import DecoderPrefix, GeneratedText, Prompt
+from .generation.decoder_context import DecoderPrefix, GeneratedText, Prompt
 from .loading.fingerprint import WeightsSnapshot, fingerprint
 from .transformers_types import FeatureExtractor, Processor, Tokenizer
 

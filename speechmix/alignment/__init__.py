@@ -98,7 +98,7 @@ def place_words(
         )
     language = language or clip.language
     if method == "synthesis":
-        from .synthesis import align_by_synthesis
+        from .synthesis_aligner import align_by_synthesis
 
         if not language:
             raise InputError(

@@ -1,5 +1,4 @@
-"""What an aligner returns: where each written word of a transcript is in the audio, and whether to
-believe it.
+"""Result of an aligner: times of each word, and confidence.
 
 In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `aligned_words(text)`, in
 order. All aligners of this folder share this contract, so a pipeline can swap them. An aligner that

@@ -1,5 +1,4 @@
-"""What the aligner by synthesis hears of a sound: mel power and cepstra in frames of 5 ms, level
-and noise of a recording.
+"""Compute mel power and cepstra of a recording in frames of 5 ms.
 
 In: mono audio [S]. Out: a `RecordingCepstra`, and the features of any sound: mel power [T, 40],
 cepstra [T, 12] and their slopes.

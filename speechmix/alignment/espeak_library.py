@@ -1,5 +1,4 @@
-"""espeak-ng by ctypes: its C structures, its library, loaded afresh for each call, its list of
-voices and its stream of events.
+"""Bindings of the espeak-ng library by ctypes: synthesis, events and voices.
 
 In: a text, the identifier of a voice, rate and pitch. Out: int16 samples and `Heard` events.
 espeak-ng is GPL-3 and is only called here, at run time. Its synthesis depends on what it spoke

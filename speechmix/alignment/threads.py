@@ -1,5 +1,4 @@
-"""One thread for small products of matrices, whose threads would wait for one another longer than
-they compute.
+"""Run small matrix products on one thread.
 
 The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads
 took three to four times the processor time of one thread, to the same word times; and what an

@@ -1,5 +1,4 @@
-"""What an aligner heard -> the written words: one list of words with times carried over to another
-spelling of it.
+"""Link an aligner's words to the written words, and carry the times over.
 
 In: the written words as they are spoken ("80" as quatre-vingts, "l'" apart from "enfant") and words
 with times in whatever pieces the aligner or a TextGrid has them ("l'enfant", "<unk>"). Out: the

@@ -1,4 +1,4 @@
-"""Does the conclusion hold if the word boundaries are 20 ms off?
+"""Test whether results change when word boundaries move by 20 ms.
 
 Aligners and annotators differ by about that much. In: clips, whose cue and target are moved,
 widened and narrowed (their neighbours give way); and a table of cue contributions of all variants.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..errors import InputError
-from .statistics.twin_comparison import compare_with_twins, whole_stack
+from .statistics.random_twin_comparison import compare_with_twins, whole_stack
 
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip

@@ -1,4 +1,4 @@
-"""Cue alignment: does a measure point at the word that decides the target's form?
+"""Cue alignment: how well a measure's scores single out the cue word.
 
     dot product[l]        = sum over cue columns c of S[l, target, c],   row of S summing to one
     average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} / #{columns ranked at or above c}
@@ -31,7 +31,7 @@ from ..errors import InputError
 from ..inputs.words.cue_and_target import cue_words
 from ..inputs.words.spans import Span
 from ..mixing.maps.mixing_map import MixingMap
-from .row_metrics import average_precision, chance_level, dot_product
+from .cue_row_metrics import average_precision, chance_level, dot_product
 from .statistics.intervals import mean_interval
 
 ALIGNMENT_METRICS = ("dot_product", "average_precision")

@@ -18,8 +18,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
+from ..inputs.words.sentence_word import TextWord
 from ..inputs.words.spans import Span
-from ..inputs.words.text_words import TextWord
 from ..inputs.words.timed_words import Word
 from ..inputs.words.word_lookup import WordRequest, find_word
 from ..mixing.maps.mixing_map import MixingMap

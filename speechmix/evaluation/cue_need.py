@@ -1,7 +1,9 @@
-"""Is the cue needed? What spelling loses when the cue's values are zeroed in a stack, beside
-another word's, over groups of clips.
+"""Loss of the target's spelling when the cue's values are zeroed, against a control word.
 
-In: the ablation table of a run (`interventions.ablation.ablate_with_control`), of trained models,
+What spelling loses when the cue's values are zeroed in a stack, beside another word's, over groups
+of clips.
+
+In: the ablation table of a run (`interventions.cue_ablation.ablate_with_control`), of trained models,
 with the groups that clips belong to. Out: for each model and stack the share of clips spelled
 right, intact and without the cue; what is lost, with its interval; and a verdict. Contribution says
 what a state is made of, need what the decision depends on: neither follows from the other.
@@ -26,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..interventions.ablation import CONTROL, CUE
+from ..interventions.cue_ablation import CONTROL, CUE
 from .statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,

@@ -1,5 +1,4 @@
-"""What the ablation of speech shows over clips: mean drops by template and number, beside untrained
-models and another word.
+"""Summarize the ablation of speech over clips, against untrained models and controls.
 
 In: the table of an ablation (`interventions.speech_ablation`) of trained models and of their random
 twins, with the groups that clips belong to. Out: for each model, template, number, and way to take
@@ -15,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ..interventions.ablation import CONTROL, CUE
+from ..interventions.cue_ablation import CONTROL, CUE
 from ..interventions.speech_ablation import LARGEST, MEAN
 from ..interventions.target_readings import ARG_MAX, TRANSCRIPT
 from .statistics.intervals import mean_intervals
-from .statistics.twin_comparison import compare_with_twins
+from .statistics.random_twin_comparison import compare_with_twins
 
 REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")
 PART_COLUMNS = ("template", "number")

@@ -1,5 +1,6 @@
-"""Does a recogniser spell the number that the cue tells? Asked of both members of a pair, with the
-cue and without.
+"""Likelihood of the singular and the plural spelling, with the cue and without.
+
+Asked of both members of a pair, with the cue and without.
 
 In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says
 (the bundled clips and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.capture.features import run_encoder
+from ..adapters.capture.encoder_cache import run_encoder
 from ..adapters.generation.decoder_prefix import require_transcription
 from ..adapters.generation.decoder_text import decoder_tokens
 from ..errors import InputError

@@ -1,5 +1,4 @@
-"""What an audio language model answers about a clip, and what the answer may have come from: sound,
-prompt, earlier answer.
+"""Answer of an audio language model about a clip, with its possible sources.
 
 In: an audio language model with its prompt (`Model.with_prompt`), and a clip with words. Out: a
 `Writing`. Its sources are the words of the sound, of which the decoder knows at which of its
@@ -17,7 +16,7 @@ from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view_kinds import make_view
-from .generated_drafts import draft_tokens, make_writing, text_sources
+from .decoder_drafts import draft_tokens, make_writing, text_sources
 from .generated_tokens import SourceUnit, Writing, make_open_decision, read_logits
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is explained: each written word (or token), and what it was preferred to.
+"""Words to explain, each with the alternative that it was preferred to.
 
 In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a
 foil). Out: `Choice`s. A word is explained by its log-probability, the sum over its tokens; against

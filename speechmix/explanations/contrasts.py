@@ -1,5 +1,4 @@
-"""Where two wordings part: the one position (of a CTC model: frame) that decides between what was
-written and something else.
+"""Position that decides between the written text and an alternative.
 
 In: a `Writing`, and another wording of it. Out: a `Contrast` of two tokens, or none where the model
 spells both alike. A decoder's tokens part where the ids first differ; a CTC model's letters at the
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import Levenshtein
 
-from ..adapters.generation.tokens import first_difference
+from ..adapters.generation.token_sequence import first_difference
 from ..inputs.clips.clip import Clip
 from .generated_tokens import token_label
 from .transcript_errors import TranscriptError

@@ -1,5 +1,4 @@
-"""Effects of removal: each written word without each source, with each fill, and without two
-sources at once.
+"""Effects of removing sources, one or two at a time, on each written word.
 
 In: a `Writing`, its choices and the attributions of measures. Out: `Effects`. All choices are read
 in each run.

@@ -1,4 +1,6 @@
-"""Why did the model write this word? What measures assign to its sources, and their effects.
+"""Explain why a model wrote each word: attributions and removal effects.
+
+What measures assign to its sources, and their effects.
 
 In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes
 (`writers`), its words are aligned with what was said (`transcript_errors`), measures rank the
@@ -16,14 +18,14 @@ from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.timed_words import Word
 from .choices import AGAINST, list_choices, list_units
-from .explained_writing import explain_writing
 from .explanation import Explanation
 from .fills import choose_fills
 from .frame_attributions import frame_request, measures_with_frames
-from .generators import MOST_TOKENS, write_about_clip, write_about_text
+from .model_text import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
 from .source_words import add_pauses, find_source_words
 from .transcript_errors import transcript_errors
+from .writing_explanation import explain_writing
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

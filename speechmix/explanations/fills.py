@@ -1,5 +1,4 @@
-"""What replaces a source that is removed: several fills for the sound and for a text, each named by
-what it really is.
+"""Replacements for removed sound or text.
 
 In: a `Writing` and the fills that a caller wants. Out: `Fills`. One fill is no evidence: replacing
 one written word of the bundled Whisper-style model costs nearly nothing with one letter and 30 nats

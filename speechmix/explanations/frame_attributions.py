@@ -1,4 +1,4 @@
-"""Where in the sound: the attribution of each encoder frame, and not of each word alone.
+"""Attribute written words to single encoder frames.
 
 In: a `Writing` of a clip. Out: the same with frames as sources, of which measures are asked like of
 any others; `FrameParts`, [choices, frames]. The LRP attribution of a word is the sum of its frames, of

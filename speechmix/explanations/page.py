@@ -1,5 +1,4 @@
-"""The page of an explanation: hover, tap or focus a written word, and see and hear what it came
-from.
+"""HTML page of an explanation, with words to hover, tap or focus.
 
 In: an `Explanation`. Out: HTML that needs no other file and no network (a page's content security
 policy names its one script by its hash). What is shown is data (`view`), drawn by

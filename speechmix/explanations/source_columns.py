@@ -1,4 +1,4 @@
-"""Rows and columns of maps as what they are of: written words, and the sources of a `Writing`.
+"""Sum the columns of maps by source, and find the rows of written words.
 
 In: scores by the units of a model's stacks. Out: values by source, and which row is that of a
 position.

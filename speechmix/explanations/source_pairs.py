@@ -1,4 +1,4 @@
-"""Sources silenced together: are two of them either-or, or does the word need both?
+"""Removal of source pairs, to tell redundant sources from joint ones.
 
 In: what each written word loses when one source is taken away, and when two are. Out: `Pair`s. What
 two take away beyond the sum of what each takes alone,

@@ -1,5 +1,4 @@
-"""The words of a clip that an explanation's sources are: those that it has, or those of its text,
-placed.
+"""Clip words and pauses that serve as sources of an explanation.
 
 In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken
 away, pauses among them if they are sources, too.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..adapters.generation.transcription import transcribe
+from ..adapters.generation.greedy_generation import transcribe
 from ..alignment import align
 from ..errors import InputError, MissingExtraError
 from ..inputs.clips.clip import Clip

@@ -1,5 +1,4 @@
-"""What is specific to one written word: its attribution, less what all written words of the clip
-share.
+"""Part of a word's attribution that other words of the clip do not share.
 
 In: what a measure assigns to the sources of each choice. Out: for each source its share for this
 word less its mean share for the other written words, and one number that says whether the measure

@@ -1,5 +1,4 @@
-"""Two spellings for a CTC model: how much of the margin between them is there without any word in
-the sound.
+"""Margin between two spellings of a CTC model without any words in the sound.
 
 In: a `Writing` of a CTC model and its choices. Out: `SpellingMargins`. A CTC model puts its blank
 on frames in which it hears nothing, so each further letter costs: on digital silence 22 nats for a

@@ -23,7 +23,7 @@ from ..interventions.removal_measures import score_by_removal
 from ..interventions.runner import InterventionCache
 from ..mixing.maps.composition import roll_out
 from ..mixing.maps.measure_registry import measure_facts
-from ..mixing.measures.registry import find_measure
+from ..mixing.measures.measure_functions import find_measure
 from ..mixing.passes.input_attribution import (
     check_reaches_audio,
     input_attributions,

@@ -1,5 +1,4 @@
-"""Files that a user names, read within bounds: a pipe, a device or a file without end is an error,
-not a process that hangs.
+"""Read user files with limits on kind and size.
 
 In: a path. Out: its bytes or lines, never more of them than a file of its kind may have.
 """

@@ -1,4 +1,4 @@
-"""What a file was when it was written, to know later that it is the same: its bytes, all of them.
+"""Fingerprint of a file's bytes, to detect later changes.
 
 In: a path. Out: a `FileMark`, which those who know of the file keep elsewhere. Checksums within a
 file do not cover all of it: a flipped bit in the header of a Parquet page is a wrong number without

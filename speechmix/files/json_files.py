@@ -1,7 +1,7 @@
-"""JSON that somebody else wrote, or an earlier run: a value, or an error that says where.
+"""Read and write JSON, with errors that name the place.
 
 In: a text, or the path of a file. Out: what it holds. Deep nesting, numbers without end and half
-characters ("\\ud800", legal in JSON and no text) are errors like any other.
+characters ("\ud800", legal in JSON and no text) are errors like any other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One writer a folder, or one for each part of it: who holds it, since when, and how to take over.
+"""Lock a folder, or part of it, for one writing process.
 
 In: a folder that results are written to, and perhaps the part of it (a shard, "3-of-48") that is
 one's own. While the block runs no other process (or thread) writes there; a second one is told who

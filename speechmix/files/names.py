@@ -1,5 +1,4 @@
-"""Names of clips and models as they appear in files and tables: safe, short enough, and each of
-them once.
+"""Make safe, short and distinct file names for clips and models.
 
 In: names as users and files have them. Out: names for files; where two clips would share one, an
 error, or names told apart, by a number in the order in which they come, or by their folders. Two

@@ -1,5 +1,4 @@
-"""Tables in Parquet that an earlier run wrote, or somebody else: a table, or an error that says
-what is wrong.
+"""Read and check Parquet tables.
 
 In: a path, and the columns that must be there. Out: a pandas table. A page that has a checksum is
 compared with it.

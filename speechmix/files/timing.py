@@ -1,5 +1,4 @@
-"""Where the time goes: seconds by phase (reading, features, forward, each measure, ...), counted
-while a run is at work.
+"""Measure the seconds that a run spends in each phase.
 
 In: blocks of code with a name (`phase`), and a block that wants to know (`timed_phases`). Out:
 `Seconds`. The time of a phase within another is its own alone. What a thread does beside the one

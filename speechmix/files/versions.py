@@ -1,5 +1,4 @@
-"""Versions of what decides a result, without importing it: a package that is broken has a version
-too."""
+"""Versions of the packages that decide a result, without importing them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Files and folders that appear whole or not at all: written under a name of one's own, then
-renamed.
+"""Write files and folders atomically.
 
 In: where a result belongs, and a function that writes it. Out: the finished file or folder. A
 process that dies in the middle leaves the old one as it was, and beside it a leftover whose name

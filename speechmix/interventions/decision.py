@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.capture.features import run_encoder, wrap_encoder_states
+from ..adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
 from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.model import Model
 from ..adapters.patching.shared_encoder import share_encoder_states

@@ -12,10 +12,10 @@ from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
 from .audio_removal import SOUND_FILLS
 from .decision import Decision
-from .knock_out import build_decision_map, label_row
 from .removals import SOUND, Removal
 from .runner import run_interventions
 from .token_removal import TOKEN_FILLS, token_fills
+from .value_knock_out import build_decision_map, label_row
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

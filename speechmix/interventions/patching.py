@@ -1,5 +1,6 @@
-"""Patching: is it the *information* of a word that counts? States, values or the input of a word
-swapped between two items.
+"""Swap states, values or inputs of a word between two items (activation patching).
+
+States, values or the input of a word swapped between two items.
 
 In: an item and another that says the same but for what the word tells (the other member of a
 minimal pair: sg <-> pl). Out: how much of the margin goes over with the word, at each layer:
@@ -18,17 +19,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.block import Block
+from ..adapters.capture.attention_block import Block
 from ..adapters.capture.forward_pass import Capture, use_attention
 from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
-from .knock_out import build_decision_map, label_row, layer_windows
 from .removable_sources import Source
 from .removals import SOUND, TEXT_IDS, Removal
 from .runner import NO_REMOVAL, run_interventions
+from .value_knock_out import build_decision_map, label_row, layer_windows
 
 if TYPE_CHECKING:
     from torch import Tensor

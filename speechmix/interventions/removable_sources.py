@@ -16,7 +16,7 @@ from ..inputs.words.spans import Span
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..adapters.generation.audio_tokens import AudioTokens
+    from ..adapters.generation.audio_token_frames import AudioTokens
     from ..adapters.model import Model
     from ..mixing.passes.item_view import Item, View
 

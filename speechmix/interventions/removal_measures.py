@@ -1,5 +1,4 @@
-"""Measures of scope "removal": scores of sources from the margins of an item with some of its
-sources only.
+"""Score sources by the loss of margin when they are removed.
 
 In: a registered measure, and a game: n sources, and a function that gives the margins [m, ...] of m
 sets of them, Boolean rows [m, n]. Out: values [n, ...]. Occlusion and Shapley values are the
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..mixing.measures.registry import find_measure, implement
-from .removal_margins import MarginFunction, RemovalMargins
+from ..mixing.measures.measure_functions import find_measure, implement
+from .decision_margins import MarginFunction, RemovalMargins
 from .shapley import shapley_values
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Removal: sources of one side of an item's input, and what replaces them; and the inputs of a model with some of them changed.
+"""Removal of input sources: what is removed, and what replaces it.
 
 In: an item's inputs and `Removal`s. Out: other inputs, and which rows of their logits stand for the former positions.
 """

@@ -1,4 +1,4 @@
-"""The runner of all interventions: a model run with each of them, in batches, and the margin or something else read.
+"""Run a model with a batch of interventions and read the decision of each.
 
 In: a `Decision` and interventions: a `Patch` in layers, or `Removal`s from the input that are applied together (none of them is
 the item as it is). Out: what is read of each run. All patches share one growing pass, which begins with the intact item.

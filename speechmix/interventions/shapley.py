@@ -26,15 +26,15 @@ import numpy as np
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
+from .decision_margins import MarginFunction, RemovalMargins
 from .input_ablation import list_fills, list_sides
-from .knock_out import build_decision_map, label_row
-from .removal_margins import MarginFunction, RemovalMargins
 from .shapley_pairs import (
     build_pair_table,
     describe_interaction,
     exact_interactions,
     sampled_interactions,
 )
+from .value_knock_out import build_decision_map, label_row
 
 if TYPE_CHECKING:
     import pandas as pd

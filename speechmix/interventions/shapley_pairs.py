@@ -21,7 +21,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from .removal_margins import MarginFunction
+from .decision_margins import MarginFunction
 
 PAIR_COLUMNS = ("word", "label", "other_word", "other_label", "interaction", "error")
 _MIN_WARNING_NATS = 0.1  # smaller interactions are not worth a warning

@@ -19,8 +19,8 @@ import torch
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from .ablation import CONTROL, CUE, control_words
 from .audio_removal import SOUND_FILLS
+from .cue_ablation import CONTROL, CUE, control_words
 from .decision import Decision
 from .removals import DECODER_IDS, SOUND, Removal
 from .runner import NO_REMOVAL, run_interventions

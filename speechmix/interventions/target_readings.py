@@ -1,5 +1,4 @@
-"""What is read of a target word in a speech model's logits: probabilities of its sub-tokens, and
-the margin.
+"""Read the target's sub-token probabilities and margin from the logits.
 
 In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of
 any logits of the clip the probability of which token is read:
@@ -17,7 +16,7 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.generation.ctc_paths import best_ctc_path
-from ..adapters.generation.word_positions import locate_target
+from ..adapters.generation.word_character_positions import locate_target
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.multipart_words import join_words

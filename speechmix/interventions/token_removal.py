@@ -1,5 +1,4 @@
-"""Blank a word in the tokens that a model is fed: with its mask, unknown or padding token, or by
-leaving it out.
+"""Blank a word's tokens: by a mask, unknown or padding token, or by deletion.
 
 In: a tokenizer and prepared inputs of one item. Out: other inputs, and which positions are left.
 What a tokenizer calls unknown may be no neutral blank (Whisper's is the end of text), so, as in the

@@ -17,7 +17,7 @@ from ..files.timing import phase
 from ..files.whole_files import whole_file
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
-from ..runs.results.part_files import Owner, Part
+from ..runs.results.clip_result_files import Owner, Part
 from ..runs.results.run_folder import RunFolder
 from ..runs.results.stored_clips import find_map_parts
 from ..runs.results.stored_maps import read_part_maps

@@ -13,7 +13,7 @@ from os import PathLike
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.boundary_sensitivity import SHIFT_SECONDS, VARIANTS, move_word_boundaries
-from ..evaluation.statistics.even_choice import choose_evenly
+from ..evaluation.statistics.even_subset import choose_evenly
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
 from .results.open_run import StoredRun, open_run

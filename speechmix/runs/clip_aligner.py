@@ -15,7 +15,7 @@ from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.cache_keys import digest
 from ..files.json_files import Json, read_json_object
-from ..files.shards import Shard
+from ..files.shard_assignment import Shard
 from ..files.whole_files import whole_file
 from ..inputs.audio.byte_ranges import file_signature
 from ..inputs.audio.loading import cache_recording
@@ -23,15 +23,15 @@ from ..inputs.clips.clip import Clip
 from ..inputs.formats.word_files import write_textgrid
 from .kinds.result_kind import ResultItem
 from .kinds.word_times import WORD_TIMES_KIND, add_stored_words, alignment_options
-from .merging import FACTS
 from .model_run import ClipOutcome, RunRequest
 from .out_of_memory import memory_errors_named
 from .progress import ALIGN, Progress, show_progress
-from .results.part_files import Owner
+from .results.clip_result_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.run_state import RunState
 from .results.tidy_tables import clip_facts
+from .shard_merge import FACTS
 
 Skip = Callable[[str, object], None]
 MAX_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each

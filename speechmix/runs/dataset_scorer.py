@@ -1,5 +1,4 @@
-"""Scores as columns of a data set of Hugging Face `datasets`:
-``dataset.map(speechmix.scorer("openai/whisper-small"))``.
+"""Score a Hugging Face data set by `dataset.map`.
 
 In: a row (or a batch) with the columns of a manifest, the recording in `audio`. Out: plain columns,
 for each measure and stack its scores in one list with their shape and labels, and the cue's

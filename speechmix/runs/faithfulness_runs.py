@@ -19,14 +19,14 @@ from ..evaluation.faithfulness.options import (
     resolve_measures,
 )
 from ..evaluation.faithfulness.results import FaithfulnessResults
-from ..files.shards import Shard
+from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.faithfulness import FAITHFULNESS_KIND, stored_faithfulness
-from .merging import list_job_parts, read_job_clips, read_job_skipped
 from .progress import Progress
 from .results.run_folder import RunFolder
 from .score_clips import compute_kinds
+from .shard_merge import list_job_parts, read_job_clips, read_job_skipped
 
 
 def faithfulness_of_clips(

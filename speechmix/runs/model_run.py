@@ -1,4 +1,4 @@
-"""One model of a run: the loop over kinds of results and the clips that lack them.
+"""Run one model over the clips and result kinds that are missing.
 
 In: a model, clips with words, the kinds that the run requests. Out: part files that hold the results.
 What an earlier start left is used; what fails is recorded, and the other clips go on.
@@ -12,12 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..adapters.generation.generated_texts import generated_text_key
-from ..adapters.generation.transcription import needs_generated_text, transcribe
+from ..adapters.generation.decoder_text_generation import generated_text_key
+from ..adapters.generation.greedy_generation import needs_generated_text, transcribe
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.json_files import Json, JsonObject
-from ..files.shards import Shard
+from ..files.shard_assignment import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_groups
@@ -25,7 +25,7 @@ from .kinds.generated_texts import GENERATED
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
 from .progress import Progress, show_progress
-from .results.part_files import Owner, Part
+from .results.clip_result_files import Owner, Part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.tidy_tables import result_line

@@ -1,5 +1,4 @@
-"""Memory that runs out, whatever raises it: one error, that of one clip, after what was taken is
-given back."""
+"""Turn out-of-memory errors into one error of a single clip."""
 
 from __future__ import annotations
 

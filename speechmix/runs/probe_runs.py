@@ -17,10 +17,10 @@ from ..files.json_files import JsonObject
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.probes import STATES_KIND, stored_states
-from .merging import list_job_parts, read_job_clips
 from .results.run_folder import RunFolder
 from .run_job import Loads
 from .score_clips import compute_kinds
+from .shard_merge import list_job_parts, read_job_clips
 
 _UNREAD = "its states were not read in this run"
 

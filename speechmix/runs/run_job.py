@@ -1,4 +1,4 @@
-"""One job: kinds of results of many clips by some models, in a folder; all of it, or one shard.
+"""Job of a run: clips, models, result kinds and folder; whole or one shard.
 
 In: models, clips, kinds with their options. Out: part files of all results, and when the last shard is
 done the tables that are made of them. A job without a name is the run itself (`score_clips`); one with
@@ -15,15 +15,15 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..files.json_files import Json
-from ..files.shards import WHOLE, Shard
+from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
 from .clip_aligner import ClipAligner
+from .job_execution import StartedJob, lock_run_folder, score_in_process
 from .kinds.result_kind import ResultKind
 from .kinds.word_times import WORD_TIMES_KIND
 from .progress import Progress
 from .scored_run import Run
-from .started_job import StartedJob, lock_run_folder, score_in_process
 
 Loads = Iterable[Model | Callable[[], Model]]
 Report = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""A run: clips through models, one at a time, kept as they are done, resumable, alone or in shards.
+"""Score clips with models in a resumable run.
 
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
@@ -20,7 +20,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
 Whatever is kept says what it is made of, so a run that was stopped goes on where it was, and one
 whose clips, models or aligner have changed makes again just what depends on them. One process
 writes to a folder at a time, or one for each shard of the run: each then does the clips whose names
-are its own, and the one that ends last writes the tables (merging.py).
+are its own, and the one that ends last writes the tables (shard_merge.py).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..files.shards import WHOLE, Shard
+from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
 from .executors.executor import Executor, InProcess
 from .kinds.ablation import ABLATION_KIND
-from .kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
 from .kinds.explanations import EXPLANATIONS_KIND, ToExplain
 from .kinds.generated_texts import GENERATED_TEXTS_KIND
+from .kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from .kinds.probes import STATES_KIND
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
@@ -48,7 +48,7 @@ from .progress import Progress
 from .results.map_files import check_maps_dtype
 from .run_job import Loads, RunJob
 from .scored_run import Run
-from .twin_clips import CLIPS_BY_LAYER, choose_twin_clips
+from .twin_clip_subset import CLIPS_BY_LAYER, choose_twin_clips
 
 
 def score_clips(

@@ -1,5 +1,4 @@
-"""What a run did: how many clips were scored, what was left out and why, and the tables that it
-left.
+"""Outcome of a run: counts, skipped clips and tables.
 
 In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads a table each time
 it is asked for.

@@ -27,14 +27,14 @@ from ..errors import InputError
 from ..evaluation.speech_ablation_summary import summarize_speech_ablation
 from ..files.json_files import JsonObject
 from ..files.parquet_files import read_parquet
-from ..files.shards import Shard
+from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.speech_ablation import MEANS, clip_groups
-from .merging import read_job_clips
 from .results.run_folder import SPEECH_ABLATION, RunFolder
 from .run_job import Loads
 from .score_clips import compute_kinds
+from .shard_merge import read_job_clips
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,8 @@ import transformers
 import speechmix
 from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
-from speechmix.adapters.generation.audio_tokens import AudioTokens
-from speechmix.adapters.generation.generated_texts import generate_text
+from speechmix.adapters.generation.audio_token_frames import AudioTokens
+from speechmix.adapters.generation.decoder_text_generation import generate_text
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny
@@ -214,7 +214,7 @@ def test_padding_is_a_unit_where_the_decoder_hears_it():
 
 
 def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.generation.transcription.MAX_TRANSCRIPT_TOKENS", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.greedy_generation.MAX_TRANSCRIPT_TOKENS", 8)
     found = decoder_map(qwen, prompt="Who speaks?")
     assert found.provenance["answer_by"].startswith("answer of the model")
     module, processor = tiny.qwen2_audio()

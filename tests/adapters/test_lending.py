@@ -11,13 +11,13 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.capture.precision_context import precision_context
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.capture.module_access import precision_context
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.alignment import place_words
 from speechmix.errors import ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from speechmix.inputs.bundled import clips, models
-from speechmix.interventions.ablation import ablate
+from speechmix.interventions.cue_ablation import ablate
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 

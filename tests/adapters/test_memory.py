@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import memory
+from speechmix.adapters.capture import memory_check
 from speechmix.errors import InputError
 from tests.conftest import build, tiny
 
@@ -22,7 +22,7 @@ def model():
 
 
 def test_a_clip_that_does_not_fit_is_refused_before_memory_is_taken(model, monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(memory_check, "free_bytes", lambda device: 2**20)
     with pytest.raises(
         InputError, match=r"a clip of 10 s .* 0\.0 GiB are free: cut it .* to less than \d+ s"
     ):
@@ -32,20 +32,20 @@ def test_a_clip_that_does_not_fit_is_refused_before_memory_is_taken(model, monke
 
 
 def test_what_is_free_is_known_here_and_nothing_is_refused_where_it_is_not(model, monkeypatch):
-    free = memory.free_bytes(torch.device("cpu"))
+    free = memory_check.free_bytes(torch.device("cpu"))
     assert free is None or free > 2**20
-    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
-    memory.check_fits(model, 10**12)
+    monkeypatch.setattr(memory_check, "free_bytes", lambda device: None)
+    memory_check.check_fits(model, 10**12)
 
 
 def test_whisper_hears_thirty_seconds_whatever_the_clip(monkeypatch):
     whisper = tiny("whisper-80", torch.float32)
-    assert memory.bytes_per_sample(whisper) == 0
-    memory.check_fits(whisper, 10**12)
+    assert memory_check.bytes_per_sample(whisper) == 0
+    memory_check.check_fits(whisper, 10**12)
 
 
 def test_what_torch_holds_for_use_again_is_free_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
-    assert memory.free_bytes(torch.device("cuda")) == 500
+    assert memory_check.free_bytes(torch.device("cuda")) == 500

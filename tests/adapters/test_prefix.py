@@ -11,8 +11,8 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
 from speechmix.adapters.generation.decoder_text import decoder_tokens
-from speechmix.adapters.generation.generated_texts import generate_text
-from speechmix.adapters.generation.transcription import generate_greedily, transcribe
+from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from tests.conftest import WHISPER
@@ -230,7 +230,9 @@ class TestWrittenByTheModel:
     def test_it_is_written_once(self, whisper, monkeypatch):
         clip, model = self.silent(name="once"), whisper.with_prefix(language="en")
         first = generate_text(model, clip)
-        monkeypatch.setattr("speechmix.adapters.generation.transcription.generate_greedily", None)
+        monkeypatch.setattr(
+            "speechmix.adapters.generation.greedy_generation.generate_greedily", None
+        )
         assert generate_text(model, clip.with_name("the same sound")) is first
 
     def test_translation_where_none_is_given(self, whisper):

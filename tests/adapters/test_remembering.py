@@ -11,11 +11,15 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture.activation_cache import ActivationCache, LRUCache
-from speechmix.adapters.capture.features import extract_features, run_encoder, store_encoder_states
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.capture.encoder_cache import (
+    extract_features,
+    run_encoder,
+    store_encoder_states,
+)
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.interventions.ablation import ablate_with_control
+from speechmix.interventions.cue_ablation import ablate_with_control
 from speechmix.mixing.passes.batches import prefetch_inputs
 from tests.conftest import trained
 

@@ -11,13 +11,13 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.generation.decoder_context import GeneratedText
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.prompts import GeneratedText
-from speechmix.adapters.generation.transcription import generate_greedily, transcribe
+from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
-from speechmix.studies.french.transcripts import token_ranges
+from speechmix.studies.french.transcript_comparison import token_ranges
 from tests.models import shared_models
 from tests.models import speech_recognisers as tiny
 
@@ -98,7 +98,7 @@ def test_what_it_writes_is_what_transformers_generates(model):
 
 
 def test_without_a_text_it_is_fed_what_it_writes_itself(speecht5, monkeypatch):
-    monkeypatch.setattr("speechmix.adapters.generation.transcription.MAX_TRANSCRIPT_TOKENS", 8)
+    monkeypatch.setattr("speechmix.adapters.generation.greedy_generation.MAX_TRANSCRIPT_TOKENS", 8)
     clip = tiny.clip(text=None).replace(words=None)
     found = speechmix.mix(speecht5, clip, units="frame", measures="attention")["attention", "cross"]
     assert found.provenance["decoder_text_by"].startswith("transcript of the model")
@@ -157,7 +157,7 @@ def test_why_this_word(model):
 def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
     wrote = GeneratedText((2, 0, 0), 1, "", "a transcript of the model", ended=False)
     monkeypatch.setattr(
-        "speechmix.explanations.generators.generate_text", lambda model, item: wrote
+        "speechmix.explanations.model_text.generate_text", lambda model, item: wrote
     )
     with pytest.raises(InputError, match="writes nothing"):
         speechmix.explain(speecht5, tiny.clip(), measures="occlusion")

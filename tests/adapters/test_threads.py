@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import speechmix
-from speechmix.adapters.capture.precision_context import exclusive_access
+from speechmix.adapters.capture.module_access import exclusive_access
 from speechmix.adapters.capture.random_state import isolated_random_numbers
 from tests.conftest import build, inputs_of
 

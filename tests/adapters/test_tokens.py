@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from speechmix.adapters.generation.tokens import Tokens, first_difference
-from speechmix.adapters.generation.word_positions import locate_words
+from speechmix.adapters.generation.token_sequence import Tokens, first_difference
+from speechmix.adapters.generation.word_character_positions import locate_words
 from speechmix.inputs.words.spans import Span
 
 KINDS = ["special", "token", "token", "token", "special", "padding", "padding"]

@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from speechmix.alignment.cepstra import RecordingCepstra
-from speechmix.alignment.speaker_voice import (
+from speechmix.alignment.speaker_sounds import (
     SpeakerVoice,
     find_sounds,
     frames_by_sound,

@@ -15,11 +15,11 @@ from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
 
-from speechmix.alignment import confidence, synthesis
+from speechmix.alignment import confidence, synthesis_aligner
 from speechmix.alignment.espeak import speak
 from speechmix.inputs.audio.spectrograms import resample
 
-align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
+align_by_synthesis = functools.partial(synthesis_aligner.align_by_synthesis, language="fr")
 RATE = 16_000
 BORDERS = Path(__file__).parents[2] / "benchmarks" / "real_borders.json"
 SENTENCES = [

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from speechmix.adapters.loading import hub
+from speechmix.adapters.loading import hub_connection
 from speechmix.adapters.loading.load import load
-from speechmix.adapters.loading.model_references import resolve_path_or_id
+from speechmix.adapters.loading.model_source import resolve_path_or_id
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs import bundled
 from speechmix.inputs.words.word_lookup import find_word
@@ -150,11 +150,11 @@ def test_a_hub_that_does_not_answer_is_one_line_soon(monkeypatch):
         huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9"
     )  # nobody listens there
     asked = []
-    unreachable = hub._explain_unreachable.__wrapped__
+    unreachable = hub_connection._explain_unreachable.__wrapped__
     monkeypatch.setattr(
-        hub,
+        hub_connection,
         "_explain_unreachable",
-        hub.cache(lambda endpoint: asked.append(endpoint) or unreachable(endpoint)),
+        hub_connection.cache(lambda endpoint: asked.append(endpoint) or unreachable(endpoint)),
     )
     for _ in range(2):
         with pytest.raises(
@@ -169,13 +169,13 @@ def test_a_hub_that_answers_is_asked_as_before(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "_explain_unreachable", lambda endpoint: "")
-    assert hub.hub_options("openai/whisper-small") == {}
-    monkeypatch.setattr(hub, "_explain_unreachable", lambda endpoint: "no route")
-    assert hub.hub_options("openai/whisper-small") == {"local_files_only": True}
-    assert hub.hub_options(CTC) == {}
+    monkeypatch.setattr(hub_connection, "_explain_unreachable", lambda endpoint: "")
+    assert hub_connection.hub_options("openai/whisper-small") == {}
+    monkeypatch.setattr(hub_connection, "_explain_unreachable", lambda endpoint: "no route")
+    assert hub_connection.hub_options("openai/whisper-small") == {"local_files_only": True}
+    assert hub_connection.hub_options(CTC) == {}
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert hub.hub_options("openai/whisper-small") == {}
+    assert hub_connection.hub_options("openai/whisper-small") == {}
 
 
 def test_a_part_of_a_word_is_named_with_its_word():

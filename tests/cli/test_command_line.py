@@ -341,7 +341,7 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     import signal
 
     from speechmix.runs import model_run
-    from speechmix.runs.kinds import contributions as store
+    from speechmix.runs.kinds import map_results as store
     from speechmix.runs.run_status import run_status
 
     real = model_run.ModelRun._say

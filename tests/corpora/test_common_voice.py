@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 from speechmix.errors import InputError
+from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifest_rows import read_manifest_rows
-from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.common_voice import read_release
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 from tests.corpora.miniature import COLUMNS, row

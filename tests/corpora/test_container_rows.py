@@ -16,7 +16,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
-from speechmix.inputs.clips.rows import RejectedRow, Row
+from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (

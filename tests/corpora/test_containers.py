@@ -17,8 +17,8 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.inputs.audio.byte_ranges import file_signature, open_bytes, parse_location
 from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.runs.journal.stage_lines import read_kept_lines
 from speechmix.studies.french.stages import align_corpus

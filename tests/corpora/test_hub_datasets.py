@@ -14,7 +14,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.inputs.audio.byte_ranges import open_bytes
-from speechmix.inputs.clips.rows import RejectedRow
+from speechmix.inputs.clips.corpus_row import RejectedRow
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 
 

@@ -12,14 +12,14 @@ import pytest
 import speechmix
 from speechmix.errors import StorageError
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.runs.executors import attempts
-from speechmix.runs.executors.attempts import Attempts
+from speechmix.runs.executors import crash_records
 from speechmix.runs.executors.block_worker import BlockWorker, Pass
-from speechmix.runs.kinds import contributions as store
-from speechmix.runs.kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
+from speechmix.runs.executors.crash_records import Attempts
+from speechmix.runs.kinds import map_results as store
+from speechmix.runs.kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from speechmix.runs.model_run import RunRequest
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.twin_clips import choose_twin_clips
+from speechmix.runs.twin_clip_subset import choose_twin_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 
@@ -155,6 +155,6 @@ def test_a_note_that_is_damaged_blames_no_clip_and_one_that_cannot_be_written_no
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(attempts, "write_json", full)
+    monkeypatch.setattr(crash_records, "write_json", full)
     with pytest.raises(StorageError, match="free some space"):
         notes.begin("block 1", ["les"])

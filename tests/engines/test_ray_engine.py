@@ -21,7 +21,7 @@ from speechmix.errors import InputError, MissingExtraError, ModelError, Speechmi
 from speechmix.runs.executors.block_driver import _ModelBlocks, split_into_blocks
 from speechmix.runs.executors.block_worker import Pass
 from speechmix.runs.executors.ray_executor import FEWEST, RayExecutor, RayWorker
-from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import map_results as store
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.reliability.kills import snapshot

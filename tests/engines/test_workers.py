@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import memory
+from speechmix.adapters.capture import memory_check
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.files.shards import Shard
+from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs.executors import local_workers as workers
@@ -199,8 +199,8 @@ def test_workers_and_shards_are_one_or_the_other(tmp_path, capsys):
 def test_auto_counts_threads_and_what_memory_holds(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"")
     os.truncate(tmp_path / "model.safetensors", 3 * 2**30)  # sparse: takes no room
-    assert memory.weight_bytes(tmp_path) == 3 * 2**30
-    assert memory.weight_bytes("nobody/has-this-model") == 0
+    assert memory_check.weight_bytes(tmp_path) == 3 * 2**30
+    assert memory_check.weight_bytes("nobody/has-this-model") == 0
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for free, expected in ((1000, 8), (22, 3), (5, 1), (None, 8)):

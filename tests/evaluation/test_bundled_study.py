@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
+from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import word_spans
 from speechmix.runs.results.tidy_tables import contribution_table

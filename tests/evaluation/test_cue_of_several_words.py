@@ -18,7 +18,7 @@ from speechmix.evaluation.cue_alignment import cue_alignment
 from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
-from speechmix.interventions.ablation import ablate_with_control, control_words
+from speechmix.interventions.cue_ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card

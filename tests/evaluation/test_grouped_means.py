@@ -13,7 +13,7 @@ from speechmix.evaluation.statistics.grouped_means import (
     iterate_matrices,
     label_indices,
 )
-from speechmix.evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
+from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins, whole_stack
 
 TEXTS = ("clip", "model", "init", "group")
 

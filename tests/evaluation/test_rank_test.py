@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED, rank_p, twin_limits
+from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED, rank_p, twin_limits
 
 RNG = np.random.default_rng(0)
 

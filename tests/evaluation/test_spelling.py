@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs.words.transcript_accuracy import character_error_rate
 from tests.conftest import build

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.statistics.twin_comparison import (
+from speechmix.evaluation.statistics.random_twin_comparison import (
     WHOLE_STACK,
     compare_with_twins,
     whole_stack,

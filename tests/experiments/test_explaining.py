@@ -10,7 +10,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.explanations.explain import explain
-from speechmix.files.shards import Shard
+from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.interfaces.cli.score_options import collect_score_arguments

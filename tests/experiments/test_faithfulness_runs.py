@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.files.shards import Shard
+from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.interfaces.cli import main

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.adapters.generation import transcription as writing
+from speechmix.adapters.generation import greedy_generation as writing
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.kinds.generated_texts import read_generated_texts
-from speechmix.runs.results.part_files import Owner, open_part, rows_table, write_part
+from speechmix.runs.results.clip_result_files import Owner, open_part, rows_table, write_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import score_clips
 from tests.adapters.test_prefix import N_TIMES

@@ -18,12 +18,12 @@ from speechmix.runs.kinds import registry, word_times
 from speechmix.runs.kinds.explanations import ToExplain, stored_explanations
 from speechmix.runs.kinds.registry import find_kind, forget_kind, register_kind
 from speechmix.runs.kinds.result_kind import Result, ResultKind
-from speechmix.runs.merging import read_job_clips
+from speechmix.runs.results.clip_result_files import open_part
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.part_files import open_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import compute_kinds, score_clips
+from speechmix.runs.shard_merge import read_job_clips
 from tests.conftest import trained
 from tests.engines.test_block_engine import HereExecutor
 from tests.reliability.kills import count_calls, snapshot, try_once

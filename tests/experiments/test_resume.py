@@ -23,7 +23,7 @@ from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.runs import score_clips as runs
 from speechmix.runs.kinds import ablation, transcripts, word_times
-from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import map_results as store
 from tests.conftest import trained
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))

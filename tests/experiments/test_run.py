@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.files.names import safe_name
 from speechmix.runs import model_run
 from speechmix.runs import score_clips as runs
-from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds import word_times
 from speechmix.runs.results.table_writer import TableWriter
 from tests.conftest import build, trained, trained_and_twin

@@ -12,7 +12,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, StorageError
-from speechmix.files.shards import Shard
+from speechmix.files.shard_assignment import Shard
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
@@ -120,7 +120,7 @@ def _killing(some):
 
 
 def test_another_count_goes_on_with_what_is_there(models, whole, tmp_path, monkeypatch):
-    from speechmix.runs.kinds import contributions as store
+    from speechmix.runs.kinds import map_results as store
 
     score_clips(models, clips(), tmp_path, shard="1/2", **QUIET)
     real, heard = store.mix, []
@@ -189,8 +189,8 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
 
 def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, monkeypatch):
     """Other weights, a flag, a text: tables of both would be of no run."""
-    from speechmix.runs import started_job as run
-    from speechmix.runs.kinds import contributions
+    from speechmix.runs import job_execution as run
+    from speechmix.runs.kinds import map_results
 
     real, written = run.write_tables, []
     monkeypatch.setattr(run, "write_tables", lambda *given: (written.append(1), real(*given)))
@@ -217,7 +217,7 @@ def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, mon
     assert [*both({"maps": True}, {"by": with_other_weights, "maps": True})] == [False, False, True]
     assert [*both({"twin_clips": 1}, {})] == [False, False, True]
     monkeypatch.setattr(
-        contributions, "STRENGTH_REVISION", contributions.STRENGTH_REVISION + 1
+        map_results, "STRENGTH_REVISION", map_results.STRENGTH_REVISION + 1
     )  # the other shard's are of a former version
     score_clips(models, clips(3), tmp_path, shard="2/2", **{**QUIET, "overwrite": True})
     assert len(written) == 1

@@ -10,7 +10,7 @@ import torch
 
 import speechmix
 from speechmix.inputs.audio import loading as audio
-from speechmix.runs import resume as standing
+from speechmix.runs import run_repeat_check as standing
 from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained_and_twin

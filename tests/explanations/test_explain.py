@@ -13,10 +13,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import speechmix
-from speechmix.adapters.generation.transcription import transcribe
+from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.explanations.generated_drafts import decode_pieces
+from speechmix.explanations.decoder_drafts import decode_pieces
 from speechmix.explanations.generated_tokens import token_label
 from speechmix.explanations.removals import make_removals, read_without
 from speechmix.explanations.tables import COLUMNS
@@ -71,7 +71,7 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.generation.generated_texts import generate_text
+    from speechmix.adapters.generation.decoder_text_generation import generate_text
 
     return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
 
@@ -342,7 +342,7 @@ class TestClaims:
 
     def test_shapley_values_of_a_side_add_up_to_what_all_of_it_does(self):
         from speechmix.explanations.choices import Readings
-        from speechmix.explanations.generators import write_about_clip
+        from speechmix.explanations.model_text import write_about_clip
 
         model, clip = model_named(WHISPER), clip_named()
         why = speechmix.explain(model, clip, measures="shapley")

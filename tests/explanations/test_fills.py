@@ -10,7 +10,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.explanations.fills import default_text_fills
-from speechmix.explanations.generators import write_about_clip
+from speechmix.explanations.model_text import write_about_clip
 from speechmix.explanations.page_data import explanation_view
 from speechmix.explanations.removals import make_removals
 from speechmix.interventions.removals import change_inputs

@@ -15,15 +15,15 @@ from speechmix.errors import InputError, SpeechmixError
 from speechmix.files import bounded_reads
 from speechmix.files.bounded_reads import bounded_lines, decompress_bounded, read_bounded
 from speechmix.files.json_files import read_json_object
-from speechmix.files.table_files import read_table
 from speechmix.files.text_files import read_csv, read_text
+from speechmix.files.user_tables import read_table
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.inputs.audio.decoding import header_seconds
 from speechmix.inputs.audio.loading import read_audio
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.sentences.sentence_tables import read_sentences
-from speechmix.mixing.maps.inseq_objects import _read_inseq_json as read_inseq
+from speechmix.mixing.maps.inseq_conversion import _read_inseq_json as read_inseq
 from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import load_template
 

@@ -3,7 +3,7 @@
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.files.shards import Shard, shard_number
+from speechmix.files.shard_assignment import Shard, shard_number
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 48])

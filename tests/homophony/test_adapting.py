@@ -11,10 +11,10 @@ import pytest
 import soundfile
 
 from speechmix.alignment import Alignment
-from speechmix.alignment.speaker_voice import learn_voice
+from speechmix.alignment.speaker_sounds import learn_voice
 from speechmix.errors import AlignmentError, InputError
-from speechmix.files.shards import Shard
-from speechmix.inputs.clips.rows import seeded_uniform
+from speechmix.files.shard_assignment import Shard
+from speechmix.inputs.clips.corpus_row import seeded_uniform
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
@@ -169,10 +169,10 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     commands = ROOT.parent / "shared" / "data" / "clips_fr"
     if not commands.is_dir():
         pytest.skip("the folder ../shared with recordings is absent")
-    from speechmix.alignment import speaker_voice as own_voice
-    from speechmix.alignment import synthesis
+    from speechmix.alignment import speaker_sounds as own_voice
+    from speechmix.alignment import synthesis_aligner
 
-    monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
+    monkeypatch.setattr(adapting, "align_by_synthesis", synthesis_aligner.align_by_synthesis)
     monkeypatch.setattr(corpus_voices, "frames_by_sound", own_voice.frames_by_sound)
     monkeypatch.setattr(corpus_voices, "learn_voice", own_voice.learn_voice)
     borders = json.loads((ROOT / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))

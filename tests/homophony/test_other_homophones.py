@@ -96,7 +96,7 @@ def test_invariant_nouns_are_a_control_without_a_foil():
 
 PARSER = """
 from speechmix.studies.french.parser_interface import Link
-from speechmix.studies.french.words_parser import split_into_tokens
+from speechmix.studies.french.neighbour_parser import split_into_tokens
 
 def parse(text):
     tokens = split_into_tokens(text)

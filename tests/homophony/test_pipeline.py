@@ -22,9 +22,9 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import lines, read_kept_lines
 from speechmix.runs.score_clips import score_clips
-from speechmix.studies.french.alignments import compare_on_sample
 from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.sentence_alignment import compare_on_sample
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 from speechmix.studies.french.transcription_stage import transcribe_corpus
 from tests.conftest import trained

@@ -17,11 +17,12 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, read_kept_lines
-from speechmix.studies.french.cue_pairs import describe_confounded_numbers, find_cue_pair
+from speechmix.studies.french.cue_number_pairs import describe_confounded_numbers, find_cue_pair
 from speechmix.studies.french.dataset import SCHEMA, read_dataset_metadata, write_examples
 from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.example_rows import balance_values
 from speechmix.studies.french.mining import MINING_VERSION
+from speechmix.studies.french.pair_template import BALANCE_COLUMNS
 from speechmix.studies.french.sampling import PairCandidate, draw_evenly, find_lone_pairs
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.stage_counts import (
@@ -31,7 +32,6 @@ from speechmix.studies.french.stage_counts import (
     read_selection_metadata,
 )
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.studies.french.template_tables import BALANCE_COLUMNS
 
 pytest.importorskip("jiwer", reason="selection by transcript needs the extra speechmix[french]")
 

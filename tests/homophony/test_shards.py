@@ -17,7 +17,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError, StorageError
-from speechmix.files.shards import WHOLE, Shard, shard_number
+from speechmix.files.shard_assignment import WHOLE, Shard, shard_number
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_files import UNFINISHED
@@ -30,7 +30,7 @@ from speechmix.runs.journal.stage_lines import (
     summarize_stage_output,
 )
 from speechmix.studies.french import alignment_stage as run_alignment_stage
-from speechmix.studies.french import mine, mined_lines, stages, transcripts
+from speechmix.studies.french import mine, mined_lines, stages, transcript_comparison
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
@@ -102,7 +102,7 @@ def quick_stages():
             "mine_sentence",
             lambda miners, text: SimpleNamespace(pairs=[], dropped_candidates=[]),
         )
-        patch.setattr(transcripts, "transcribe_line", transcribe_line)
+        patch.setattr(transcript_comparison, "transcribe_line", transcribe_line)
         yield
 
 
@@ -288,7 +288,7 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
     worker = {
         "mine": (stages, "make_mined_line"),
         "align": (run_alignment_stage, "recording_signature"),
-        "transcribe": (transcripts, "transcribe_line"),
+        "transcribe": (transcript_comparison, "transcribe_line"),
     }
     module, name = worker[stage]
     work, calls = getattr(module, name), []
@@ -524,7 +524,7 @@ def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(transcripts, "transcribe_line", stopped)
+        patch.setattr(transcript_comparison, "transcribe_line", stopped)
         with pytest.raises(KeyboardInterrupt):
             do("transcribe", manifest, tmp_path)
     text = format_study_status(study_status(tmp_path), tmp_path)

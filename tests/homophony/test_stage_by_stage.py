@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from speechmix.files.shards import shard_number
+from speechmix.files.shard_assignment import shard_number
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.runs.kinds import contributions as store
-from speechmix.studies.french import transcripts
+from speechmix.runs.kinds import map_results as store
+from speechmix.studies.french import transcript_comparison
 from speechmix.studies.french.dataset_reading import read_examples
 from tests.corpora.miniature import write_release
 from tests.reliability.kills import snapshot
@@ -77,7 +77,9 @@ def folders(release, tmp_path_factory):
         in_shards(["mine", str(release), "--out", corpus], (3, 1, 2))
         in_shards(["align", corpus, *on_cpu], (2, 3, 1))
         transcribe = ["transcribe", corpus, "--model", WHISPER, *on_cpu]
-        killed(transcripts, "transcribe_line", [*transcribe, "--shard", "2/3"], monkeypatch)
+        killed(
+            transcript_comparison, "transcribe_line", [*transcribe, "--shard", "2/3"], monkeypatch
+        )
         in_shards(transcribe, (3, 1, 2))
         assert main(["select", corpus]) == 0
         score = [

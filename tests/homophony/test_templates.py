@@ -8,7 +8,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.studies.french import load_template, load_templates, mine
 from speechmix.studies.french import templates as module
-from speechmix.studies.french.template_tables import CueForm
+from speechmix.studies.french.pair_template import CueForm
 
 SHIPPED = Path(module.__file__).parent / "template_files"
 DOCUMENTED = Path(__file__).parents[2] / "data_templates" / "french"

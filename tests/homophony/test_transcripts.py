@@ -5,7 +5,7 @@ import pytest
 from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.studies.french.transcripts import (
+from speechmix.studies.french.transcript_comparison import (
     compare_transcript,
     cue_and_target_positions,
     normalized_words,

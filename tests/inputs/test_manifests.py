@@ -12,8 +12,8 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
+from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 from speechmix.inputs.words.spans import Word
 

@@ -11,7 +11,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.knock_out import knock_out_words, layer_windows
+from speechmix.interventions.value_knock_out import knock_out_words, layer_windows
 from speechmix.mixing.maps.decision_map import COLUMNS
 from tests import oracle
 from tests.models.text_models import bart, bert, gpt2

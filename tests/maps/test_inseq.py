@@ -15,7 +15,7 @@ import speechmix
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.inseq_attribution import attribution_from_maps
-from speechmix.mixing.maps.inseq_objects import from_inseq, to_inseq, write_inseq
+from speechmix.mixing.maps.inseq_conversion import from_inseq, to_inseq, write_inseq
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.models.text_models import bart, gpt2

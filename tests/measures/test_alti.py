@@ -57,7 +57,11 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
             [Span(i, i + 1) for i in rows.tolist()], everything, pooling="mean", device=rows.device
         )
         parts = alti.linearize_attention_block(block, rows)
-        total = parts.residual.clone() if block.stack.name == "cross" else torch.zeros_like(parts.residual)
+        total = (
+            parts.residual.clone()
+            if block.stack.name == "cross"
+            else torch.zeros_like(parts.residual)
+        )
         for _, at, vectors in alti.source_vectors(block, units, parts, 10_000):
             total[at] += vectors
         bias = parts.scale[:, None] * parts.linear(block.output_bias)

@@ -223,7 +223,7 @@ def test_batch_size_changes_nothing(batch_size):
 def test_second_norm_gives_the_layer_output(name):
     """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the
     layer's output."""
-    from speechmix.mixing.measures.norms import decompose
+    from speechmix.mixing.measures.source_vectors import decompose
 
     model = tiny(name)
 

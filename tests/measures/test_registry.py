@@ -17,7 +17,7 @@ from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
 from speechmix.mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS, OPTIONS
-from speechmix.mixing.measures.registry import (
+from speechmix.mixing.measures.measure_functions import (
     MEASURES,
     MIXING_RATIOS,
     OUTPUT_MEASURES,

@@ -9,7 +9,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.mixing.measures import MEASURES
-from speechmix.reporting.plots.alignment_table import (
+from speechmix.reporting.plots.cue_alignment_table import (
     alignment_figure,
     alignment_text,
     published_alignment,

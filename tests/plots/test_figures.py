@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import cue_contribution
-from speechmix.evaluation.statistics.even_choice import choose_evenly
+from speechmix.evaluation.statistics.even_subset import choose_evenly
 from speechmix.evaluation.statistics.intervals import mean_intervals
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word

@@ -19,8 +19,8 @@ from speechmix import Clip
 from speechmix.errors import SpeechmixError
 from speechmix.inputs.audio.decoding import MAX_AUDIO_SECONDS
 from speechmix.inputs.audio.loading import audio_fingerprint, audio_seconds, read_audio
+from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.word_checks import check_words

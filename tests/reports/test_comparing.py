@@ -10,7 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
 from speechmix.interfaces.cli import main
 from tests.reports.synthetic_runs import GAIN, WHOLE_STACK_GAIN, synthetic_run
 

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
-from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
+from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
+from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card

@@ -13,7 +13,7 @@ from speechmix.adapters.model import Model
 from speechmix.errors import InputError
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.measures.availability import check_defined
-from speechmix.mixing.measures.registry import MEASURES
+from speechmix.mixing.measures.measure_functions import MEASURES
 from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 

@@ -13,7 +13,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds import map_results as store
 from speechmix.runs.results import map_files, map_shards
 from speechmix.runs.results.map_shards import (
     ShardWriter,

@@ -11,8 +11,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.files.json_files import read_checked_json
+from speechmix.runs.results.clip_result_files import open_part
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.part_files import open_part
 from speechmix.runs.results.run_folder import RunFolder
 from tests.reports.synthetic_runs import synthetic_run
 

@@ -16,8 +16,8 @@ from speechmix.errors import InputError
 from speechmix.files.file_fingerprints import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
-from speechmix.runs.results.score_copies import CopiedScores, RowGroups
 from speechmix.runs.results.score_files import ScoreFiles, partition_folder
+from speechmix.runs.results.score_reuse import CopiedScores, RowGroups
 from speechmix.runs.results.score_rows import read_scores
 from speechmix.runs.results.table_writer import TableWriter
 

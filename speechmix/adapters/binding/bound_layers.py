@@ -1,4 +1,4 @@
-"""A loaded model's layers, bound: the modules that a family's table names, looked up once.
+"""Find the modules of a loaded model's layers by the paths in its family's table.
 
 In: a `StackSpec` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and
 feed-forwards as modules. Nothing is looked up by its path after that: a table that names what is

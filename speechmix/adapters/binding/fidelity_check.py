@@ -1,5 +1,4 @@
-"""The model as it is measured is the model as it was given: both give the same states on a tiny
-input.
+"""Check on a tiny input that the measured model gives the same states as the original.
 
 To be read, a transformers model runs under another attention implementation than it was loaded with
 ("sdpa"). Some models then compute something else: torch's function ignores attention sinks, and

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..capture.block import Block
+from ..capture.attention_block import Block
 from ..delta_engine.change_propagator import ChangePropagator
-from .traced_states import ROUNDING_TOLERANCE, states_agree
+from .self_check_states import ROUNDING_TOLERANCE, states_agree
 
 _MAX_CHECKED_ROWS = 8
 

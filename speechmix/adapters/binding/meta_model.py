@@ -1,5 +1,4 @@
-"""A model without its weights: built on torch's meta device, where tensors have shapes and no
-numbers.
+"""Build a model without weights on torch's meta device.
 
 In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be
 counted in a second, however large it is: of a hub id only the config is downloaded. Code that looks
@@ -29,7 +28,7 @@ from ..loading.checkpoints import (
     split_processor,
     transformers_class,
 )
-from ..loading.model_references import (
+from ..loading.model_source import (
     check_model_reference,
     is_pipeline,
     resolve_path_or_id,

@@ -1,5 +1,4 @@
-"""A layer norm or RMS norm taken apart at given states: the linear part that every row shares, and
-each row's scale.
+"""Split a layer norm or RMS norm into its linear part and its scale per row.
 
 With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c / s + bias.
 Decompositions use it as it is, linear in what is added to a state whose s is known. The delta engine uses its exact change:

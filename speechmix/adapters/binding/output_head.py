@@ -1,5 +1,4 @@
-"""The output head of a model: the matrix that makes logits of the states behind the last layer and
-its norm.
+"""Output head of a model: the matrix from last-layer states to logits, and its norm.
 
 In: a model with a language-model or CTC head. Out: its weight [V, D] and bias [V], for what reads a
 logit off a state.

@@ -1,4 +1,4 @@
-"""Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
+"""Check on a tiny input that the family's table fits a loaded model.
 
 The model as it is measured gives what it gives as it was given (fidelity_check.py). For every stack and
 layer: attention rows sum to one, attention sinks included; replaying the layer with nothing zeroed
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from ...errors import ModelError, SpeechmixError
-from ..capture.block import Block
+from ..capture.attention_block import Block
 from ..capture.forward_pass import Capture, use_attention
 from ..model import Model
 from .layer_check import check_layer, explain_unconfirmed_sum, layer_structure
-from .traced_states import (
+from .self_check_states import (
     record_part_inputs,
     record_stack_outputs,
     states_agree,

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from ...errors import ModelError
 from ..binding.layer_components import AttentionModules, projection_weight
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
-from .trace import AttentionCall, LayerTrace
+from .layer_trace import AttentionCall, LayerTrace
 from .weighted_sums import WeightedSumFinder
 
 

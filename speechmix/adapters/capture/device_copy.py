@@ -1,4 +1,4 @@
-"""Between the host and the device of a model: there without waiting, back together.
+"""Copy tensors between the host and the model's device.
 
 In: tensors made on the host, or results on the device. Out: the same on the other side. A GPU works
 on what it was given while the host goes on; each result that is asked for one by one makes the host

@@ -1,5 +1,6 @@
-"""One forward pass of an unmodified model, block by block. Hooks for measuring are here alone
-(adapters/patching has those that change something).
+"""Run an unmodified model once and capture each attention block with hooks.
+
+Hooks for measuring are here alone (adapters/patching has those that change something).
 
 In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`)
 *while the pass runs*, so that no more than one layer's tensors are kept.
@@ -24,11 +25,11 @@ from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
 from ..families.specs import AttentionSpec
 from ..transformers_types import Config, HookArguments, HookKeywords, ModelOutput
+from .attention_block import Block
 from .attention_calls import AttentionReader
-from .block import Block
 from .layer_run import first_output
+from .layer_trace import LayerTrace
 from .packed_states import unpack_states
-from .trace import LayerTrace
 
 
 @dataclass

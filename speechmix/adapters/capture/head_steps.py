@@ -1,5 +1,4 @@
-"""What a model does behind its last layer: the linear maps and norms of its head, in the order they
-ran, with their inputs.
+"""Record the linear maps and norms that a model runs after its last layer.
 
 In: a stack, and one run of the model. Out: `HeadStep`s. Between two of them lie functions of single
 units alone (an activation, dropout that does nothing) and the choice of a position: whoever uses

@@ -1,7 +1,6 @@
-"""One layer as it ran in a forward pass: its modules, its input and output, the outputs of its
-projections; and how to run it again on other inputs.
+"""Record of one layer's run: modules, input, output, projections; can be run again.
 
-`Block` (block.py) adds what a measure reads of its attention. forward_pass.py makes both; they live no
+`Block` (attention_block.py) adds what a measure reads of its attention. forward_pass.py makes both; they live no
 longer than their layer.
 """
 
@@ -17,8 +16,8 @@ from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
 from ..transformers_types import HookKeywords, ModelOutput
+from .layer_trace import AttentionCall, LayerTrace
 from .packed_states import pack_like, unpack_states
-from .trace import AttentionCall, LayerTrace
 
 if TYPE_CHECKING:
     from .forward_pass import Capture

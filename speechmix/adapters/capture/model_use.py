@@ -18,11 +18,11 @@ from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..binding.bound_layers import bind_stack, layer_modules
 from ..delta_engine.matrix_products import WeightProducts
-from ..loading.model_description import ModelDescription
+from ..loading.model_properties import ModelDescription
 from ..transformers_types import Inputs, ModelOutput
 from .activation_cache import ActivationCache
-from .memory import check_fits
-from .precision_context import exclusive_access, has_adapters, list_modules, precision_context
+from .memory_check import check_fits
+from .module_access import exclusive_access, has_adapters, list_modules, precision_context
 from .random_state import isolated_random_numbers
 
 

@@ -1,4 +1,4 @@
-"""Packed states: sequences one behind the other in [T, D], without an axis of clips.
+"""Split packed states [runs * T, D] into single runs, and pack them again.
 
 The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all
 clips in a row; attention, called once for each chunk, stays within it, and all else is

@@ -1,4 +1,4 @@
-"""Random numbers that a measured model draws are its own, and not its caller's.
+"""Isolate the random numbers that a model draws from those of its caller.
 
 Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs
 to the process: to save it before a pass and to put it back behind it (`torch.random.fork_rng`)

@@ -1,5 +1,4 @@
-"""How a change of one block's attention context travels through the rest of its layer: the delta
-form of Value Zeroing.
+"""Propagate a change of one attention output through the rest of its layer.
 
 In: a captured block, target rows, changes of their attention context. Out: the change of the
 layer's output. Each row's own states are computed once and only the change is carried:
@@ -30,7 +29,7 @@ from .matrix_products import MatrixProduct
 from .sublayer_changes import AttentionChange, FeedForwardChange
 
 if TYPE_CHECKING:
-    from ..capture.block import Block
+    from ..capture.attention_block import Block
 
 # Sums of up to so many vectors take little time in any precision.
 _MAX_SMALL_TERMS = 64

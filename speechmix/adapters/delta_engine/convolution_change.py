@@ -1,5 +1,4 @@
-"""How a Conformer's convolution answers to a change of the states around it: the one part of a
-layer that mixes positions.
+"""Compute how a Conformer convolution's output changes with its input.
 
 In: a captured block, target rows. Out: which rows' changes reach them (a window as wide as the
 kernel), and from the changes of those rows [S, W, D] the change of what the convolution adds to the
@@ -25,7 +24,7 @@ from .matrix_products import MatrixProduct
 from .sublayer_changes import ActivationChange
 
 if TYPE_CHECKING:
-    from ..capture.block import Block
+    from ..capture.attention_block import Block
 
 
 class ConvolutionChange:

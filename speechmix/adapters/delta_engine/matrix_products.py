@@ -1,4 +1,4 @@
-"""Matrix products in a precision of their own, with what is made of a layer's weights for them.
+"""Multiply matrices in a precision of choice, with weights prepared once per layer.
 
 In: weights and vectors of a captured layer. Out: products for the delta engine (`change_propagator.py`).
 """

@@ -1,5 +1,4 @@
-"""How the parts of a layer behind its studied attention block answer to a change of what enters
-them.
+"""Compute how feed-forward and later attention change with their input.
 
 In: feed-forward blocks and later attention blocks of a captured layer, at its own states. Out:
 differences of two outputs, written so that nothing cancels. `change_propagator.py` puts them together with
@@ -21,7 +20,7 @@ from ..binding.layer_components import FeedForwardModules, LaterAttention, proje
 from .matrix_products import MatrixProduct
 
 if TYPE_CHECKING:
-    from ..capture.block import Block
+    from ..capture.attention_block import Block
 
 _MAX_SCORE_CHANGE = 80.0
 

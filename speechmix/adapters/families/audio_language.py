@@ -2,7 +2,7 @@
 reads sound among tokens.
 
 The encoder's frames pass a projector and take the place of audio tokens in the decoder's input
-(`audio_tokens.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
+(`audio_token_frames.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
 Whisper's, that of Granite-speech is a Conformer; the decoders are Qwen2, Llama and Granite.
 Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm: frames of
 the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its
@@ -25,8 +25,8 @@ from torch import Tensor
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
-from ..generation.audio_tokens import run_with_audio
-from ..generation.transcription import generate_answer
+from ..generation.audio_token_frames import run_with_audio
+from ..generation.greedy_generation import generate_answer
 from ..transformers_types import Config, PretrainedModule, Processor
 from .conformers import GRANITE, granite_grid
 from .family import Family

@@ -1,4 +1,4 @@
-"""What kind of model it is, as values that callers use instead of asking for the kind.
+"""What a kind of model can do, as plain values.
 
 In: what a family's table declares, and the stacks that a loaded model has. Out: `Capabilities`:
 which input it takes, how it predicts tokens, which stack reads which side of the input.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..capture.features import extract_features
+from ..capture.encoder_cache import extract_features
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2

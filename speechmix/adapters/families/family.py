@@ -1,4 +1,4 @@
-"""A `Family`: the table of a model's stacks, with the few things that cannot be data.
+"""Table of a model family: its stacks, input preparation and frame grid.
 
 In: a config, a clip, prepared inputs. Out: specs, model inputs, a forward pass. What kind of model
 it is follows from the table (`Capabilities`), and callers ask that instead of the family's name.
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ...inputs.audio.frame_grid import FrameGrid
     from ...inputs.sentences.sentence import Sentence
+    from ..generation.decoder_context import DecoderPrefix, GeneratedText
     from ..generation.model_inputs import PreparedInputs
-    from ..generation.prompts import DecoderPrefix, GeneratedText
     from ..model import Model
     from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule, Processor
     from .specs import StackSpec
@@ -60,7 +60,7 @@ class Family:
     projector_step : callable, optional
         Of an audio language model, whose decoder reads sound among its tokens:
         ``projector_step(config)`` gives how many frames of the encoder become how many positions of the
-        decoder (`audio_tokens.py`).
+        decoder (`audio_token_frames.py`).
     build_chat_inputs : callable, optional
         ``build_chat_inputs(processor, audio, text)`` gives the inputs of a prompt with a sound, where
         `write_chat_inputs` does not.

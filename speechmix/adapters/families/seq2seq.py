@@ -14,8 +14,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from ...errors import InputError
+from ..generation.sentence_translation import generate_translation, translate_sentence
 from ..generation.text_tokens import prepare_translation
-from ..generation.translation import generate_translation, translate_sentence
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .checkpoint_classes import checkpoint_class
 from .family import Family

@@ -1,5 +1,4 @@
-"""What a layer is to us: plain data that says where attention, values and norms are inside a model
-nobody changed.
+"""Tables that say where attention, values and norms are inside a model's layers.
 
 A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal
 self-attention) or "cross" (the same decoder layers, attention from tokens to audio). A `StackSpec`

@@ -16,10 +16,10 @@ from torch import Tensor
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..capture.features import extract_features
+from ..capture.encoder_cache import extract_features
 from ..generation.decoder_prefix import check_prefix
+from ..generation.greedy_generation import add_decoder_tokens, generate_transcript
 from ..generation.model_inputs import PreparedInputs
-from ..generation.transcription import add_decoder_tokens, generate_transcript
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .seq2seq import MBART, count_heads

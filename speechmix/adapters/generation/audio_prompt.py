@@ -17,15 +17,15 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...files.timing import phase
-from ..capture.memory import check_fits
+from ..capture.memory_check import check_fits
 from ..transformers_types import Processor
 from .audio_token_positions import locate_audio_tokens
+from .decoder_context import GeneratedText
 from .decoder_text import check_end_token, provided_text, text_with_foil
-from .generated_texts import generate_text
+from .decoder_text_generation import generate_text
 from .model_inputs import PreparedInputs
-from .prompts import GeneratedText
+from .token_sequence import Tokens
 from .token_words import align_tokens_to_words, token_text
-from .tokens import Tokens
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .audio_tokens import AudioTokens
+from .audio_token_frames import AudioTokens
 
 if TYPE_CHECKING:
     from ..model import Model

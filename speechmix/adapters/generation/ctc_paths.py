@@ -1,5 +1,4 @@
-"""The best CTC path: at which frames each label of a text is heard, if each is heard once and in
-order.
+"""Find the most likely CTC frame for each label of a text, in order.
 
 In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. torchaudio
 finds the path; what the labels belong to (words, letters) is the caller's matter.

@@ -1,5 +1,4 @@
-"""The decoder's prefix: what a Whisper is told before it writes a word, so which of its tasks it
-does.
+"""Whisper's decoder prefix: language, task and timestamp tokens.
 
     <|startoftranscript|> <|fr|> <|transcribe|> <|notimestamps|> ...text... <|endoftext|>
     <|startoftranscript|> <|fr|> <|translate|> <|0.00|> ...text... <|1.20|> <|endoftext|>
@@ -26,7 +25,7 @@ from ...inputs.clips.clip_metadata import TASKS
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
-    from .prompts import DecoderPrefix
+    from .decoder_context import DecoderPrefix
 
 TIMESTAMP_STEP = 0.02  # seconds from one timestamp token to the next
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")

@@ -1,4 +1,4 @@
-"""The text of a clip as the decoder behind a speech encoder is fed it: prefix, timestamps, tokens.
+"""Build the decoder's input for a clip: prefix, timestamps and text tokens.
 
 In: a model with a tokenizer, and a clip. Out: `Tokens`, or an error that names the clip.
 """
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...inputs.words.multipart_words import join_words
 from .decoder_prefix import decoder_prefix, nearest_timestamp
+from .token_sequence import Tokens
 from .token_words import align_tokens_to_words
-from .tokens import Tokens
-from .word_positions import locate_target
+from .word_character_positions import locate_target
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

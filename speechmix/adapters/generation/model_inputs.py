@@ -15,9 +15,9 @@ from torch import Tensor
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from .audio_tokens import AudioTokens
-    from .prompts import GeneratedText
-    from .tokens import Tokens
+    from .audio_token_frames import AudioTokens
+    from .decoder_context import GeneratedText
+    from .token_sequence import Tokens
 
 
 @dataclass

@@ -17,11 +17,11 @@ from ...errors import InputError
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Tokenizer
 from .model_inputs import PreparedInputs
-from .tokens import Tokens
+from .token_sequence import Tokens
 
 if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
-    from ...inputs.words.text_words import TextWord
+    from ...inputs.words.sentence_word import TextWord
     from ..model import Model
 
 MASK = "<mask>"

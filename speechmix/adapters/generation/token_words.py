@@ -1,4 +1,4 @@
-"""Which of some words each token of a text is of, found by characters.
+"""Map the tokens of a text to its words by character offsets.
 
 In: a tokenizer, a text, and words that are in it. Out: ids, labels as they are written, and for
 each token the word that it shares characters with.
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ...inputs.words.timed_words import Word
 from ..transformers_types import Tokenizer
-from .word_positions import find_word_at, locate_word_parts
+from .word_character_positions import find_word_at, locate_word_parts
 
 
 def align_tokens_to_words(

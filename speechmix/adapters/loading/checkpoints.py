@@ -21,8 +21,8 @@ from transformers.utils import logging
 from ...errors import InputError, MissingExtraError, ModelError
 from ..families.family import Family
 from ..transformers_types import Config, Processor
-from .hub import hub_options, hub_problem
-from .model_references import quantised_message
+from .hub_connection import hub_options, hub_problem
+from .model_source import quantised_message
 from .torchaudio_version import torchaudio_problem
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelError
 from ...files.json_files import Json, JsonObject
-from ..capture.precision_context import list_modules
+from ..capture.module_access import list_modules
 from ..transformers_types import FeatureExtractor, Tokenizer
 
 _SCALAR_TYPES = (int, float, str, type(None))  # bool is an int

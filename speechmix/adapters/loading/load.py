@@ -1,5 +1,4 @@
-"""load(): a model from the hub, a folder or an object already in memory; trained, or a randomly
-initialised twin.
+"""Load a model from the hub, a folder or memory, trained or randomly initialised.
 
 No modelling code: the model is what transformers builds. After loading, a self-check on a tiny
 input (self_check.py) makes sure that the family's table fits it, so that a wrong path is an error now
@@ -17,7 +16,7 @@ import torch
 from ...errors import InputError
 from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
-from ..capture.precision_context import has_adapters, resolve_dtype
+from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
 from ..families.registry import family_of_type
 from ..model import Model
@@ -32,7 +31,7 @@ from .checkpoints import (
     split_processor,
     transformers_class,
 )
-from .model_references import (
+from .model_source import (
     check_model_reference,
     check_weights,
     is_pipeline,
@@ -40,7 +39,7 @@ from .model_references import (
     resolve_transformers_options,
     unwrap_module,
 )
-from .module_loading import build_random_module, convert_copy, wrap_module
+from .module_construction import build_random_module, convert_copy, wrap_module
 from .peft_adapters import adapter_base, load_adapter, merge_adapters
 
 INITS = ("trained", "random")

@@ -19,7 +19,7 @@ from torch import nn
 
 from ...errors import MissingExtraError, ModelError
 from ...files.bounded_reads import read_bounded
-from ..capture.precision_context import has_adapters
+from ..capture.module_access import has_adapters
 from .checkpoints import first_line
 
 

@@ -1,5 +1,4 @@
-"""torch and torchaudio come in pairs: what to say where the second does not fit the first, or is
-not there.
+"""Check that torchaudio is installed and fits the version of torch.
 
 Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it,
 where it is installed, before any model. A torchaudio made for another torch cannot be imported at

@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules
-from ..capture.features import run_encoder
+from ..capture.encoder_cache import run_encoder
 from ..capture.forward_pass import arguments_by_name, use_attention
 from ..capture.packed_states import pack_like, unpack_states
 from ..model import Model

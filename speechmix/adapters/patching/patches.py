@@ -1,4 +1,4 @@
-"""A patch, a change of one run of the model from some layer on, and the values that it changes.
+"""Patch: replacement states or values for one model run, from a given layer on.
 
 In: an attention module that runs for several runs at once (a batch), and which of them have other
 values where. Out: the same call of torch's attention function, or the product behind a softmax of

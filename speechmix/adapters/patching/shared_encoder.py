@@ -1,5 +1,4 @@
-"""Runs behind one sound: what cross-attention makes of an encoder's states is made once for all of
-them.
+"""Share one encoder output and its cross-attention projections among many runs.
 
 In: a model whose decoder is fed many inputs behind the same states, given as one expanded tensor
 [n, T, D] (``expand``: it has one row in memory). Out: the same numbers. Keys and values of the

@@ -1,4 +1,4 @@
-"""faithfulness(): which measure can be believed about this model, and how surely.
+"""Evaluate how faithful measures are to a model, over many items.
 
 In: a model with its head, items with a target (clips with words, sentences), measures and reference
 perturbations by name. Out: `FaithfulnessResults`: for every measure, stack and way to aggregate
@@ -35,7 +35,7 @@ from .options import (
 )
 from .perturbations import get_perturbation
 from .results import FaithfulnessResults, model_columns
-from .states import STATES, evaluate_state_shifts
+from .state_perturbation import STATES, evaluate_state_shifts
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

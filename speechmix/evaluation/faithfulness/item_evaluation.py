@@ -11,12 +11,13 @@ import numpy as np
 
 from ...errors import SpeechmixError
 from ...interventions.decision import Decision
-from ..row_metrics import average_precision, chance_level
+from ..cue_row_metrics import average_precision, chance_level
 from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
 from .item_maps import maps_by_measure
 from .item_rows import ItemResult, Row, curve_point_rows, text_row, value_row
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
+from .output_scores import explains_output, output_scores
 from .package_perturbations import (
     RemovalEffects,
     default_perturbations,
@@ -33,8 +34,7 @@ from .scores import (
     rank_metrics,
     rank_words,
 )
-from .to_output import explains_output, output_scores
-from .words import (
+from .word_scores import (
     TO_THE_OUTPUT,
     WordScores,
     baseline_scores,

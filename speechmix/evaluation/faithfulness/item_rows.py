@@ -14,7 +14,7 @@ import numpy as np
 
 from .curves import removed_counts, removed_shares
 from .item_maps import Note
-from .words import WordScores
+from .word_scores import WordScores
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision

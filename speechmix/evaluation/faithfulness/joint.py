@@ -1,4 +1,4 @@
-"""joint_blank_out(): what two tokens cost together, beside what each costs alone.
+"""Joint removal of two tokens, against the removal of each alone.
 
 Where two clues say the same, blanking one costs nothing, because the other is left: single drops
 then rank a needed token last. With f(S) the probability with the tokens S blanked, for each pair i,
@@ -22,10 +22,10 @@ import pandas as pd
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
+from ...interventions.decision_margins import RemovalMargins
 from ...interventions.input_ablation import side_stack
-from ...interventions.removal_margins import RemovalMargins
 from ...interventions.token_removal import token_fills
-from .words import source_words
+from .word_scores import source_words
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -1,5 +1,4 @@
-"""The best layer of a measure, without the optimism of choosing it: chosen on one half of the
-groups, read on the other.
+"""Choose a measure's best layer on half of the groups and score it on the other half.
 
 In: numbers of every layer, by item. Out: the numbers of one layer for each half.
 """
@@ -11,7 +10,7 @@ import pandas as pd
 
 from .leaderboard import group_means
 from .scores import LOWER_IS_BETTER
-from .words import LAYER_ROW
+from .word_scores import LAYER_ROW
 
 _EVALUATION_KEYS = ["stack", "measure", "perturbation", "metric"]
 

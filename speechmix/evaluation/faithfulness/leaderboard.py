@@ -1,5 +1,4 @@
-"""From one number an item to a leaderboard: means over groups of clips, the baselines, and the
-measure that ranks words best.
+"""Rank measures by mean faithfulness over groups of clips, with baselines.
 
 A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the
 baselines* if its paired differences to random orders (their mean, over twenty), to the order by
@@ -30,8 +29,8 @@ from ..statistics.intervals import (
     mean_intervals,
 )
 from ..statistics.sign_flips import corrected_p
+from .output_scores import has_same_removal
 from .scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
-from .to_output import has_same_removal
 
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ..statistics.intervals import FEWEST_GROUPS
 from .leaderboard import BASELINES, P_LEVEL, TOO_FEW_GROUPS, is_compared_row, is_measure_row
-from .to_output import has_same_removal
+from .output_scores import has_same_removal
 
 
 def describe_leaderboard(

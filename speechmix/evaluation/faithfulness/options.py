@@ -23,10 +23,10 @@ from ...mixing.measures.availability import check_defined
 from ...mixing.passes.input_attribution import check_reaches_audio
 from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
+from .output_scores import check_removal_measure, is_removal_measure
 from .perturbations import get_perturbation, split_fills_from_name
 from .scores import CURVE_METRICS, METRICS, SOFT_METRICS
-from .to_output import check_removal_measure, is_removal_measure
-from .words import AGGREGATIONS, EACH_LAYER, N_RANDOM_ORDERS, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
+from .word_scores import AGGREGATIONS, EACH_LAYER, N_RANDOM_ORDERS, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -4,7 +4,7 @@
     blank        the word's tokens are replaced: mean over mask, unknown, padding, removal
     patch        the word's audio (tokens) is that of the other item of the pair
     knock-out    the word's values are zeroed in all layers of a stack, as in Value Zeroing
-    states       reads how far the states of other words move, and no decision (states.py)
+    states       reads how far the states of other words move, and no decision (state_perturbation.py)
 
 A name may have fills: "mute (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
 `RemovalEffects`: drops by word in nats (or of the probability), with `RemovalMargins`, which say
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError, SpeechmixError
+from ...interventions.decision_margins import RemovalMargins
 from ...interventions.input_ablation import list_fills, list_sides, side_stack
-from ...interventions.knock_out import knock_out_words
 from ...interventions.patching import patch
-from ...interventions.removal_margins import RemovalMargins
+from ...interventions.value_knock_out import knock_out_words
 from .perturbations import PERTURBATIONS, get_perturbation, register_builtin
-from .words import COMPOSED, source_words
+from .word_scores import COMPOSED, source_words
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision

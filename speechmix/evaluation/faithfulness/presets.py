@@ -37,7 +37,7 @@ from .options import (
     resolve_measures,
 )
 from .results import FaithfulnessResults, concatenate_results
-from .words import EACH_LAYER, RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, TO_THE_OUTPUT
+from .word_scores import EACH_LAYER, RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, TO_THE_OUTPUT
 
 LAYER_OPTIONS = ("each", "rollout", RESIDUAL_ROLLOUT, STRENGTH_ROLLOUT, "mean", "last")
 BLANK_OUT_VALUES = ("probability", "log_probability", "margin")

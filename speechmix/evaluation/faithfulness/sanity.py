@@ -1,5 +1,6 @@
-"""Is a measure reading the model at all? Layers randomised from the top down; and do models of
-other training seeds agree?
+"""Sanity checks of measures: randomized layers and models of other seeds.
+
+Layers randomised from the top down; and do models of other training seeds agree?
 
 Cascading randomisation (Adebayo et al. 2018, Sanity Checks for Saliency Maps, NeurIPS): the layers
 of a copy get the weights of a random twin, one after the other from the last to the first, then

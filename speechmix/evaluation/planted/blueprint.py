@@ -1,5 +1,4 @@
-"""What a model with weights set by hand is made of, and how matrices between channels are written
-into its layers.
+"""Blueprint of a model with hand-set weights, written into its layers as matrices.
 
 In: the matrices of every layer between channels (`hand_set_weights`), and a basis. Each class of
 models is configured, never changed: three layers, four heads, ReLU in the feed-forward, output

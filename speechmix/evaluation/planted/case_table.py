@@ -1,4 +1,4 @@
-"""The cases: which way a cue goes through a model, as data; with the edges that are then true.
+"""Table of planted cases: path of the cue through a model, with the true edges.
 
 Positions are the same in all: the first is empty (what idle heads look at, a special token left out
 of every score), then CUE, OTHER and TARGET with bystanders between them. A case says what heads and

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.knock_out import knock_out
 from ...interventions.patching import patch
+from ...interventions.value_knock_out import knock_out
 from .planting import Planted
 
 DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"

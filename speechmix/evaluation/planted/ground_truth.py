@@ -1,5 +1,4 @@
-"""What is true of a planted model: edges of its layers, inputs that reach its final states, inputs
-that its answer depends on.
+"""Ground truth of a planted model: true edges, inputs that reach the output.
 
 In: a case, a family of models, a stack and a layer. Out: sets of pairs of positions.
 """

@@ -1,5 +1,4 @@
-"""Weights set by hand: named channels, a basis for them, and what a head or a neuron is as matrices
-between channels.
+"""Weight matrices of hand-set attention heads and neurons over named channels.
 
 In: what a layer should do (`Head`, `Neuron`). Out: its matrices between channels, to be written
 into a model by a basis [C, D] whose rows are orthonormal and orthogonal to the all-ones vector. A

@@ -1,4 +1,4 @@
-"""plant(): a case, in a stack of a model, with the edges that are true of it.
+"""Plant a known information path in a stack of a model.
 
 In: a case, a family of models, a stack and a layer; a seed for contents and noise, another for the
 basis of the hidden states. Out: a `Planted`: an unmodified Hugging Face model as a speechmix

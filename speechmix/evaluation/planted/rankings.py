@@ -16,7 +16,7 @@ import numpy as np
 from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows
-from ..row_metrics import average_precision
+from ..cue_row_metrics import average_precision
 from .case_table import TARGET
 from .planting import Planted
 

@@ -1,5 +1,4 @@
-"""Where a label can be read, and where better than off untrained models: what may be said of
-probes.
+"""Sentences that conclude where a label can be read, against untrained models.
 
 In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions
 kept apart:
@@ -22,8 +21,8 @@ import pandas as pd
 
 from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import FEWEST_GROUPS, mean_interval
-from ..statistics.rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
-from ..statistics.twin_comparison import compare_with_twins
+from ..statistics.random_twin_comparison import compare_with_twins
+from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
 
 PROBE_KEYS = ["part", "model", "stack", "position", "label"]
 

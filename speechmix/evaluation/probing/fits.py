@@ -1,5 +1,4 @@
-"""From states to numbers: a probe for each stack, position and layer of a model, with its
-baselines.
+"""Fit a probe for each stack, position and layer, with baselines.
 
 In: states of a task's items by one model, and how to probe. Out: rows of the tidy table, and what
 was said of each item.

@@ -1,5 +1,4 @@
-"""Logistic probe: can a label be read off states by a linear classifier, on items whose words it
-has not seen?
+"""Logistic probe with folds that hold out words, and control labels.
 
 In: states [N, D] of one layer and position, labels, and a fold for each item. Out: what the probe
 says of each item when it was trained on the other folds. Scaling is part of the training, and

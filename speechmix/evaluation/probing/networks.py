@@ -1,5 +1,4 @@
-"""The probe of the published online code: its network, its settings (protocol E3), and one epoch of
-its training.
+"""Perceptron probe of the published online code, and its training.
 
 In: states and class numbers as tensors. Out: a probe that returns logits. Nothing here looks at the
 items that are scored.

@@ -1,5 +1,4 @@
-"""Minimum description length of labels given states: how many bits does it take to send the labels
-to one who has the states?
+"""Minimum description length of labels given states, by an online code.
 
     L = t_1 log2 K + sum_i  -log2 p(labels of block i + 1 | probe trained on the first t_i)      compression = N log2 K / L
 
@@ -38,9 +37,9 @@ import numpy as np
 import torch
 
 from ...errors import InputError
-from .label_codes import Predictors, logistic_predictors, mixture_costs, switch_weights
+from .code_predictors import Predictors, logistic_predictors, mixture_costs, switch_weights
 from .networks import Network, Training, build_perceptron
-from .reference_code import reference_costs
+from .paper_online_code import reference_costs
 
 BLOCK_FRACTIONS = (
     0.008,

@@ -1,5 +1,4 @@
-"""Which states are probed: of an item's target, its cue, the words between, the position that
-decides, or any word.
+"""States to probe: target, cue, words between, deciding position or any word.
 
 In: a model, a clip or sentence, positions by name. Out: one vector for each position and layer, the
 mean over its frames or tokens. Where a position is:

@@ -1,4 +1,4 @@
-"""probe(): what can be read off a model's states, at which position, from which layer on.
+"""Probe a model's states for a label, at each position and layer.
 
 In: models (a trained one beside its random twins), labelled items, positions. Out: `Probes`, a tidy
 table with a row for each model, stack, position and layer (-1 is the input of the first layer),

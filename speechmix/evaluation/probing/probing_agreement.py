@@ -1,5 +1,6 @@
-"""Do mixing and probing agree? A measure's cue contribution by layer, held against what a probe
-finds there (protocol E5).
+"""Agreement over layers between a measure's cue contribution and a probe.
+
+A measure's cue contribution by layer, held against what a probe finds there (protocol E5).
 
     level:  correlation over layers of contribution[l] with accuracy[l]
     gain:   correlation over layers of contribution[l] with accuracy[l] - accuracy[l - 1]

@@ -1,5 +1,4 @@
-"""What is asked of a probe: the label of each item, which items belong together, and which word
-each is about.
+"""Task of a probe: labels, groups and words of its items.
 
 In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a
 function. Out: a `ProbeTask`, which keeps the items that have a label, with their groups

@@ -1,5 +1,4 @@
-"""Means of groups of rows of a long table, quickly: what pandas' groupby gives, for millions of
-rows with keys of text.
+"""Compute group means of a long table with millions of rows, fast.
 
 In: a table whose columns of text may be categories (as a run's contributions are read), keys, a
 column of numbers. Out: means, to the last digit and in the order of ``table.groupby(keys,

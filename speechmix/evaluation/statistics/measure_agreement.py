@@ -1,5 +1,6 @@
-"""Do two measures say the same? Rank correlation (Spearman, scipy's) layer by layer, and of their
-curves over layers.
+"""Rank correlation of two measures, by layer and of their curves over layers.
+
+Rank correlation (Spearman, scipy's) layer by layer, and of their curves over layers.
 
 In: a table of cue contributions. Heights of measures cannot be compared (`length_baseline.py`); which clips
 get more, and which layers, can.

@@ -1,4 +1,4 @@
-"""Ranks that intervals allow: between which places an estimate lies among others.
+"""Range of ranks that confidence intervals allow.
 
 In: estimates with 95 % intervals over groups. Out: for each the best and the worst place that it
 may have. Two estimates are in order only if their intervals, widened for the number of estimates

@@ -1,4 +1,6 @@
-"""Which rows have a mean above zero? A test of many rows at once, by flipping the signs of groups.
+"""Sign-flip permutation test of many means at once.
+
+A test of many rows at once, by flipping the signs of groups.
 
 In: one number for each row and group (a difference of two measures). Out: one-sided p, corrected
 for all rows.

@@ -1,5 +1,4 @@
-"""Where the bytes of a recording lie: in a file of their own, or in one that holds many (a tar, an
-Arrow or Parquet table).
+"""Byte range of a recording inside its file, tar, Arrow or Parquet table.
 
 In: a path, or a path with a place behind it, as a string that fits wherever a path does:
 

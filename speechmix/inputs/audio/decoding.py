@@ -1,5 +1,4 @@
-"""What an audio file really holds: decoded as it is, and refused before memory is taken if its
-header cannot be believed.
+"""Decode audio files, and refuse those with an implausible header.
 
 In: a path. Out: mono float32 samples at the file's own rate; or an `InputError` that calls the file
 what it is: empty, a text, cut off, too long, or with a header that promises what is not there.
@@ -19,9 +18,9 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular_file
+from .audio_completeness import is_ogg_complete, mp3_seconds, wav_fraction_present
 from .byte_ranges import open_bytes, parse_location
 from .frame_grid import Seconds
-from .truncation import is_ogg_complete, mp3_seconds, wav_fraction_present
 
 if TYPE_CHECKING:
     from soundfile import SoundFile

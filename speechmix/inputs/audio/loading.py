@@ -1,5 +1,4 @@
-"""Where samples come from: a file (WAV, FLAC, OGG, MP3, ...) or an array -> mono float32 at the
-rate a model wants.
+"""Load audio from a file or array as mono float32 at a given rate.
 
 In: a path (or a place in a larger file) or an array, and a sample rate. Out: ``[samples]`` float32,
 channels averaged, resampled by soxr. Silence (all zeros) is legitimate audio; no samples at all,

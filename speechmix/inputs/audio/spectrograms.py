@@ -1,5 +1,4 @@
-"""Mel spectrograms and resampling: what is taken from a recording before words are placed in it or
-it is drawn.
+"""Compute mel spectrograms, and resample.
 
 In: samples. Out: samples at another rate; power in mel bands. Both are what librosa gives
 (`librosa.resample`, which is soxr, and `librosa.feature.melspectrogram`), by way of the parts of it

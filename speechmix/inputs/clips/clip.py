@@ -16,16 +16,16 @@ from typing import Unpack
 
 import numpy as np
 
+from ..audio.audio_source import AudioFile, AudioInMemory
 from ..audio.byte_ranges import parse_location
 from ..audio.frame_grid import Seconds
 from ..audio.loading import check_audio_path
-from ..audio.recordings import AudioFile, AudioInMemory
 from ..audio.samples import to_mono
 from ..words.cue_and_target import CueRequest
 from ..words.word_checks import WordLike
 from ..words.word_lookup import WordRequest
 from .clip_metadata import ClipFields, ClipMetadata
-from .clip_value import ClipValue
+from .immutable_clip import ClipValue
 
 # A path of a word file, or the words themselves.
 WordSource = str | PathLike[str] | Iterable[WordLike]

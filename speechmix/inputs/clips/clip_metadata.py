@@ -1,5 +1,4 @@
-"""What is known of a recording: all that a `Clip` says besides its sound, and all that
-`Clip.replace` can change."""
+"""Fields of a clip besides its sound."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...errors import InputError
 from ...files.names import Names
 from ..audio.byte_ranges import ByteRange, open_bytes, parse_location
-from .rows import RejectedRow, Row
+from .corpus_row import RejectedRow, Row
 
 _CHUNK_BYTES = 2**20  # bytes
 

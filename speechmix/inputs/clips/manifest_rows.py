@@ -1,5 +1,4 @@
-"""Rows of a manifest or of a release's table: the one reader of both, for `read_clips` and for
-`read_corpus`.
+"""Read rows of a manifest or of a corpus release's table.
 
 In: a .tsv, .csv or .jsonl file with the audio's path and what else is known (see data_templates/).
 Out: `Row`s that can be used and `RejectedRow` rows, each with its reason, in the table's order.
@@ -18,13 +17,13 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.table_files import Cells, RowError, read_table, table_columns
+from ...files.user_tables import Cells, RowError, read_table, table_columns
 from ..audio.byte_ranges import ByteRange, parse_location
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 from .clip_metadata import check_text
-from .rows import (
+from .corpus_row import (
     Origin,
     RejectedRow,
     Row,

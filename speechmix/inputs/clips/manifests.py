@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ...errors import InputError
 from .clip import Clip
+from .corpus_row import Row
 from .deduplication import number_duplicates
 from .manifest_rows import read_manifest_rows
-from .rows import Row
 
 OnError = str | Callable[[int, str, InputError], None]
 

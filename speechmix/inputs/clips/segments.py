@@ -4,8 +4,8 @@ their new times."""
 from __future__ import annotations
 
 from ...errors import InputError
+from ..audio.audio_source import Recording
 from ..audio.frame_grid import Seconds
-from ..audio.recordings import Recording
 from ..words.cue_and_target import RoleRequests
 from ..words.multipart_words import join_words
 from .clip import Clip

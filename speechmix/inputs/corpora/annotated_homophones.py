@@ -1,14 +1,12 @@
-"""Rows of the annotated set of French homophones, hosein-m/french_homophone_asr (Mohebbi et al.
-2023), recognised by its columns: its words with times, its cue and its target.
-"""
+"""Read rows of the French homophone data set of Mohebbi et al. (2023)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ...files.json_files import JsonObject
-from ...files.table_files import RowError
-from ..clips.rows import Row
+from ...files.user_tables import RowError
+from ..clips.corpus_row import Row
 from ..words.timed_words import Word
 from ..words.word_lookup import normalize_word
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from ...errors import InputError
-from .corpus_names import CorpusSource
+from .corpus_source import CorpusSource
 
 # Of libraries without types.
 HubData: TypeAlias = Any  # a data set of `datasets`, or several by split

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import InputError
+from ..clips.corpus_row import RejectedRow, Row
 from ..clips.manifest_rows import is_release_table, read_manifest_rows
-from ..clips.rows import RejectedRow, Row
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.
 _EXCLUDED_TABLES = ("invalidated", "other", "reported")

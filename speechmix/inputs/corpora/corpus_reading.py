@@ -17,12 +17,12 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
+from ..clips.corpus_row import RejectedRow, Row, seeded_uniform
 from ..clips.deduplication import number_duplicates
 from ..clips.manifest_rows import read_manifest_rows
 from ..clips.manifests import clip_from_row, read_clips
-from ..clips.rows import RejectedRow, Row, seeded_uniform
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
-from .corpus_names import CorpusSource
+from .corpus_source import CorpusSource
 
 
 def read_corpus(

@@ -1,4 +1,4 @@
-"""Rows of a data set in files on this machine, without its recordings: where each is, is enough.
+"""Read rows of local Arrow and Parquet data sets without loading recordings.
 
 In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `StoredRow` rows: their
 other columns, and the place of the recording in the file (`speechmix.inputs.audio.byte_ranges`).

@@ -13,11 +13,18 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.table_files import RowError
-from ..clips.rows import Origin, RejectedRow, Row, check_sentence, resolve_audio_path, row_name
+from ...files.user_tables import RowError
+from ..clips.corpus_row import (
+    Origin,
+    RejectedRow,
+    Row,
+    check_sentence,
+    resolve_audio_path,
+    row_name,
+)
 from .annotated_homophones import add_annotations
 from .columns import Features, HubData, find_audio_and_text_columns
-from .corpus_names import CorpusSource
+from .corpus_source import CorpusSource
 from .dataset_files import StoredRow, list_parquet_files, read_arrow_rows, read_parquet_rows
 
 _REMOTE_SCHEMES = ("hf://", "https://", "http://")  # not file://, which is here

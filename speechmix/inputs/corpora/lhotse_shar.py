@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 
 from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import bounded_lines
-from ...files.table_files import Cells, RowError
+from ...files.user_tables import Cells, RowError
 from ..audio.byte_ranges import ByteRange
+from ..clips.corpus_row import Origin, RejectedRow, Row, row_name
 from ..clips.manifest_rows import row_from_cells
-from ..clips.rows import Origin, RejectedRow, Row, row_name
 from .tar_members import TruncatedTarError, read_members
 
 # Of Lhotse, which is not imported for their types.

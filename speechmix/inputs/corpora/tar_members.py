@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InputError
-from ...files.table_files import MAX_CELL_CHARACTERS, RowError
+from ...files.user_tables import MAX_CELL_CHARACTERS, RowError
 from ..audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
 
 # A tar begins with the name of its first member: so much of each that no name is taken for it.

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ...errors import InputError, MissingExtraError
 from ...files.json_files import JsonObject
-from ...files.table_files import Cells, RowError
+from ...files.user_tables import Cells, RowError
+from ..clips.corpus_row import Origin, RejectedRow, Row, row_name
 from ..clips.manifest_rows import TEXT_COLUMNS, row_from_cells
-from ..clips.rows import Origin, RejectedRow, Row, row_name
 from .columns import find_text_column
-from .corpus_names import CorpusSource
+from .corpus_source import CorpusSource
 from .tar_members import Member, TruncatedTarError, read_members
 
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject, parse_json
-from ...files.table_files import read_table
 from ...files.text_files import read_text
+from ...files.user_tables import read_table
 from ..words.multipart_words import GAP
 from ..words.timed_words import Word
 from ..words.word_checks import check_words

@@ -1,4 +1,4 @@
-"""Sentence: what a text model is asked about; the counterpart of `Clip`.
+"""Sentence: a text with its cue and target, for text models.
 
 In: a text, optionally the second text of a pair, or the translation a sequence-to-sequence model is
 made to write; which words are cue and target. Out: its words with their characters, punctuation and
@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
 from ..words.multipart_words import resolve_words_and_roles
-from ..words.text_words import TextWord
+from ..words.sentence_word import TextWord
 from ..words.word_lookup import MARKER_PATTERN, WordRequest
 
 TEXT_PARTS = ("text", "pair", "translation")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.table_files import Cells, RowError, read_table
+from ...files.user_tables import Cells, RowError, read_table
 from .sentence import Sentence
 
 _FIELD_COLUMNS = ("pair", "translation", "cue", "target", "foil", "name")

@@ -17,7 +17,7 @@ from ...errors import InputError
 from .word_lookup import WordRequest, find_matches, find_word
 
 if TYPE_CHECKING:
-    from ..words.text_words import TextWord
+    from ..words.sentence_word import TextWord
     from .timed_words import Word
 
 Cue = int | tuple[int, ...]

@@ -1,5 +1,6 @@
-"""Words in several parts: *ne ... pas*, a separable verb. Several words of a clip or a sentence
-that are one unit.
+"""Words in several parts, such as French "ne ... pas".
+
+pas*, a separable verb. Several words of a clip or a sentence that are one unit.
 
 In: words, and requests for cue and target in which "..." (or "…") stands where other words may be:
 ``"ne ... pas"``. Out: the words with those that are asked for as one in the first one's place, and
@@ -21,7 +22,7 @@ from .timed_words import Word
 from .word_lookup import normalize_word
 
 if TYPE_CHECKING:
-    from ..words.text_words import TextWord
+    from ..words.sentence_word import TextWord
 
 AnyWord = TypeVar("AnyWord", Word, "TextWord")
 

@@ -1,5 +1,4 @@
-"""Ranges of one unit, of positions or of seconds: in order, none empty, none over another; those
-that touch are one.
+"""Merge and format sorted, disjoint ranges of positions or seconds.
 
 In: (start, end) pairs in any order. Out: the same ranges in the one form that every unit of several
 pieces has, so that equal units are equal whatever way they were written down.

@@ -1,5 +1,4 @@
-"""Words -> units of a mixing map: half-open ranges of frames or tokens, with a label and, for
-audio, times.
+"""Spans of frames or tokens that form the units of a mixing map.
 
 In: words with times (`Word`) and a `FrameGrid`. Out: `Span`s, the rows and columns of a
 `MixingMap`. Two rounding rules: "disjoint" (default: neighbours share no frame, every word has at

@@ -1,4 +1,4 @@
-"""Are a clip's words with times usable?
+"""Check the word times of a clip.
 
 In: words as a user gives them. Out: a checked tuple of `Word` in time order.
 """

@@ -1,4 +1,4 @@
-"""Which of a clip's or a sentence's words does "les" mean?
+"""Find a word of a clip or sentence by its text.
 
 In: words, and requests such as 3, "les", "les:2" or ("les", 2). Out: indices. Nothing is guessed: a
 request that fits two words is an error that lists both.
@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from ...errors import InputError
-from .text_words import TextWord
+from .sentence_word import TextWord
 from .timed_words import Word
 
 # <mask>, <|endoftext|>, [MASK]: not the word between the brackets.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...adapters.generation.transcription import transcribe
+from ...adapters.generation.greedy_generation import transcribe
 from ...adapters.model import Model
 from ...alignment.ctc import has_ctc_head
 from ...alignment.whisper_attention import is_trained_whisper

@@ -66,7 +66,7 @@ def _ablate(options: argparse.Namespace) -> int:
 
     from ...alignment import align
     from ...files.text_files import write_csv
-    from ...interventions.ablation import ablate
+    from ...interventions.cue_ablation import ablate
     from ...runs.results.table_writer import add_identity
 
     if not options.out or not (options.published or is_run(options.out)):

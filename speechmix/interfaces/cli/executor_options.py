@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ...files.shards import Shard
+    from ...files.shard_assignment import Shard
     from ...runs.executors.executor import Executor
 
 OptionContainer = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -103,7 +103,7 @@ def parse_shard(options: argparse.Namespace) -> Shard:
     InputError
         If it is not written I/N.
     """
-    from ...files.shards import Shard
+    from ...files.shard_assignment import Shard
 
     return Shard.parse(vars(options).get("shard", "1/1"))
 
@@ -116,7 +116,7 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
     InputError
         If it is no number, or a shard or a cluster is given as well.
     """
-    from ...files.shards import WHOLE
+    from ...files.shard_assignment import WHOLE
     from ...runs.executors.machine_resources import plan_workers
 
     if options.workers == "1":

@@ -6,7 +6,7 @@ import argparse
 
 from ...files.json_files import JsonObject
 from ...studies.french.contrasts import CONTRASTS
-from ...studies.french.template_tables import BALANCE_COLUMNS
+from ...studies.french.pair_template import BALANCE_COLUMNS
 
 
 def add_mining_options(command: argparse._ActionsContainer) -> None:

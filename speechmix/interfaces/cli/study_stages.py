@@ -154,7 +154,7 @@ def _compare_aligners(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...alignment import METHODS
     from ...alignment.comparison import summarize_aligners
-    from ...studies.french.alignments import compare_on_sample
+    from ...studies.french.sentence_alignment import compare_on_sample
 
     aligners = {}
     for name in options.compare:

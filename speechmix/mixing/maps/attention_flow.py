@@ -1,5 +1,4 @@
-"""Attention flow (Abnar & Zuidema 2020): how much could run from each input to each state, through
-layers as pipes.
+"""Attention flow: maximum flow from inputs to states (Abnar & Zuidema 2020).
 
     F_l[i, j] = max-flow from node (l, i) down to node (0, j);   capacity of (l, i) -> (l-1, k) is A_l[i, k]
 

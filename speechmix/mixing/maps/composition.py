@@ -1,4 +1,4 @@
-"""Steps on several finished maps: encoder -> cross -> decoder in one.
+"""Combine the maps of encoder, cross-attention and decoder into one.
 
 In: `MixingMap`s. Out: one. Composition rolls relevance through the encoder, then through
 cross-attention and self-attention of each decoder layer (Ferrando et al. 2022b, Towards Opening the

@@ -1,5 +1,4 @@
-"""DecisionMap: what a decision loses when something is taken away or put in, by stack, layer and
-word.
+"""Map of what a decision loses per removed word, by stack and layer.
 
 In: readings of interventions. Out: a tidy table, a matrix [layers, words] for each stack, a figure.
 Axis order is [layer, word], as in mixing maps; a *drop* is the margin of the clean run less that of

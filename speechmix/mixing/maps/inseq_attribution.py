@@ -1,5 +1,4 @@
-"""Mixing maps in Inseq's form, and back: source and generated tokens with scores [source,
-generated, layer, (head)].
+"""Convert mixing maps to Inseq's score layout and back.
 
 Inseq (Sarti et al. 2023, Inseq: An Interpretability Toolkit for Sequence Generation Models) keeps
 of a text

@@ -1,4 +1,4 @@
-"""Maps from an attribution of Inseq that did not come from maps, and so has no labels."""
+"""Convert a native Inseq attribution to mixing maps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Inseq's generation steps: a decoder's row p predicts token p + 1, and is the step that generates
-it.
+"""Generation steps of Inseq: shift between decoder rows and predicted tokens.
 
 In: rows and sources of a decoder map. Out: the tokens in their order, which of them are generated,
 and the map's scores laid out over them: [token, step, layer, (head)], not a number (NaN) from the

@@ -1,5 +1,4 @@
-"""LogitContributions: parts that add up to a logit, or to the difference of two, by source and
-layer.
+"""Contributions of sources and layers that sum to a logit or logit difference.
 
 In: what a measure of the output (`speechmix.logit_contributions`) computed. Out: labelled arrays,
 sums, a tidy table. What belongs to no source (feed-forwards, biases, the state that the position

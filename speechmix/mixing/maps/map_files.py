@@ -1,5 +1,4 @@
-"""Mixing maps in files, whole or by layers, and in folders by clips (long, for all of it is one
-promise).
+"""Read and write mixing maps as files, whole or layer by layer.
 
 In and out: a `MixingMap` (its `save` and `load`), whole, or layer by layer while it is computed
 (`LayerWriter`) and read lazily from the file afterwards: a frame map of 1,500 x 1,500 frames and 24

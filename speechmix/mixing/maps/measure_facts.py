@@ -1,5 +1,4 @@
-"""MeasureFacts: what a measure declares about itself, read by everything that computes, shows, composes or
-compares its scores."""
+"""Properties that a measure declares about itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The registry of measures: what is declared of each, by name, of the package's own and of those
-that users register.
+"""Registry of measures' properties by name, built-in and user-registered.
 
 In: a measure's name. Out: its `MeasureFacts`, for everything that computes, shows, composes, compares or
-checks scores. The functions are in `speechmix.mixing.measures.registry`;
+checks scores. The functions are in `speechmix.mixing.measures.measure_functions`;
 `speechmix.register_measure` adds to both.
 """
 

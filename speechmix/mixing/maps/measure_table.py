@@ -1,5 +1,4 @@
-"""The measures of the package, in the order in which they are listed: what each declares about
-itself."""
+"""Table of built-in measures and their properties."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""MixingMap: raw scores of one measure in one stack, with labels and provenance (long, for each
-step is a method of it).
+"""MixingMap: scores of one measure in one stack, with labels and provenance.
 
 Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that
 receives, the *source* the one that gives. Scores are raw; normalising, dropping units, averaging
@@ -246,8 +245,8 @@ class MixingMap(ScoreMap):
 
     def to_inseq(self) -> FeatureAttributionOutput:
         """This map alone as an output object of Inseq (extra `inseq`); see
-        `speechmix.mixing.maps.inseq_objects.to_inseq`."""
-        from .inseq_objects import to_inseq
+        `speechmix.mixing.maps.inseq_conversion.to_inseq`."""
+        from .inseq_conversion import to_inseq
 
         return to_inseq([self])
 

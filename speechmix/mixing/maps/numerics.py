@@ -1,5 +1,7 @@
-"""Numerics that all share: stable distances, row normalisation, a transcript's likelihood. Nobody
-re-derives them elsewhere."""
+"""Shared numerics: stable distances, row normalization, CTC likelihood.
+
+Nobody re-derives them elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""ScoreMap: raw scores of one measure in one stack with their labels, and the steps that need
-nothing else."""
+"""Base class of maps: scores of one measure in one stack, with labels."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Maps as tiers over time: what each word (or frame) gives to one word, layer by layer, to look at
-in Praat or ELAN.
+"""Export a map's row as time tiers for Praat or ELAN.
 
 In: the maps of one clip, its words, a target. Out: labelled intervals by tier, the words first; a
 tier for each map and layer holds shares in percent, those of `speechmix.cue_contribution`.
-`inputs.formats.textgrid` and `inputs.formats.elan` write them.
+`inputs.formats.textgrid` and `inputs.formats.elan_writer` write them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.whole_files import whole_file
-from ...inputs.formats.elan import write_elan
+from ...inputs.formats.elan_writer import write_elan
 from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span

@@ -1,5 +1,4 @@
-"""The same map in other units: tokens pooled to words, and the byte tokens of one letter pooled to
-that letter.
+"""Pool a map's tokens into words, or bytes into letters.
 
 In: a `MixingMap` some of whose units are tokens. Out: a map of shares. Rows are normalised first,
 then averaged over the tokens of a target and summed over the tokens of a source. So a word's share

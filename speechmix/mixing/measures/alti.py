@@ -1,5 +1,4 @@
-"""ALTI (Ferrando et al. 2022): how much nearer to the attention block's output a source's part
-brings a target.
+"""ALTI (Ferrando et al. 2022): how much closer each source brings the block's output.
 
     y_i = sum_j t_ij + (terms of biases)        c_ij = max( 0, ||y_i||_1 - ||y_i - t_ij||_1 )
 
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import LinearizedBlock, decompose, projected_values
+from .source_vectors import LinearizedBlock, decompose, projected_values
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Ranges, Units
 
 

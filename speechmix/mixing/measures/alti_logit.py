@@ -1,5 +1,4 @@
-"""ALTI-Logit (Ferrando et al. 2023): what each source adds to a logit, layer by layer, and which
-inputs it comes from.
+"""ALTI-Logit (Ferrando et al. 2023): contribution of each source to a logit, by layer.
 
     logit = < r, x^0_p > + sum_l [ sum_j d^l_j + < r, b^l > + < r, f^l_p > ] + (biases of final norm and head)
     d^l_j = < r, sum_h alpha^h_pj f^h(x^l_j) >        c^l_k = sum_j d^l_j M^l_jk        M^0 = 1,  M^{l+1} = A^l M^l
@@ -24,7 +23,7 @@ from torch import Tensor
 from ...adapters.binding.norms import Norm
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
 
 # What `torch.nn.functional.pairwise_distance`, and with it the published code, adds to every
 # coordinate of a difference.

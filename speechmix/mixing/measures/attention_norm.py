@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import LinearizedBlock, projected_values
+from .source_vectors import LinearizedBlock, projected_values
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Units
 
 

@@ -1,5 +1,4 @@
-"""Where a measure is defined: checked before the forward pass, and by the functions that are called
-by themselves."""
+"""Check that a measure is defined for a model."""
 
 from __future__ import annotations
 

@@ -28,20 +28,20 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.binding.layer_components import projection_weight
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import first_output
 from ...errors import InputError
 from .availability import mixing_between_layers
+from .chefer_propagation import Weighted, propagate_relevance
 from .gradient_pass import RetainedGraph
 from .objectives import one_position_advice
-from .relevance_propagation import Weighted, propagate_relevance
 from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.binding.layer_components import AttentionModules
-    from ...adapters.capture.trace import AttentionCall
+    from ...adapters.capture.layer_trace import AttentionCall
     from ...adapters.model import Model
     from .gradient_pass import GradientPass, SharedPasses
     from .unit_positions import Units

@@ -1,5 +1,4 @@
-"""DecompX (Modarressi et al. 2023): each position's state as a sum of one vector for each source,
-carried through every layer.
+"""DecompX (Modarressi et al. 2023): decomposition of states by source through all layers.
 
     x^0_i = sum_s v^0_is      (v^0_is = x^0_i where position i is in source s, else 0)        x^l_i = sum_s v^l_is
 
@@ -26,7 +25,7 @@ from ...errors import ModelError
 
 if TYPE_CHECKING:
     from ...adapters.binding.layer_components import FeedForwardModules
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
 
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
 

@@ -1,5 +1,4 @@
-"""Attention whose heads count by how sure they are: for each row, heads that look at few sources
-count more.
+"""Attention with heads weighted by low entropy.
 
     e^h_i = - sum_j alpha^h_ij log alpha^h_ij / log n_i        n_i the sources that row i sees
     A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 - e^h'_i)
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Units
 
 # Heads that are even but for rounding are even.

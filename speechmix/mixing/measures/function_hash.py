@@ -1,5 +1,4 @@
-"""What a measure of one's own is computed by, as a hash: a stored map is used only while the
-function is the same.
+"""Hash a measure's code, so that stored maps of a changed function are not reused.
 
 In: a function. Out: 16 hexadecimal digits of its byte code, constants, defaults, and of the
 functions and plain values that it closes over or takes from its own module. What other modules do

@@ -1,5 +1,4 @@
-"""GradientPass: a model as a differentiable function of the states that enter its layers, for one
-number or for several.
+"""Gradients of a model's output with respect to the states that enter its layers.
 
 In: a `Model`, inputs of a batch of one, objectives. Out: states, gradients, and the objectives'
 values for other states. What does not depend on the objective is computed once for all of them: one
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.features import wrap_encoder_states
+from ...adapters.capture.encoder_cache import wrap_encoder_states
 from ...adapters.transformers_types import HookKeywords
 from ...errors import InputError
 from .state_replacement import replaced_states

@@ -1,4 +1,4 @@
-"""Gradient measures: what each unit's state entering a layer counts for one number.
+"""Gradient times input, integrated gradients and DeepLift.
 
 In: a `GradientPass` (the model as a differentiable function of the states x that enter a layer;
 everything above the layer runs) and an objective f. Out: maps of a single row [L, 1, W_s]. At each

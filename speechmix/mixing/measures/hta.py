@@ -1,5 +1,4 @@
-"""Hidden token attribution (Brunner et al. 2020, Pascual et al. 2021): the length of the Jacobian
-of a state.
+"""Hidden token attribution: Jacobian norms of states (Brunner et al. 2020).
 
     hta         C_ij = || d y_i / d x_j ||_F,    y the layer's output (the last: behind the final norm), x what enters it
     hta_input   C_ij = || d y_i / d x_j ||_F,    x what enters the stack's first layer
@@ -26,7 +25,7 @@ from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from ...adapters.model import Model
     from .gradient_pass import GradientPass
     from .unit_positions import Units

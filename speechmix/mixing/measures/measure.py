@@ -20,7 +20,7 @@ from ..maps.measure_facts import MeasureFacts
 from .function_hash import code_fingerprint
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from ...adapters.model import Model
 
 # Options of the calling function that a measure's function can read, by scope. `batch_size` and

@@ -1,5 +1,4 @@
-"""Mixing strength: how far an attention block moves each target when the values of all other
-positions are zeroed.
+"""Mixing strength: change of a target when all other positions' values are zeroed.
 
     strength_i = mean over n in I of || y_n - y_n(without others) || / || y_n ||
 
@@ -25,7 +24,7 @@ from ...adapters.delta_engine.change_propagator import ChangePropagator
 from .measure import Measure
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Units
 
 REVISION = 1  # of the definition: part of the cache key of stored maps, which hold the strengths

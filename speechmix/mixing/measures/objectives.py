@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...adapters.generation.tokens import first_difference
+from ...adapters.generation.token_sequence import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import refuse_multipart_word
@@ -35,7 +35,7 @@ from .transcript_objectives import transcript_objective
 
 if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import PreparedInputs
-    from ...adapters.generation.tokens import Tokens
+    from ...adapters.generation.token_sequence import Tokens
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
     from ...inputs.sentences.sentence import Sentence
@@ -271,7 +271,7 @@ def _text_objective(
 
 def _classifier_objective(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
     """A classifier's: of the label that it gives, or of those that are named."""
-    from .labels import label_objective
+    from .classifier_objective import label_objective
 
     kind, names = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
     return label_objective(kind, names, model, prepared)

@@ -1,5 +1,4 @@
-"""A run of an unmodified model whose gradients are relevances: the rules of `lrp` at its modules
-while it runs.
+"""Backward pass with relevance rules (LRP) on an unmodified model.
 
 In: a `Model`. While `RelevanceRules` is entered, hooks exchange what modules give for tensors of
 the same values with other ways back: linear maps, norms, activations, factors of gated

@@ -1,5 +1,4 @@
-"""A margin as a sum of logits that are read at one position each: what measures of a logit can take
-apart.
+"""Split a margin into logits that are read at one position each.
 
 In: an `Objective`, and the model's logits on the item. Out: objectives of kind "logit", "contrast"
 or "logits" (weighted, at one position), whose claims are added up.
@@ -25,7 +24,7 @@ from torch import Tensor
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from .labels import label_logits
+from .classifier_objective import label_logits
 from .token_objectives import Objective, token_logits, token_objective
 
 if TYPE_CHECKING:

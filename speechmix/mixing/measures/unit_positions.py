@@ -1,5 +1,4 @@
-"""Units of a measure: targets and sources as positions alone, and pooling over the positions of
-each.
+"""Positions of a measure's target and source units, and pooling over them.
 
 A `Span` (inputs) is one labelled unit; a `View` (scoring) says which spans are the rows and columns
 of each stack; `Units` are those rows and columns as a measure needs them: which positions to

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Units
 
 # Of pairs: head index, row index, source index, changed context [P, H, d].

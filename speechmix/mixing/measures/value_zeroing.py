@@ -28,7 +28,7 @@ from ..maps.numerics import find_distance
 from .value_replay import replay_layers, replay_pairs
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from .unit_positions import Units
 
 # A causal block's rows go in chunks of at least so many: later sources are left out of the earlier

@@ -1,5 +1,4 @@
-"""ALTI-Logit's two passes: one tells what is read, in the other attention blocks are taken apart
-while it runs.
+"""Compute ALTI-Logit in two forward passes.
 
 In: a `Model` with its head, a prepared view, objectives that are logits. Out: values of
 `LogitContributions` for each. The second pass need not be its own: `AltiLogitReader` is told of the
@@ -19,7 +18,7 @@ from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.norms import Norm
 from ...adapters.binding.output_head import head_projection, output_head
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.features import reuse_encoder_states
+from ...adapters.capture.encoder_cache import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ...errors import InputError, ModelError

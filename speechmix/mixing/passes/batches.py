@@ -1,4 +1,4 @@
-"""What goes together: clips that share a forward pass, pairs and rows that memory allows at once.
+"""Group clips, pairs and rows into batches that fit into memory.
 
 In: a model, its inputs for several clips, a captured block. Out: one padded batch; numbers of pairs
 and rows.
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from ...adapters.binding.layer_components import projection_weight
-from ...adapters.capture.features import extract_features
+from ...adapters.capture.encoder_cache import extract_features
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
 from ...inputs.audio.prefetch import Item, prefetch_audio, prefetch_items
 
 if TYPE_CHECKING:
-    from ...adapters.capture.block import Block
+    from ...adapters.capture.attention_block import Block
     from ...adapters.model import Model
 
 T = TypeVar("T")

@@ -1,5 +1,4 @@
-"""carry_parts(): a logit taken apart by vectors that are carried through the whole model
-(DecompX).
+"""Decompose a logit by DecompX.
 
 In: a view, and which logits. Out: the part [P, S] of each source and of what is outside them [P],
 with the logits of the model itself. Tokens are carried one by one, words of a sound as a whole.
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.binding.layer_components import projection_weight
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.head_steps import HeadStep, record_head_steps
 from ...adapters.model import Model

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
-from ...adapters.capture.features import store_encoder_states
+from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.model import Model
@@ -32,9 +32,9 @@ from ..maps.mixing_map import MixingMap
 from ..measures.availability import check_defined
 from ..measures.gradient_pass import GradientPass
 from ..measures.measure import Measure
+from ..measures.measure_functions import find_measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import resolve_objective
-from ..measures.registry import find_measure
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
 from .item_view import Item, View

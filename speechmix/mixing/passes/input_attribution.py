@@ -1,5 +1,4 @@
-"""From the input to the output: what each unit that enters a model counts for a number, by measures
-that go all the way.
+"""Attribute a model's output to its inputs.
 
 In: a model, an item, a measure of one number, and numbers, each a list of objectives that are added
 up. Out: values of each side's units: parts of a logit where the measure takes one apart

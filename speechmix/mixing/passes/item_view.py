@@ -1,4 +1,4 @@
-"""View: what a model is fed for one item, and which spans are rows and columns; the same for every kind of item."""
+"""View: model inputs of one item, and the spans that are rows and columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.generation.audio_prompt import describe_prompt_and_answer
-from ...adapters.generation.generated_texts import (
+from ...adapters.generation.decoder_text_generation import (
     can_generate_text,
     generated_text_key,
 )

@@ -1,5 +1,4 @@
-"""logit_contributions(): what each source adds to the logit of a token, or to its difference to a
-foil; parts that add up.
+"""Compute the contributions of sources to a token's logit or logit difference.
 
 In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope
 "logit". For ALTI-Logit two passes of the unmodified model: the first tells the states that are read
@@ -27,8 +26,8 @@ from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions, LogitTerms
 from ..maps.measure_registry import find_facts, measure_names
 from ..measures.measure import Measure
+from ..measures.measure_functions import find_measure
 from ..measures.objectives import one_position_advice, resolve_objective
-from ..measures.registry import find_measure
 from ..measures.token_objectives import Objective
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .item_view import Item, View

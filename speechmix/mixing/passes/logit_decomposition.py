@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from ...adapters.binding.bound_layers import Stack
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from ..measures.alti import alti
 from ..measures.alti_logit import PUBLISHED_EPS, InputShares, read_attention
-from ..measures.registry import find_measure
+from ..measures.measure_functions import find_measure
 from ..measures.unit_positions import Units
 from .batches import pair_batch_bytes
 from .forward_pass import score_block

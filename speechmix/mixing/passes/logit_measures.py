@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...adapters.capture.device_copy import to_host
 from ..maps.logit_contributions import LogitTerms
-from ..measures.registry import implement
+from ..measures.measure_functions import implement
 from ..measures.relevance_pass import check_lrp_covers
 from ..measures.token_objectives import Objective
 from .alti_logit_passes import AltiLogitReader, decompose_by_alti_logit, prenorm_output_stack

@@ -1,5 +1,4 @@
-"""LogitPass: what a measure of scope "logit" gets, a model with its head and one item that is ready
-to run.
+"""Model, head and item that a logit measure works on.
 
 In: a model in the precision of the request, and a prepared item. Out: its inputs, its sources by
 side, and the logits of a plain forward pass, for functions that split a logit into contributions.

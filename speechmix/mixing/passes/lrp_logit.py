@@ -1,5 +1,4 @@
-"""relevance_parts(): a logit taken apart by layer-wise relevance propagation, with an account of
-every layer.
+"""Decompose a logit by layer-wise relevance propagation.
 
 In: a view, and which logits. One pass forward by the rules of `measures.lrp`, and one back for each
 logit. Out: values of `LogitContributions`: what reaches the states that enter the first layers,
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model

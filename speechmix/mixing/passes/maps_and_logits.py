@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.model import Model
 from ...errors import InputError
@@ -19,7 +19,7 @@ from ..maps.logit_contributions import LogitContributions
 from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
-from ..measures.registry import find_measure
+from ..measures.measure_functions import find_measure
 from ..measures.token_objectives import Objective
 from ..measures.unit_positions import Units
 from .forward_pass import compute_maps

@@ -1,5 +1,4 @@
-"""maps_of_each(): maps of one item by a measure that differentiates the whole model, for each of
-several objectives.
+"""Compute the maps of one item for several objectives.
 
 In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that
 objective alone. What does not depend on the objective is computed once: the forward pass, whose
@@ -11,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.model import Model
 from ..maps.map_set import Maps
 from ..measures.availability import check_defined
-from ..measures.registry import find_measure
+from ..measures.measure_functions import find_measure
 from ..measures.unit_positions import Units
 from .batches import split_into_groups
 from .forward_pass import compute_gradient_maps, run_forward

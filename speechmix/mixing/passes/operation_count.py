@@ -1,5 +1,4 @@
-"""How many operations a clip's maps take: counted while the package's own code runs on a model
-without weights.
+"""Count the operations that the maps of a clip take, without weights.
 
 In: a model on the meta device (`adapters.binding.meta_model`), measures, the length of a clip. Out:
 floating-point operations of the plain forward pass and of each measure (a multiplication and an
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.binding.meta_model import keep_first_layers
-from ...adapters.capture.block import Block
+from ...adapters.capture.attention_block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.generation.text_tokens import max_positions
@@ -28,8 +27,8 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ..measures.availability import check_defined
 from ..measures.measure import Measure
+from ..measures.measure_functions import find_measure
 from ..measures.mixing_strength import STRENGTH
-from ..measures.registry import find_measure
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
 from .item_view import View

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ...adapters.capture.forward_pass import use_attention
-from ...adapters.capture.precision_context import resolve_dtype
+from ...adapters.capture.module_access import resolve_dtype
 from ...adapters.delta_engine.matrix_products import TF32, supported_product_dtype
 from ...adapters.model import Model
 from ...errors import InputError

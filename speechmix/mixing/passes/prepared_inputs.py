@@ -13,7 +13,7 @@ import torch
 
 from ...adapters.generation.audio_token_positions import locate_audio_tokens
 from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
-from ...adapters.generation.tokens import Tokens
+from ...adapters.generation.token_sequence import Tokens
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError

@@ -1,5 +1,4 @@
-"""What `mix` is asked: its options that decide scores, with their allowed values and defaults,
-checked once.
+"""Options of `mix`, checked.
 
 `mix`, runs and the command line make a `MixRequest`; nobody else checks an option. How an answer is
 computed (batch sizes, files) is no part of it. Nothing here imports torch, so that the command line

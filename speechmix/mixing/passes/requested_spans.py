@@ -1,5 +1,4 @@
-"""Spans that a request asks for: frames or words of a clip's sound, or those that were given with
-`spans=`.
+"""Resolve the spans of frames or words that a request names.
 
 In: a clip and its frames, or ranges of positions as a user gives them; a request. Out: `Span`s,
 the units of the encoder's side of a `View`.

@@ -1,5 +1,4 @@
-"""Scores as they come, layer by layer, until they are maps: they leave the device once a batch, or
-at once for files.
+"""Collect scores layer by layer and copy them to the host.
 
 In: each layer's scores, of all measures. Out: maps of the clips that shared a forward pass.
 """

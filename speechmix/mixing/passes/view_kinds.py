@@ -1,5 +1,4 @@
-"""Views: what a model is fed for a clip, a text or prepared inputs, and which spans are the rows
-and columns of each stack.
+"""Views of a clip, a sentence or prepared inputs.
 
 In: one item that `mix` was given. Out: a `View`, by `make_view`; a clip, a text and prepared inputs
 differ in their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a
@@ -12,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...adapters.generation.generated_texts import (
+from ...adapters.generation.decoder_text_generation import (
     generate_text,
 )
-from ...adapters.generation.transcription import feed_generated_text, provided_decoder_text
+from ...adapters.generation.greedy_generation import feed_generated_text, provided_decoder_text
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
@@ -23,7 +22,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
-from ...inputs.words.text_words import TextWord
+from ...inputs.words.sentence_word import TextWord
 from ...inputs.words.timed_words import Word
 from .item_view import Item, View
 from .prepared_inputs import check_prepared_inputs, inputs_fingerprint

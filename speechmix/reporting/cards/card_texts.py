@@ -17,7 +17,7 @@ from ...files.whole_files import write_json, write_text
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ..pages.html_page import FirstScreen, Item, Part, Picture, render_page
-from ..pages.page_figures import page_svg
+from ..pages.svg_figures import page_svg
 from ..pages.table_export import markdown_table
 from .card_contents import MixingProfile
 from .model_card import ModelCard

@@ -1,5 +1,4 @@
-"""Sections that check the results: length, agreement of measures, word boundaries; and what was
-run.
+"""Page sections on checks: length, measure agreement, word boundaries, settings.
 
 In: a `Study`. Out: parts of the page; none where there is nothing to say.
 """
@@ -17,7 +16,7 @@ from ...evaluation.boundary_sensitivity import (
     summarize_stability,
 )
 from ...evaluation.length_baseline import length_exponent
-from ...evaluation.statistics.even_choice import choose_evenly
+from ...evaluation.statistics.even_subset import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
 from ...mixing.maps.measure_facts import measure_label

@@ -1,5 +1,4 @@
-"""Tables of what spelling loses without the cue, by stack, layer and number, and of differences
-with their controls.
+"""Tables of spelling loss without the cue, by stack, layer and number.
 
 In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: tables.
 """

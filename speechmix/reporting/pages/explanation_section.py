@@ -1,5 +1,6 @@
-"""Why did the model write this? The section with the explanations of a run
-(`score_clips(explain=N)`).
+"""Page section with the explanations of a run.
+
+The section with the explanations of a run (`score_clips(explain=N)`).
 
 In: a `Study`, folder or clips with the sound. Out: a part of the page, or none: a `WhyCard` for
 each clip, which the script of explanations draws when it is opened; where no script runs, it is
@@ -19,7 +20,7 @@ from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import encode_wav
 from ...runs.kinds.explanations import stored_explanations
-from ...runs.results.part_files import Owner
+from ...runs.results.clip_result_files import Owner
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 from .study_clips import MAX_PAGE_BYTES, find_audible_clip

@@ -1,5 +1,6 @@
-"""Which measure can be believed here? The section with the faithfulness evaluation of a run,
-if it has one.
+"""Page section with the faithfulness evaluation of a run.
+
+The section with the faithfulness evaluation of a run, if it has one.
 
 In: ``faithfulness.csv`` in a run's folder, as `speechmix faithfulness --out RUN` writes it. Out: a
 part of the page, or none.

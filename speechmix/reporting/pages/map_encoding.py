@@ -1,5 +1,4 @@
-"""Maps as a page's script draws them (`templates/maps.js`): labels, times, and shares of rows as
-16-bit numbers.
+"""Encode maps for the page's script.
 
 In: the maps of one clip, by model. Out: plain values for JSON, of each map as many layers as fit.
 Pauses, padding and frames behind the end of the clip are left out, and maps with more units than a
@@ -14,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...evaluation.statistics.even_choice import choose_evenly
+from ...evaluation.statistics.even_subset import choose_evenly
 from ...inputs.words.spans import Span
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap

@@ -19,17 +19,21 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
-from ...evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
+from ...evaluation.statistics.random_twin_comparison import compare_with_twins, whole_stack
 from ...files.text_files import write_csv
 from ...files.whole_files import write_text
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.figure_style import write_figure
-from ..plots.published_figures import AS_PUBLISHED_ROWS
+from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
 from . import published_section as published_part
 from .column_legend import explain_columns
-from .combined_runs import (
+from .cue_need_sentences import short_answers
+from .cue_need_tables import main_measure
+from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
+from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
+from .run_union_table import (
     QUARTER_NAMES,
     WHOLE_STACK_LABEL,
     combine_contributions,
@@ -37,13 +41,9 @@ from .combined_runs import (
     mixing_quarters,
     shared_options,
 )
-from .cue_need_sentences import short_answers
-from .cue_need_tables import main_measure
-from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
-from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
-from .page_figures import page_svg
 from .study_results import Study
 from .study_tables import KEYS, drop_control_clips, percent_table
+from .svg_figures import page_svg
 from .table_export import markdown_table
 from .table_format import format_contribution_table
 

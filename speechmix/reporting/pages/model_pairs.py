@@ -4,7 +4,7 @@ scored.
 In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
 models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
 the gap of the trained models is ranked among gaps of untrained ones, by the same test as a single
-model among its twins (`evaluation.statistics.twin_comparison`). A whole stack weights each layer by its mixing
+model among its twins (`evaluation.statistics.random_twin_comparison`). A whole stack weights each layer by its mixing
 strength, so neither depth nor idle layers make a gap.
 """
 
@@ -15,7 +15,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins
+from ...evaluation.statistics.random_twin_comparison import STRENGTH, compare_with_twins
 from ..plots.figure_style import model_name
 from .result_sentences import join_names, stack_phrase, unclaimed_reason
 

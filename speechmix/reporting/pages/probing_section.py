@@ -1,5 +1,6 @@
-"""What can be read off the states, layer by layer? The section with the probes of a run, if it
-has any.
+"""Page section with the probes of a run.
+
+The section with the probes of a run, if it has any.
 
 In: ``probes.csv`` and ``probe_answers.csv`` in a run's folder, as a study or `speechmix probe --out
 RUN` writes them; the run's cue contributions, for what is mixed below what is read. Out: a part of
@@ -25,10 +26,10 @@ from ..plots.figure_style import model_name
 from ..plots.probe_and_mixing import probe_and_mixing
 from ..plots.probe_curves import probe_figure
 from .html_page import Item
-from .page_figures import side_suffixes
 from .page_sections import PageContent, PageSection
 from .study_figures import write_page_figure
 from .study_tables import drop_control_clips
+from .svg_figures import side_suffixes
 from .table_format import format_p
 
 if TYPE_CHECKING:

@@ -25,13 +25,13 @@ from ..plots.figure_style import (
     legend_line,
     new_figure,
 )
-from ..plots.published_figures import (
+from ..plots.paper_figure_data import (
     AS_PUBLISHED_ROWS,
     matching_published_contributions,
     published_probing,
     published_sources,
 )
-from .page_figures import side_suffixes
+from .svg_figures import side_suffixes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

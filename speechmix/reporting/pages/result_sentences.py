@@ -13,8 +13,8 @@ import pandas as pd
 
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.rank_test import TWINS_NEEDED
-from ...evaluation.statistics.twin_comparison import STRENGTH
+from ...evaluation.statistics.random_twin_comparison import STRENGTH
+from ...evaluation.statistics.twin_rank_test import TWINS_NEEDED
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR

@@ -1,5 +1,4 @@
-"""The page of a run: trained models against their untrained twins, cue contribution beside
-ablation, clips to listen to.
+"""Write the HTML page of a run.
 
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the
 figures as PNG and PDF, the headline as Markdown, LaTeX and CSV, and the statistics layer by layer

@@ -1,5 +1,6 @@
-"""What is lost without the cue's sound and tokens? The section with the published
-ablation, if it was run.
+"""Page section with the published ablation of speech.
+
+The section with the published ablation, if it was run.
 
 In: ``speech_ablation_means.csv`` in a run's folder, as `speechmix ablate --published --out RUN`
 writes it. Out: a part of the page, or none.
@@ -17,8 +18,8 @@ from ...files.text_files import read_csv
 from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
 from .html_page import Item, Picture, SortableTable
-from .page_figures import page_svg
 from .page_sections import PageContent, PageSection
+from .svg_figures import page_svg
 from .table_format import format_interval, format_p
 
 _INTRODUCTION = (

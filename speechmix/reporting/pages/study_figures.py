@@ -18,7 +18,6 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.cell_panels import compute_difference_cells, compute_mean_cells
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
 from ..plots.cue_heat_maps import draw_cell_panels
@@ -26,15 +25,16 @@ from ..plots.cue_tables import ordered_values, select_cue_rows
 from ..plots.curve_tables import clip_group_means
 from ..plots.distributions import compute_spreads, draw_spreads
 from ..plots.figure_style import png_bytes, write_figure
+from ..plots.heat_map_numbers import compute_difference_cells, compute_mean_cells
 from ..plots.need_figure import compute_need_panels, draw_need
-from ..plots.published_figures import AS_PUBLISHED_ROWS
+from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
 from . import published_section as published_part
 from .cue_need_tables import drops_by_layer
 from .html_page import Item, Part, Picture
-from .page_figures import page_svg, side_suffixes
 from .page_sections import PageContent
 from .study_results import Study
 from .study_tables import PARTS, drop_control_clips
+from .svg_figures import page_svg, side_suffixes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

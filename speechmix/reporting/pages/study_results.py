@@ -1,5 +1,4 @@
-"""Open a finished run as a study: trained models against their untrained twins, each number
-computed once.
+"""Results of a finished run: trained models against their untrained twins.
 
 In: a run's folder (`runs.results.open_run.open_run`), and what makes its clips groups. Out: a `Study`, a
 value whose attributes are what tables, figures and page are made of. Nothing here writes or draws,
@@ -18,7 +17,7 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import TableRow, select_cells
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
-from ..plots.published_figures import AS_PUBLISHED_ROWS
+from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
 from .clip_groups import add_clip_groups
 from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (

@@ -3,7 +3,7 @@
 In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
 trained model with its untrained twins, over groups of clips that belong together
 (`evaluation.statistics.groups`), in one test of all its stacks, layers and measures
-(`evaluation.statistics.twin_comparison`). Reported are the whole of each stack, every layer weighted by its
+(`evaluation.statistics.random_twin_comparison`). Reported are the whole of each stack, every layer weighted by its
 mixing strength, and each layer.
 """
 
@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.grouped_means import TableRow, grouped_means, select_cells
-from ...evaluation.statistics.twin_comparison import (
+from ...evaluation.statistics.random_twin_comparison import (
     BASELINES,
     STRENGTH,
     WHOLE_STACK,
     compare_with_twins,
     whole_stack,
 )
-from ...interventions.ablation import CONTROL
+from ...interventions.cue_ablation import CONTROL
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import LEADING_MEASURE
 from ...mixing.maps.numerics import STRENGTH_FLOOR

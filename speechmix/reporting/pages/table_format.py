@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...evaluation.statistics.twin_comparison import STRENGTH
+from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 
 # What the page calls the columns of the tables that it writes.

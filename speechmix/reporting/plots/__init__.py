@@ -14,7 +14,7 @@ the size it has in a paper.
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
-| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_routes.Routes`) |
+| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
@@ -46,9 +46,9 @@ from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
+from .paper_figure_data import published_contributions, published_probing
 from .probe_and_mixing import probe_and_mixing
 from .probe_curves import probe_figure
-from .published_figures import published_contributions, published_probing
 from .route_figures import routes_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map

@@ -2,7 +2,7 @@
 norms.
 
 In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of
-`speechmix.evaluation.outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
+`speechmix.evaluation.norm_outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
 et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on dotted lines.
 """
 
@@ -30,7 +30,7 @@ from .figure_style import (
     style_layer_axis,
     wrap_text,
 )
-from .published_figures import read_published_data
+from .paper_figure_data import read_published_data
 
 COLUMNS = (
     "model",

@@ -32,7 +32,7 @@ from .figure_style import (
     style_layer_axis,
     wrap_text,
 )
-from .published_figures import AS_PUBLISHED_ROWS
+from .paper_figure_data import AS_PUBLISHED_ROWS
 from .strength_strips import (
     STRIP_HEIGHT,
     STRIP_NOTE,

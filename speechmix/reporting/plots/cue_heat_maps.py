@@ -20,12 +20,6 @@ from matplotlib.figure import Figure
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from . import map_cells
-from .cell_panels import (
-    CellPanels,
-    compute_difference_cells,
-    compute_mean_cells,
-    mean_grid,
-)
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
 from .curve_tables import clip_group_means
 from .figure_style import (
@@ -39,7 +33,13 @@ from .figure_style import (
     new_figure,
     wrap_text,
 )
-from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
+from .heat_map_numbers import (
+    CellPanels,
+    compute_difference_cells,
+    compute_mean_cells,
+    mean_grid,
+)
+from .paper_figure_data import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 

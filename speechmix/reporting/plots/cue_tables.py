@@ -16,7 +16,7 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import distinct_keys, label_indices
-from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
+from .paper_figure_data import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
@@ -85,7 +85,7 @@ def target_rows_title(table: pd.DataFrame) -> str:
     >>> own_rows = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
     >>> target_rows_title(own_rows)
     'decoder, cross-attention: target rows'
-    >>> from speechmix.reporting.plots.published_figures import matching_published_contributions
+    >>> from speechmix.reporting.plots.paper_figure_data import matching_published_contributions
     >>> target_rows_title(pd.concat([own_rows, matching_published_contributions(own_rows.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
     picture, ±1)'

@@ -18,7 +18,7 @@ from .figure_style import (
     model_name,
     wrap_text,
 )
-from .published_figures import PUBLISHED_SUFFIX
+from .paper_figure_data import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
 BAND_NOTES = {

@@ -11,7 +11,7 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
 from ...evaluation.statistics.intervals import mean_intervals
-from ...evaluation.statistics.rank_test import twin_limits
+from ...evaluation.statistics.twin_rank_test import twin_limits
 
 BANDS = ("interval", "clips", "none")
 _CURVE_KEYS = ("model", "init", "stack", "measure")

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
-from ...evaluation.statistics.even_choice import choose_evenly
+from ...evaluation.statistics.even_subset import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, unit_labels
 from .figure_style import (

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...evaluation.statistics.even_choice import choose_evenly
+from ...evaluation.statistics.even_subset import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, unit_labels
 from .clip_overview import clip_figure

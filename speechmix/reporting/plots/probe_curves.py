@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
-from ...evaluation.statistics.rank_test import twin_limits
+from ...evaluation.statistics.twin_rank_test import twin_limits
 from .cue_tables import relative_depth
 from .figure_style import (
     DEPTH_LABEL,
@@ -36,7 +36,7 @@ from .figure_style import (
     style_curve_axis,
     wrap_text,
 )
-from .published_figures import PUBLISHED_SUFFIX, published_probing
+from .paper_figure_data import PUBLISHED_SUFFIX, published_probing
 
 INPUT_LAYER = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")

@@ -1,5 +1,4 @@
-"""The driver of a run whose clips are handed out in blocks: what is given to whom is an executor's,
-all else is here.
+"""Driver that hands out blocks of clips to workers.
 
 In: what a run of one process takes, and an executor that carries blocks to workers (block_worker.py)
 and their rows back, in any order. Out: the folder of one process, file by file. Part files of many
@@ -27,18 +26,18 @@ from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, St
 from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...files.names import refuse_duplicate_label
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ..clip_aligner import ClipAligner
+from ..job_execution import StartedJob
 from ..kinds.word_times import WORD_TIMES_KIND
 from ..model_run import RunRequest
 from ..progress import ALIGN, Progress, show_progress
-from ..results.part_files import Owner, Part, part_paths
+from ..results.clip_result_files import Owner, Part, part_paths
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
 from ..run_job import RunJob
 from ..scored_run import Run
-from ..started_job import StartedJob
 from .block_worker import Pass, result_row
 
 Report = Callable[[str], None]

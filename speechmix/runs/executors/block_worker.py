@@ -1,5 +1,4 @@
-"""One worker of a job that an executor drives: it loads one model, and works on blocks of clips as
-they come.
+"""Worker that loads one model and works on blocks of clips.
 
 In: what the pass of a model is about, then blocks of clips. Out: a row for each clip, small, that
 says what is kept of it or why it is left out. What is kept lies in the run's folder before the row
@@ -22,15 +21,15 @@ import pyarrow as pa
 from ...adapters.model import Model
 from ...errors import SpeechmixError, StorageError
 from ...files.json_files import JsonObject
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ..clip_aligner import AlignmentRun
 from ..kinds.word_times import WORD_TIMES_KIND
 from ..model_run import ClipOutcome, ModelRun, RunRequest
-from ..results.part_files import Owner
+from ..results.clip_result_files import Owner
 from ..results.result_store import Results
 from ..results.run_folder import RunFolder
-from .attempts import MAX_DEATHS, Attempts
+from .crash_records import MAX_DEATHS, Attempts
 
 # A row a clip; of a pass that cannot go on, one row with what is wrong.
 ROW = pa.schema(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 
 if TYPE_CHECKING:
     from ..run_job import RunJob

@@ -1,8 +1,7 @@
-"""Workers: a run by several processes of one machine, each with a GPU, or a share of the cores, of
-its own.
+"""Run a job in several processes of one machine, one GPU or core share each.
 
 In: a job, with models as functions that load them. Out: the run
-of one process: of four, worker 3 does shard 3/4 of it in the same folder (files/shards.py), and the
+of one process: of four, worker 3 does shard 3/4 of it in the same folder (files/shard_assignment.py), and the
 one that ends last writes the tables. What workers say comes here, with their number; one that dies
 is started again once; when this process is stopped, or dies, they write what they have and end.
 """
@@ -22,13 +21,13 @@ import torch
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
-from ..merging import drop_repeated_reasons
 from ..results.run_folder import RunFolder
 from ..run_job import RunJob
 from ..run_status import find_shard_clips
 from ..scored_run import Run
+from ..shard_merge import drop_repeated_reasons
 from .machine_resources import assign_gpu, environment
 from .worker_process import CLIP, DONE, FAILED, LINE, start_worker_process
 

@@ -1,5 +1,4 @@
-"""What one machine has for the workers of a run: how many are best, and what each of them sees of
-it.
+"""Plan the number of workers and their share of GPUs and cores.
 
 In: sources of models, a device, a worker's number. Out: how many workers; variables that the
 process of one is started with.
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ...adapters.capture.memory import free_bytes, weight_bytes
+from ...adapters.capture.memory_check import free_bytes, weight_bytes
 
 _PROCESS_BYTES = 2**30  # of Python, torch and transformers, and a clip on its way through a model
 _GPU_VARIABLES = "CUDA_VISIBLE_DEVICES"

@@ -1,5 +1,4 @@
-"""What one worker does: its shard of a run, in a process of its own; what it has to say goes to the
-one that started it.
+"""Process of one local worker, which runs one shard.
 
 In: a `RunJob`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end
 what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
@@ -19,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 
 from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ..progress import ALIGN
 from ..run_job import RunJob
 

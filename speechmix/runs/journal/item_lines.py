@@ -1,11 +1,10 @@
-"""Answers about items, one JSON line each, in a folder that holds one question: what a recipe needs
-to be stopped and resumed.
+"""Compute JSON lines about items in a resumable folder.
 
 In: items with names, what decides an item's answer, and a function that answers. Out: the answers,
 in the order of the items; those of an earlier start are read back where all that decides them is
 the same.
 
-Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has
+Stages that read each other, or are done in shards, have `runs.journal`; a run of clips has
 `runs.score_clips`.
 """
 

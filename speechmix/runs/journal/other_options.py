@@ -1,4 +1,4 @@
-"""Whether a stage that is started again has the options it had."""
+"""Refuse to restart a stage with other options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files the output of a stage is: one, or one a shard; which of them are there.
+"""Names of a stage's output files, one or one per shard.
 
 In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard that asks.
 Out: that file, or those of a stage that was done in shards, `pairs/1-of-48.jsonl` to
@@ -16,7 +16,7 @@ from math import gcd
 from pathlib import Path
 
 from ...errors import InputError
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 
 UNFINISHED = ".unfinished"
 _STAGE_COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names

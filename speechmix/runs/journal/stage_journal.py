@@ -1,4 +1,4 @@
-"""A stage of a long job: one item after the other, one line each, stopped and resumed at any point.
+"""Run a resumable stage that writes one line per item.
 
 In: items and the work to do on one. Out: a JSON-lines file, read again by `stage_lines`
 
@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, TypeVar
 from ...errors import SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
 from ...files.locks import hold_writing_lock
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 from ...files.versions import package_versions
 from .other_options import check_output_options, check_shard_options
 from .stage_files import UNFINISHED, check_shard_count, shard_file

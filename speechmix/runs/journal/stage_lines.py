@@ -1,6 +1,6 @@
 """Lines of a stage's output: written with checksums, read again, counted.
 
-In: JSON lines as `stages.journal` writes them, in one file or in one a shard. Out: its lines, if it
+In: JSON lines as `runs.journal` writes them, in one file or in one a shard. Out: its lines, if it
 is whole; its options and inputs; a digest of what a later stage reads of it.
 
 The files of shards are read as one: each of their lines says at which place of the corpus its clip
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ...files.shards import WHOLE, Shard, shard_number
+from ...files.shard_assignment import WHOLE, Shard, shard_number
 from .stage_files import UNFINISHED, list_required_shards, shard_file, stage_files
 
 POSITION = "at"

@@ -1,4 +1,4 @@
-"""Ablation as a kind of result: is the target still right without the cue's values, stack by stack?"""
+"""Result kind "ablation": the target's spelling without the cue's values, by stack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...interventions.ablation import CONTROL, ablate_with_control
+from ...interventions.cue_ablation import CONTROL, ablate_with_control
 from .result_kind import Result, ResultItem, ResultKind
 
 

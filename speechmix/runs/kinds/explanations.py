@@ -1,4 +1,4 @@
-"""Explanations as a kind of result: why did a trained model generate the words of a clip?
+"""Result kind "explanations": explanations of the words a model wrote for a clip.
 
 In: a trained model that spells, and a clip with words. Out: what `speechmix.explain` found, as the
 page shows it; or the reason why there is none.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...adapters.generation.transcription import transcribe
+from ...adapters.generation.greedy_generation import transcribe
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...explanations.explain import explain
@@ -20,7 +20,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ..out_of_memory import OutOfMemory
-from ..results.part_files import Owner, Part
+from ..results.clip_result_files import Owner, Part
 from .result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
 
 if TYPE_CHECKING:

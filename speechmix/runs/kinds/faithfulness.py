@@ -1,4 +1,4 @@
-"""Faithfulness as a kind of result: what reference perturbations say of a clip, and of measures.
+"""Result kind "faithfulness": effects of perturbations on a clip, and measures' scores.
 
 In: a model and a clip with words, beside the other clip of its pair. Out: what `evaluate_item`
 found; and of all clips, when the last shard is done, ``faithfulness.csv`` and
@@ -26,8 +26,8 @@ from ...evaluation.faithfulness.results import FaithfulnessResults
 from ...evaluation.statistics.groups import build_item_table
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
-from ...mixing.measures.registry import custom_identities
-from ..results.part_files import Part
+from ...mixing.measures.measure_functions import custom_identities
+from ..results.clip_result_files import Part
 from .result_kind import (
     FinishedResults,
     Result,

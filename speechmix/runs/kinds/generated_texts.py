@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from ...adapters.generation.generated_texts import (
+from ...adapters.generation.decoder_context import GeneratedText
+from ...adapters.generation.decoder_text_generation import (
     can_generate_text,
     generate_text,
     generated_text_key,
 )
-from ...adapters.generation.prompts import GeneratedText
-from ...adapters.generation.transcription import needs_generated_text
+from ...adapters.generation.greedy_generation import needs_generated_text
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
-from ..results.part_files import open_part
+from ..results.clip_result_files import open_part
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
 from .result_kind import Outcome, Result, ResultItem, ResultKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...interventions.knock_out import knock_out
+from ...interventions.value_knock_out import knock_out
 from .result_kind import Result, ResultItem, ResultKind
 
 

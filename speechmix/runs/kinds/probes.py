@@ -1,4 +1,4 @@
-"""Probes of a run: states of clips as a kind of result, and what is read off them at the run's end.
+"""Result kind "probes": stored states of clips, and probes fitted at the end.
 
 In: a model and a clip with words, one forward pass. Out: in the run's folder
 
@@ -29,7 +29,7 @@ from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
-from ..results.part_files import Owner, Part
+from ..results.clip_result_files import Owner, Part
 from ..results.run_folder import RunFolder
 from .result_kind import FinishedResults, Result, ResultItem, ResultKind
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ...errors import InputError
 from .ablation import ABLATION_KIND
-from .contributions import CONTRIBUTIONS_KIND
 from .explanations import EXPLANATIONS_KIND
 from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .knock_out import KNOCK_OUT_KIND
+from .map_results import CONTRIBUTIONS_KIND
 from .probes import STATES_KIND
 from .result_kind import ResultKind
 from .speech_ablation import SPEECH_ABLATION_KIND

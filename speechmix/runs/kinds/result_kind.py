@@ -25,7 +25,7 @@ from ..out_of_memory import memory_errors_named
 from ..results.result_store import Key, Results
 
 if TYPE_CHECKING:
-    from ..results.part_files import Owner, Part
+    from ..results.clip_result_files import Owner, Part
     from ..results.run_folder import RunFolder
 
 Outcome = list[Key] | SpeechmixError  # keys of what is stored of an item, or why it failed

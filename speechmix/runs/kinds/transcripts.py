@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...adapters.generation.transcription import transcribe
+from ...adapters.generation.greedy_generation import transcribe
 from ...errors import SpeechmixError
 from ...inputs.words.transcript_accuracy import character_error_rate
 from .result_kind import Result, ResultItem, ResultKind

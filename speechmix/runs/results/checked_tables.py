@@ -1,4 +1,4 @@
-"""Are the tables and descriptions in a run's folder what this package writes?
+"""Check the tables and descriptions in a run's folder.
 
 In: files of a run, which may be damaged, of another version, or somebody else's. Out: their
 content, each file read once, or an `InputError` that names the file, what it lacks and what to do.

@@ -11,15 +11,15 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...files.timing import phase
+from .clip_result_files import KEY, Part, part_name
 from .map_files import MAPS, MapFiles
-from .part_files import KEY, Part, part_name
 from .part_index import Key, PartIndex
-from .run_parts import remove_part
+from .part_integrity import remove_part
 from .run_state import RunState
-from .score_copies import CopiedScores, RowGroups
 from .score_files import ScoreFiles
+from .score_reuse import CopiedScores, RowGroups
 
 _LARGE_PART_BYTES = 2**26  # of scores; smaller parts are made again when one is added
 

@@ -1,5 +1,4 @@
-"""Maps of a run in files of their own, below ``maps/<model>/``: of frames in shards, of words in
-Parquet if asked for.
+"""Files of a run's maps: frame maps in shards, word maps in Parquet.
 
 In: maps, clip by clip. Out: files that belong to a part of the run (results.py), whose name is in
 theirs, as scores do:
@@ -26,10 +25,10 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.request import MixRequest
+from .clip_result_files import Part
 from .map_shards import ShardWriter, find_shard, read_tensor
-from .part_files import Part
-from .score_copies import CopiedScores, RowGroups
 from .score_files import UnfinishedFiles
+from .score_reuse import CopiedScores, RowGroups
 
 if TYPE_CHECKING:
     from ...adapters import Model

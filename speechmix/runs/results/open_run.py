@@ -1,4 +1,4 @@
-"""A run's folder, read back: its tables and its maps; every file once.
+"""Open a stored run: its tables and maps.
 
 In: a folder written by `runs.score_clips`, whole or damaged: a table that cannot be read is an
 `InputError` that names it, a map is left out of its clip. Out: a `StoredRun`. One clip of it, with
@@ -30,7 +30,7 @@ from .checked_tables import (
     damaged,
     read_run_description,
 )
-from .part_files import Part, open_part
+from .clip_result_files import Part, open_part
 from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
 from .run_state import RUNNING, RunState
 from .score_rows import read_scores

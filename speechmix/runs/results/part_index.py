@@ -1,6 +1,6 @@
-"""Which results the part files of one model hold, and their rows.
+"""Index of the results in one model's part files.
 
-In: part files (part_files.py). Out: `PartIndex`, which finds a result by its key: what it is of,
+In: part files (clip_result_files.py). Out: `PartIndex`, which finds a result by its key: what it is of,
 and the hash of everything that decides it.
 """
 
@@ -16,11 +16,20 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
+from .clip_result_files import (
+    KEY,
+    RESULTS,
+    ROWS_PER_GROUP,
+    Owner,
+    Part,
+    part_name,
+    part_paths,
+    write_part,
+)
 from .map_files import MapFiles
-from .part_files import KEY, RESULTS, ROWS_PER_GROUP, Owner, Part, part_name, part_paths, write_part
+from .part_integrity import checked_part
 from .run_folder import RunFolder
-from .run_parts import checked_part
 from .run_state import RunState
 from .score_files import ScoreFiles
 

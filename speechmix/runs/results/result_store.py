@@ -1,8 +1,7 @@
-"""Results of one model, or of the clips alone, in a run's folder: stored while they are computed,
-found again by a later start.
+"""Store of a model's results in a run's folder, reused by later starts.
 
 In: results, one for each clip and kind (a measure, "ablation", "transcripts", "states", ...), each
-with a key that has the hash of everything that decides it. Out: part files (part_files.py) and the
+with a key that has the hash of everything that decides it. Out: part files (clip_result_files.py) and the
 files of scores and maps that belong to them:
 
     results/<model>/<part>.parquet                             rows that become the run's tables, labels of maps
@@ -25,15 +24,15 @@ import pyarrow as pa
 
 from ...adapters import Model
 from ...files.json_files import Json, JsonObject
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...files.timing import phase
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
+from .clip_result_files import Owner, Part, rows_table
 from .compaction import compact_parts, remove_unneeded_parts
 from .map_files import MapFiles
-from .part_files import Owner, Part, rows_table
 from .part_index import Key, PartIndex
 from .run_folder import RunFolder
 from .score_files import ScoreFiles

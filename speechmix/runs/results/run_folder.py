@@ -13,7 +13,7 @@ from pathlib import Path
 from ...files.names import safe_name
 from ...files.unfinished_files import UNFINISHED
 from ...inputs.clips.clip import Clip
-from .part_files import Part, part_paths
+from .clip_result_files import Part, part_paths
 
 # Tables that grow clip by clip, in Parquet and CSV.
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"

@@ -1,11 +1,11 @@
-"""What run a folder holds, whether it is complete, and which part files its tables are made of.
+"""State of a run's folder: its options, completeness and part files.
 
 In: a run's folder, options, completion records. Out: `run.json`:
 
     options      of `mix`, with their defaults: a folder holds maps by one set of them
     alignment    how words were aligned, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
-    parts        the part files (part_files.py) that its tables are made of, with size and hash of each
+    parts        the part files (clip_result_files.py) that its tables are made of, with size and hash of each
     asked        hash of clips and options of the last start: a shard with another hash is outdated
     state        "running", or "complete" when all tables are written
 

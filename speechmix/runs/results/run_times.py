@@ -20,10 +20,10 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, read_checked_json, read_json_object, write_checked_json
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...files.text_files import write_csv
 from ...files.timing import PREFETCH, Seconds, phase, timed_phases
-from .part_files import Owner
+from .clip_result_files import Owner
 from .run_folder import RunFolder
 
 COLUMNS = ("model", "init", "seed", "phase", "seconds", "share", "clips")

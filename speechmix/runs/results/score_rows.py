@@ -16,7 +16,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows
-from .checked_datasets import checked_files
+from .data_file_check import checked_files
 
 _SIDE = [
     ("label", pa.string()),

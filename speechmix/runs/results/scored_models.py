@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from ...errors import SpeechmixError
 from ...mixing.maps.mixing_map import MixingMap
+from .clip_result_files import Owner, Part
 from .open_run import StoredRun
-from .part_files import Owner, Part
 
 
 @dataclass(frozen=True)

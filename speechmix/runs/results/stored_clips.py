@@ -18,7 +18,7 @@ from ...errors import InputError, SpeechmixError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
-from .part_files import Part
+from .clip_result_files import Part
 
 if TYPE_CHECKING:
     from .open_run import StoredRun

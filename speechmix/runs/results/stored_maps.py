@@ -1,5 +1,4 @@
-"""Maps of a run, put together again from what is kept: labels from a part file, scores from the
-table of scores or from shards.
+"""Rebuild a run's maps from labels and stored scores.
 
 In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has
 no rows in the table of scores, and so no maps.
@@ -23,8 +22,8 @@ from ...files.parquet_files import find_row_groups, read_mark, readable_parquet
 from ...inputs.words.word_checks import check_words
 from ...mixing.maps.map_headers import labels_from_text
 from ...mixing.maps.mixing_map import MixingMap
+from .clip_result_files import Part
 from .map_files import frame_map_scores, tensor_name
-from .part_files import Part
 from .run_folder import RunFolder
 from .score_files import file_name, partition_folder
 

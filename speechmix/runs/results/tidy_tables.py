@@ -12,7 +12,7 @@ import pandas as pd
 from ...adapters import Model
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, target_strength
 from ...evaluation.length_baseline import length_matched_share
-from ...evaluation.statistics.twin_comparison import BASELINES
+from ...evaluation.statistics.random_twin_comparison import BASELINES
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import Cue, cue_text, cue_words

@@ -1,4 +1,4 @@
-"""agreement_study(): does a measure point at the word that decides the form of another?
+"""Study of number agreement in text models: do measures single out the cue?
 
 In: a folder with BLiMP's agreement paradigms, and a text model, masked or causal. Out: in a folder
 the decisions of the model, the cue alignment of each sentence, tables and figures.
@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...files.names import safe_name
 from ...files.text_files import write_csv
 from ...mixing.measures import MEASURES, find_measure
-from ...reporting.plots.alignment_table import published_alignment
+from ...reporting.plots.cue_alignment_table import published_alignment
 from ...runs.journal.item_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
 from .fine_tuning import FineTuningOptions, fine_tune_choice

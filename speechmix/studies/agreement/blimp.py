@@ -23,7 +23,7 @@ from typing import Any
 from ...errors import InputError
 from ...files.json_files import parse_json
 from ...files.text_files import read_text
-from ...inputs.clips.rows import RejectedRow
+from ...inputs.clips.corpus_row import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp_cues import (
     find_cue_by_construction,

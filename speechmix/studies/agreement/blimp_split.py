@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
-from ...inputs.clips.rows import RejectedRow
+from ...inputs.clips.corpus_row import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp import PUBLISHED, BlimpItem
 

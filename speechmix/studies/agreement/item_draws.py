@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ...adapters.transformers_types import Tokenizer
 from ...errors import InputError
-from ...inputs.clips.rows import RejectedRow
+from ...inputs.clips.corpus_row import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp import BlimpItem
 

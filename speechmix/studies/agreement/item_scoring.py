@@ -1,5 +1,4 @@
-"""Agreement items through a model: does it choose the right word, and where does the target's row
-lie?
+"""Score agreement items: the model's choice, and cue alignment of the target's row.
 
 In: BLiMP items, a model, and a file that keeps what is done, a line an item (`item_lines`). Out: a
 table of decisions, and one of cue alignment for each layer and measure (or distance of Value
@@ -23,7 +22,7 @@ from ...evaluation.cue_alignment import (
     SHARE_METRICS,
     cue_alignment,
 )
-from ...evaluation.distance_effect import distance_effect
+from ...evaluation.distance_metric_effect import distance_effect
 from ...files.json_files import JsonObject
 from ...mixing.passes.mix import mix_one
 from ...runs.journal.item_lines import compute_item_lines

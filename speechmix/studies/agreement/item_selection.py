@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...inputs.clips.rows import RejectedRow
+from ...inputs.clips.corpus_row import RejectedRow
 from .blimp import PUBLISHED, BlimpItem, read_blimp
 from .blimp_cues import load_spacy_pipeline
 from .blimp_split import build_unified_set, split_halves

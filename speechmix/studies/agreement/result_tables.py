@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...evaluation.cue_alignment import SHARE_METRICS, mean_alignment
 from ...files.text_files import write_csv
-from ...reporting.plots.alignment_table import alignment_figure, alignment_text
+from ...reporting.plots.cue_alignment_table import alignment_figure, alignment_text
 from ...reporting.plots.figure_style import write_figure
 from .task_accuracy import item_accuracy
 

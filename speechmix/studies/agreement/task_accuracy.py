@@ -1,5 +1,6 @@
-"""Does the model do the task at all? The right word against the wrong one, before any map is looked
-at.
+"""Accuracy of a model at choosing the right word.
+
+The right word against the wrong one, before any map is looked at.
 
 In: a model and items with a target and a foil. Out: the margin of each item (nats), the share of
 items in which the target wins with its interval, and a sentence that says what can then be read off

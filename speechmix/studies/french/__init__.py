@@ -7,8 +7,8 @@ mine("Les chats voient un livre.").pairs
 
 from .language.lexicon import Lexicon
 from .mining import mine, mine_all
+from .pair_template import Template
 from .pairs import DroppedCandidate, HomophonePair, MinedSentence, count_pairs
-from .template_tables import Template
 from .templates import load_template, load_templates
 
 __all__ = [

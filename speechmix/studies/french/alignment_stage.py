@@ -1,7 +1,7 @@
-"""The stage that places words: which lines it goes through, and what decides the result of each.
+"""Alignment stage of the French study.
 
 In: a study folder with pairs, or a corpus as it is; the work to do on a line. Out: a JSON-lines
-file (`stages.journal`).
+file (`runs.journal`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import SkipItem, run_stage
 from ...runs.journal.stage_lines import POSITION, input_digest, read_numbered_lines

@@ -1,5 +1,4 @@
-"""What kind of contrast is a pair, can its cue be told by ear, and does the target's own onset give
-the answer away?
+"""Classify a homophone pair: kind of contrast, audible cue, informative onset.
 
 In: who the target and its other spelling speak of ("3s", "3p", "1s"), and what stands before the
 target. Out: one of `CONTRASTS`, and two truth values, judged alike for both members of a contrast:

@@ -1,4 +1,4 @@
-"""The voices of a corpus: what a speaker's own clips say of the sounds of the others."""
+"""Models of the speakers' sounds in a corpus, learnt from their clips."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...alignment.alignment_result import REVISION
 from ...alignment.cepstra import RecordingCepstra, analyse_recording
-from ...alignment.speaker_voice import REVISION as VOICE_REVISION
-from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn_voice
+from ...alignment.speaker_sounds import REVISION as VOICE_REVISION
+from ...alignment.speaker_sounds import SpeakerVoice, frames_by_sound, learn_voice
 from ...files.cache_keys import digest
 from ...files.json_files import Json
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import seeded_uniform
+from ...inputs.clips.corpus_row import seeded_uniform
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import StoredLines
 from ...runs.journal.stage_lines import read_kept_lines

@@ -1,5 +1,4 @@
-"""What the annotated data set says of a pair: one row, and by which of its values examples can be
-balanced.
+"""Make one row of the annotated data set from a pair.
 
 In: a clip's line with words and times, and one of its pairs. Out: a dictionary with the columns of
 `dataset.SCHEMA`.
@@ -13,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from ...files.json_files import Json, JsonObject
 from ...inputs.words.multipart_words import GAP
 from .contrasts import IMPERSONAL, NUMBER_ACROSS_PERSONS, PERSON, TENSE
-from .cue_pairs import find_cue_pair
-from .template_tables import BALANCE_COLUMNS
+from .cue_number_pairs import find_cue_pair
+from .pair_template import BALANCE_COLUMNS
 
 _PAIR_FIELDS = ("template", "number", "person", "tense", "lemma", "contrast", "meaning", "foil")
 _CUE_FIELDS = ("audible", "liaison", "distance", "numeral", "attractor")

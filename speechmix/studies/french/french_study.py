@@ -1,5 +1,4 @@
-"""The French homophony study, from clips to a page: which layers let the cue (les) into the target
-noun (livres)?
+"""Run the French homophone study, from clips to a page.
 
 In: clips, or a corpus that they are mined of. Out: a run folder with maps, tables, figures and
 `index.html`. `french_study` is the whole of it, and reads from top to bottom: models and their

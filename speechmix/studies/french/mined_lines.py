@@ -1,5 +1,4 @@
-"""What is kept of a row of a corpus that is mined: its pairs, or why it has none; and what decides
-that.
+"""Output line of mining: a corpus row's pairs, or the reason for none.
 
 In: a row, and the options of the mining. Out: its line of `pairs.jsonl`.
 """
@@ -14,12 +13,12 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import Json, JsonObject
-from ...inputs.clips.rows import RejectedRow, Row
+from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...runs.journal.stage_journal import SkipItem
 from .miners import Miner
 from .mining import mine_sentence
+from .pair_template import Template
 from .study_folder import find_or_write_audio, make_corpus_pair
-from .template_tables import Template
 from .templates import load_template, load_templates
 
 

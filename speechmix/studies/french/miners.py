@@ -1,4 +1,4 @@
-"""Which parser and lexicon does each template go with, and can it find anything at all?
+"""Build the parser and lexicon that each template needs.
 
 In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it
 reads for, each with its lexicon; or an error that says which template could never find a pair, and
@@ -11,11 +11,11 @@ import functools
 from typing import NamedTuple
 
 from ...errors import InputError
+from .language.french_tokens import tokenize
 from .language.lexicon import Lexicon
-from .language.text import tokenize
+from .neighbour_parser import split_into_tokens
+from .pair_template import ADJACENCY_RELATIONS, Template
 from .parser_interface import Parser, find_parser
-from .template_tables import ADJACENCY_RELATIONS, Template
-from .words_parser import split_into_tokens
 
 
 class Miner(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which homophone pairs are in a sentence, where, and what tells their number?
+"""Find homophone pairs in sentences, with their positions and number.
 
 In: a sentence as it is written, and templates. Out: `HomophonePair`s with half-open character ranges in that
 very text, and every candidate that was dropped, with the reason. Positions come from the parse,
@@ -12,21 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError
-from .candidates import (
+from .contrasts import IMPERSONAL, INVARIANT, is_audible, is_onset_informative
+from .cue_target_candidates import (
     count_words_between,
     exclusion_reason,
     find_numeral_and_attractor,
     find_template_links,
 )
-from .contrasts import IMPERSONAL, INVARIANT, is_audible, is_onset_informative
+from .language.french_tokens import Token, begins_with_vowel
 from .language.lexicon import Lexicon
 from .language.partners import INVARIANT as SPELLED_ALIKE
 from .language.partners import NoPartner, Partner
-from .language.text import Token, begins_with_vowel
 from .miners import Miner, build_miners
+from .pair_template import CueForm, Template
 from .pairs import DroppedCandidate, HomophonePair, MinedSentence
 from .parser_interface import Link
-from .template_tables import CueForm, Template
 from .templates import load_templates
 
 # Raised whenever the same sentence and template give other pairs, foils or columns: what was mined

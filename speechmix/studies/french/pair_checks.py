@@ -1,4 +1,4 @@
-"""Why a pair is no example: what is wrong with it before models spell it, and how they spell it."""
+"""Reasons to exclude a pair: faults of the pair, or its spelling by models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stage_counts import SelectionCounts
 from .study_folder import (
     PAIRS,
 )
-from .transcripts import TranscriptComparison, cue_and_target_positions
+from .transcript_comparison import TranscriptComparison, cue_and_target_positions
 
 
 def find_exclusion_reason(

@@ -1,5 +1,4 @@
-"""What mining a sentence gives: pairs of cue and target with places, candidates that were dropped
-with reasons, counts."""
+"""Results of mining a sentence: homophone pairs, dropped candidates and counts."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...files.json_files import JsonObject
-from .language.text import lookup_key
+from .language.french_tokens import lookup_key
 
 Range = tuple[int, int]
 

@@ -1,4 +1,4 @@
-"""Parsers behind one function: what links two words of a sentence, as far as the templates ask.
+"""Interface of parsers: tokens of a sentence and the links between them.
 
 In: the name of a parser: "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of one's own. Out: an
 object with ``parse(text) -> (tokens, links)``. A link is of a relation: "determiner" (determiner ->
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ...errors import InputError
 from ...files.cache_keys import file_digest
+from .language.french_tokens import Token
 from .language.lexicon import Lexicon
-from .language.text import Token
 
 RELATIONS = ("determiner", "subject", "determiner+subject")
 
@@ -76,7 +76,7 @@ class _ParserFunction:
 
     Examples
     --------
-    >>> from speechmix.studies.french.words_parser import split_into_tokens
+    >>> from speechmix.studies.french.neighbour_parser import split_into_tokens
     >>> parser = _ParserFunction(lambda text: (split_into_tokens(text), [Link("compound", 0, 1)]))
     >>> parser.parse("Hand book")[1][0].relation
     'compound'
@@ -118,8 +118,8 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
         If spaCy is not installed.
     """
     from .language.parser import LexiconParser
+    from .neighbour_parser import split_into_tokens
     from .spacy_parser import SpacyParser
-    from .words_parser import split_into_tokens
 
     if name == "lexicon":
         return (

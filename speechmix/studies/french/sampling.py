@@ -1,5 +1,4 @@
-"""Which of the pairs that may become examples are drawn: balanced, at most so many, or so many of
-each template.
+"""Draw a balanced sample of pairs.
 
 In: candidates with their template and values. Out: names. What is drawn depends on the seed and the
 names, never on the corpus's order. Mohebbi et al. (2023) draw 720 Det_Noun (half singular), 257
@@ -15,8 +14,8 @@ from itertools import product
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...inputs.clips.rows import seeded_uniform
-from .template_tables import BALANCE_COLUMNS
+from ...inputs.clips.corpus_row import seeded_uniform
+from .pair_template import BALANCE_COLUMNS
 
 PUBLISHED_SEED = 42
 _PAPER_SUFFIX = "_paper"

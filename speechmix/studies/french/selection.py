@@ -1,5 +1,4 @@
-"""Which pairs become examples: those that every model under study spells right, balanced if that is
-wanted.
+"""Select the pairs that every model spells right.
 
 In: a study folder with pairs, words and transcripts. Out: the annotated data set in `examples/`,
 with counts of what was dropped at each stage and why, as tables and as a figure. Cue and target
@@ -44,7 +43,7 @@ from .study_folder import (
     refuse_outdated_output,
     transcript_digest,
 )
-from .transcripts import compare_transcript
+from .transcript_comparison import compare_transcript
 
 
 def select_examples(
@@ -74,7 +73,7 @@ def select_examples(
         default: those that a pair's template says, of the study's own the number in the third
         person. An empty one takes all.
     balance : sequence of str
-        Columns of `speechmix.studies.french.template_tables.BALANCE_COLUMNS`. Within each template and
+        Columns of `speechmix.studies.french.pair_template.BALANCE_COLUMNS`. Within each template and
         contrast, draw the same number of examples for each value, or combination of values.
     max_examples : int, optional
         Draw at most so many examples per template and combination of values.

@@ -1,5 +1,4 @@
-"""Which rows of a corpus does a process work on, and by what do its shards know that they are of
-one corpus?
+"""Corpus rows that one shard works on.
 
 In: rows of a corpus, a shard. Out: the shard's rows with their places in the corpus; what a stage
 notes of its inputs.
@@ -12,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from ...files.shards import Shard
-from ...inputs.clips.rows import RejectedRow, Row
+from ...files.shard_assignment import Shard
+from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...runs.journal.stage_lines import POSITION
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...runs.journal.stage_files import (
     UNFINISHED,
     StageFiles,

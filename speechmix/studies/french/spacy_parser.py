@@ -1,5 +1,4 @@
-"""The same links from a spaCy model, if one is installed: more general than the lexicon parser,
-slower, a download.
+"""Parser that uses a spaCy model.
 
 In: a sentence and the name of a model with a dependency parser (fr_core_news_md, ...). Out: tokens
 and `Link`s as `parsing` defines them, read off universal dependencies, so that any language's UD
@@ -11,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import InputError, MissingExtraError
-from .language.text import Token, lookup_key
+from .language.french_tokens import Token, lookup_key
 from .parser_interface import RELATIONS, Link
 
 # Preposition and article in one French word: la porte du jardin.

@@ -1,9 +1,8 @@
-"""Word times adapted to the speakers of a corpus: their own clips say what their sounds are, with
-the synthetic voices.
+"""Improve word times by models of the corpus speakers' sounds.
 
 In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus`
 writes them. Each clip is aligned by synthesis, then once more with the speaker's own sounds
-(`speechmix.alignment.speaker_voice`). Where the first alignment trusts the text, a boundary moves
+(`speechmix.alignment.speaker_sounds`). Where the first alignment trusts the text, a boundary moves
 by at most 10 ms towards the second: no clip can get worse by more. Where it does not, the less
 doubtful of the two is used. In the folder are also, so that it can be stopped and resumed like any
 stage:
@@ -25,19 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...alignment.alignment_result import REVISION, Alignment
 from ...alignment.confidence import TRUSTED_TEXT
-from ...alignment.speaker_voice import SpeakerVoice
-from ...alignment.synthesis import ADAPTED, align_by_synthesis, words_by_synthesis
+from ...alignment.speaker_sounds import SpeakerVoice
+from ...alignment.synthesis_aligner import ADAPTED, align_by_synthesis, words_by_synthesis
 from ...errors import InputError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import SkipItem, StoredLines
 from ...runs.journal.stage_lines import read_kept_lines, read_stage_options
 from .alignment_stage import run_alignment_stage
-from .alignments import check_audio, make_stored_words, write_clip_textgrid
 from .corpus_voices import CorpusVoices
+from .sentence_alignment import check_audio, make_stored_words, write_clip_textgrid
 from .stages import align_corpus
 from .study_folder import WORDS, clip_from_line
 

@@ -1,5 +1,4 @@
-"""What was left out at each stage of a study, and why; what the models wrote; what the examples
-are.
+"""Counts of what each stage of the study kept and dropped.
 
 In: a study folder and the choices of the selection. Out: tables (counts, models, examples, dropped)
 and a figure.
@@ -17,7 +16,7 @@ from ...files.json_files import JsonObject
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
-from .cue_pairs import describe_confounded_numbers
+from .cue_number_pairs import describe_confounded_numbers
 from .study_folder import PAIRS, WORDS
 
 if TYPE_CHECKING:

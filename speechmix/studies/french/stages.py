@@ -1,5 +1,4 @@
-"""From a corpus to homophone pairs, word times and transcripts: the stages of the study, clip by
-clip.
+"""Stages of the French study: mining, alignment and transcription of a corpus.
 
 In: a corpus (see `speechmix.inputs.corpora.corpus_reading.read_corpus`), an aligner, recognisers.
 Out: a study folder
@@ -12,7 +11,7 @@ Out: a study folder
     examples/                      select:      the annotated data set (see `speechmix.studies.french.selection`)
 
 Each stage goes one clip at a time and can be stopped, resumed and done again alone; see
-`stages.journal`. One that is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it
+`runs.journal`. One that is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it
 would have one; see `stages.stage_files`.
 """
 
@@ -28,8 +27,8 @@ from ...alignment.alignment_result import REVISION
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
-from ...files.shards import WHOLE, Shard
-from ...inputs.clips.rows import RejectedRow, Row
+from ...files.shard_assignment import WHOLE, Shard
+from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import run_stage
 from ...runs.journal.stage_lines import POSITION
@@ -192,7 +191,7 @@ def align_corpus(
         If nothing was mined yet, or not all of it (the message names the shards), or the folder
         holds words aligned with other options.
     """
-    from .alignments import align_line, textgrid_digest
+    from .sentence_alignment import align_line, textgrid_digest
 
     study = Path(study)
     options: JsonObject = {

@@ -1,7 +1,6 @@
-"""What the French study does by default, for its function and for the command line, which imports
-nothing heavy."""
+"""Default options of the French study."""
 
-from ...evaluation.statistics.rank_test import TWINS_NEEDED
+from ...evaluation.statistics.twin_rank_test import TWINS_NEEDED
 
 SEEDS = tuple(range(TWINS_NEEDED))  # of the untrained twins, as many as a claim takes
 TWIN_CLIPS = 80  # clips on which twins after the first are scored: 40 pairs, 20 of each side

@@ -1,4 +1,4 @@
-"""The study folder: which file holds what, and what one line of it is.
+"""Files of a study's folder, and the content of their lines.
 
 In: rows of a corpus. Out: lines (dictionaries that go to JSON) that the stages hand on, and back to
 a `Clip`.
@@ -13,11 +13,11 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.audio.byte_ranges import file_signature
 from ...inputs.audio.loading import audio_fingerprint
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import RejectedRow, Row
+from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import write_recording
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import GAP, resolve_words_and_roles
@@ -120,7 +120,7 @@ def make_corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
 def make_corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
-    from ...adapters.generation.word_positions import locate_word_parts
+    from ...adapters.generation.word_character_positions import locate_word_parts
     from .language.spoken import split_written_words, word_text
 
     requests = {role: pair[role] for role in ("cue", "target")}

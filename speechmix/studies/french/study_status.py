@@ -1,5 +1,4 @@
-"""Where a study stands: of each stage and model, which shards are done, missing or stopped, and
-what was left out and why.
+"""Status of a study: done, missing and stopped shards of each stage.
 
 In: a study folder. Out: a table with a row a stage and model, the same as a text, and the numbers
 of the shards to submit again. Nothing is written, and no lock is taken: it may be asked while
@@ -17,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...files.shards import Shard
+from ...files.shard_assignment import Shard
 from ...runs.journal.stage_files import (
     StageFiles,
     format_indices,
@@ -98,7 +97,7 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
     Examples
     --------
     >>> import tempfile
-    >>> from speechmix.files.shards import Shard
+    >>> from speechmix.files.shard_assignment import Shard
     >>> from speechmix.runs.journal.stage_journal import run_stage
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = run_stage(folder / "pairs.jsonl", [], dict, options={}, shard=Shard(2, 3))

@@ -1,5 +1,4 @@
-"""What the synthetic French corpus says: pairs of sentences that differ in number, and in sound
-only at the cue.
+"""Singular and plural French sentences that differ in sound only at the cue.
 
 Out: `PairText`s, the singular and the plural wording of one sentence with the places of target and cue. The target is
 the first word that is spelled, but not pronounced, differently in the plural:

@@ -1,5 +1,4 @@
-"""Universal parts of speech, and what of a verb's features the lexicon's tables call finite,
-participle, infinitive.
+"""Part-of-speech tags and verb features of the lexicon.
 
 In: nothing. Out: the names that templates, lexicons and parsers share
 (universaldependencies.org/u/pos; moods as in Lexique).

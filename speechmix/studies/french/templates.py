@@ -1,5 +1,6 @@
-"""Which pairs of words does a study look for? Templates by the names of their files, of their sets,
-or by path.
+"""Load templates of homophone pairs by name, set or path.
+
+Templates by the names of their files, of their sets, or by path.
 
 In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with
 the package. Out: checked, immutable `Template`s.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.bounded_reads import read_bounded
-from .template_tables import Template, parse_template
+from .pair_template import Template, parse_template
 
 _TEMPLATES_DIR = Path(__file__).parent / "template_files"
 

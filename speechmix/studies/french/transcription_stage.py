@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.names import is_same_file_name
-from ...files.shards import WHOLE, Shard
+from ...files.shard_assignment import WHOLE, Shard
 from ...runs.journal.stage_journal import SkipItem, run_stage
 from ...runs.journal.stage_lines import POSITION, input_digest
 from .shard_rows import corpus_position_entry
@@ -65,7 +65,7 @@ def transcribe_corpus(
     MissingExtraError
         If jiwer is not installed.
     """
-    from .transcripts import transcribe_line
+    from .transcript_comparison import transcribe_line
 
     study, paths = Path(study), []
     refuse_outdated_output(study, study / WORDS, "words", "align again", shard)

@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import leaderboard as boards
 from speechmix.evaluation.faithfulness.layer_choice import choose_best_layer
 from speechmix.evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
-from speechmix.evaluation.faithfulness.words import LAYER_ROW
+from speechmix.evaluation.faithfulness.word_scores import LAYER_ROW
 from speechmix.evaluation.statistics.sign_flips import corrected_p
 
 

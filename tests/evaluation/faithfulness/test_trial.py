@@ -17,14 +17,14 @@ from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
 from speechmix.evaluation.faithfulness.evaluate import pair_item_indices
 from speechmix.evaluation.faithfulness.package_perturbations import removal_effects
-from speechmix.evaluation.faithfulness.words import source_words, word_scores
+from speechmix.evaluation.faithfulness.word_scores import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.decision_margins import RemovalMargins
 from speechmix.interventions.input_ablation import build_word_removals
-from speechmix.interventions.removal_margins import RemovalMargins
 from speechmix.interventions.removals import change_inputs
-from speechmix.mixing.measures.registry import forget_measure
+from speechmix.mixing.measures.measure_functions import forget_measure
 from tests.conftest import trained
 from tests.models import text_models
 

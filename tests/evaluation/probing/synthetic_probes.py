@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.probing.scores import share_interval
-from speechmix.evaluation.statistics.rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
 
 LAYERS = range(-1, 5)
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.label_codes import PENALTY_STRENGTHS, SWITCH_PROBABILITY
+from speechmix.evaluation.probing.code_predictors import PENALTY_STRENGTHS, SWITCH_PROBABILITY
 from speechmix.evaluation.probing.networks import ConstantProbe, Training
 from speechmix.evaluation.probing.online_code import BLOCK_FRACTIONS, online_code, split_blocks
 

@@ -1,5 +1,6 @@
-"""Does il stand for nobody? il y a, il faut, il fait froid, il est dix heures, il me semble voir,
-il peut y avoir.
+"""Detect impersonal "il", as in il faut or il y a.
+
+il y a, il faut, il fait froid, il est dix heures, il me semble voir, il peut y avoir.
 
 In: what kinds of words a sentence has, and where il and its verb are. Out: yes or no. Where both
 can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is

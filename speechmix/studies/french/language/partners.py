@@ -1,5 +1,4 @@
-"""Which spelling sounds the same in the other number (person, tense), and is there only one that
-can be meant?
+"""Find the homophone of a word in the other number, person or tense.
 
 In: a lexicon, a spelling, and the number or person it has where it stands. Out: its `Partner`, or
 the reason why it has none. A spelling of several lemmas (je suis, les fils) has a partner only if

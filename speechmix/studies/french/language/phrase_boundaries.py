@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .text import Token
+from .french_tokens import Token
 from .words import CONJUNCTIONS, WordKind
 
 # Two words that stand anywhere, and are no verb (en fait) and no noun (au final) there.

@@ -1,5 +1,4 @@
-"""A French sentence as it is written and as it is spoken, linked: "80 %" is quatre-vingts pour
-cent.
+"""Spoken form of a written French sentence, linked word by word.
 
 In: a text. Out: its written words, half-open character ranges, each with the words that are said
 for it. Elided words (l', qu') and clitics (-t-il) are written words of their own, a number is one.
@@ -13,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .text import tokenize
+from .french_tokens import tokenize
 
 _UNITS = (
     "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize "

@@ -1,4 +1,4 @@
-"""Which finite verb has a noun for its subject, and which a pronoun?
+"""Find the noun or pronoun subject of a finite verb.
 
 In: the tokens of a sentence, what kinds of words they are, and a noun phrase or a pronoun. Out: the
 verb's index. From a noun that can begin a clause the walk goes over what may stand between it and
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .french_tokens import Token
 from .impersonal import IMPERSONAL_VERBS, is_impersonal
 from .phrase_boundaries import ADVERBIAL_PAIRS, FindNounOfDeterminer, PhraseBoundaries
-from .text import Token
 from .words import CONJUNCTIONS, RELATIVE_PRONOUNS, SINGULAR, WordKind
 
 # Behind these, elle is no subject (avec elle).

@@ -1,5 +1,4 @@
-"""What a spelling can be: a row of the lexicon as a reading, with Lexique's numbers, persons and
-gaps mended by what is known of French spelling.
+"""Grammatical readings of a spelling in the lexicon.
 
 In: a spelling and a row of the lexicon's file. Out: a `WordReading`.
 """

@@ -1,5 +1,4 @@
-"""What a French word can be, as the lexicon parser sees it: closed classes by hand, open classes
-from the lexicon.
+"""Word kinds (part of speech, gender, number, person) that a French spelling can have.
 
 In: a token's key. Out: one `WordKind`, computed once a spelling: which determiners, pronouns or
 adverbs it can be, with which genders and numbers it can be a noun or adjective, in which persons a
@@ -12,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..tags import VERBAL
+from .french_tokens import is_numeral
 from .lexicon import Lexicon
-from .text import is_numeral
 
 if TYPE_CHECKING:
     from .word_readings import WordReading

@@ -1,0 +1,215 @@
+"""Hold a module exclusively, in evaluation mode and a chosen dtype, then restore it.
+
+In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter
+asks for a gradient and numbers are raised to one precision. Nothing is converted back: what has to
+be converted is *exchanged* for a stand-in and the very same object is put back, so values, storages
+and gradients are those of before, bit for bit. Parameters that have the precision already are used
+as they are; buffers, which are small, are copied, because some forward passes write to them (rotary
+tables that grow with the text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Condition, get_ident
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InputError
+
+_OWNER_CHANGE = Condition()
+_OWNERS: dict[int, int] = {}  # id of what is in use to its thread
+
+
+@contextmanager
+def exclusive_access(module: nn.Module) -> Iterator[None]:
+    """Have a module for one thread: others that want it, or anything that it shares with it, wait.
+
+    Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
+    own base model share them.
+    """
+    thread_id = get_ident()
+    if _OWNERS.get(id(module)) == thread_id:  # with all its parts
+        yield
+        return
+    # The objects stay alive, so that no other one has the same id.
+    objects_by_id = {id(part): part for part in _list_shared_objects(module)}
+    with _OWNER_CHANGE:
+        _OWNER_CHANGE.wait_for(
+            lambda: all(
+                _OWNERS.get(object_id, thread_id) == thread_id for object_id in objects_by_id
+            )
+        )
+        acquired_ids = [object_id for object_id in objects_by_id if object_id not in _OWNERS]
+        _OWNERS.update(dict.fromkeys(acquired_ids, thread_id))
+    try:
+        yield
+    finally:
+        with _OWNER_CHANGE:
+            for object_id in acquired_ids:
+                del _OWNERS[object_id]
+            _OWNER_CHANGE.notify_all()
+
+
+def _list_shared_objects(module: nn.Module) -> Iterator[object]:
+    """Everything in a module that measuring it changes for a while: parts, their weights and
+    configs."""
+    for part in list_modules(module):
+        yield part
+        yield from (parameter for parameter in part._parameters.values() if parameter is not None)
+        config = getattr(part, "config", None)
+        if config is not None:
+            yield config
+
+
+@contextmanager
+def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
+    """Have a module ready for measuring while the block lasts.
+
+    Parameters
+    ----------
+    module : nn.Module
+    dtype : torch.dtype, optional
+        Precision that coarser parameters and buffers are raised to; by default each keeps its own.
+
+    Examples
+    --------
+    >>> layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).to(torch.bfloat16)
+    >>> with precision_context(layer, torch.float32):
+    ...     print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
+    False torch.float32 False
+    >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
+    True torch.bfloat16 True
+    """
+    parameter_replacements: dict[
+        int, nn.Parameter
+    ] = {}  # stand-ins by what they stand for: tied weights stay tied
+    buffer_replacements: dict[int, Tensor] = {}
+    with ExitStack() as exit_stack:
+        for part in list_modules(module):
+            _set_temporarily(exit_stack, part, "training", False)
+            _set_temporarily(
+                exit_stack, part, "chunk_size_feed_forward", 0
+            )  # saves memory, refuses lengths it does not divide
+            if part._parameters:
+                _exchange_parameters(exit_stack, part, parameter_replacements, dtype)
+            if part._buffers:
+                _exchange_buffers(exit_stack, part, buffer_replacements, dtype)
+        yield
+
+
+def _set_temporarily(exit_stack: ExitStack, part: nn.Module, name: str, value: bool | int) -> None:
+    """Set an attribute that is there and has another value."""
+    old_value = part.__dict__.get(name)
+    if old_value:
+        part.__dict__[name] = value
+        exit_stack.callback(part.__dict__.__setitem__, name, old_value)
+
+
+def has_adapters(module: nn.Module) -> bool:
+    """True if some module of a model is PEFT's."""
+    return any(type(part).__module__.startswith("peft.") for part in list_modules(module))
+
+
+def list_modules(module: nn.Module) -> list[nn.Module]:
+    """Return a module with all its parts, each once: its ``modules()``, several times as fast."""
+    modules_by_id: dict[int, nn.Module] = {}
+    pending: list[nn.Module | None] = [module]
+    while pending:
+        part = pending.pop()
+        if part is not None and id(part) not in modules_by_id:
+            modules_by_id[id(part)] = part
+            pending.extend(reversed([*part._modules.values()]))
+    return list(modules_by_id.values())
+
+
+def _exchange_parameters(
+    exit_stack: ExitStack,
+    part: nn.Module,
+    replacements: dict[int, nn.Parameter],
+    dtype: torch.dtype | None,
+) -> None:
+    trainable_parameters = []
+    for name, parameter in part._parameters.items():
+        if parameter is None:
+            continue
+        if _needs_conversion(parameter, dtype):
+            exit_stack.callback(part._parameters.__setitem__, name, parameter)
+            if id(parameter) not in replacements:
+                replacements[id(parameter)] = nn.Parameter(
+                    parameter.detach().to(dtype), requires_grad=False
+                )
+            part._parameters[name] = replacements[id(parameter)]
+        elif parameter.requires_grad:
+            parameter.requires_grad_(False)
+            trainable_parameters.append(parameter)
+    if trainable_parameters:
+        exit_stack.callback(
+            lambda: [parameter.requires_grad_(True) for parameter in trainable_parameters]
+        )
+
+
+def _exchange_buffers(
+    exit_stack: ExitStack,
+    part: nn.Module,
+    replacements: dict[int, Tensor],
+    dtype: torch.dtype | None,
+) -> None:
+    original_buffers, original_attributes = dict(part._buffers), dict(part.__dict__)
+    non_persistent_names = set(part._non_persistent_buffers_set)
+    for name, buffer in original_buffers.items():
+        if buffer is not None:
+            if id(buffer) not in replacements:
+                replacements[id(buffer)] = buffer.detach().to(
+                    dtype if _needs_conversion(buffer, dtype) else buffer.dtype, copy=True
+                )
+            part._buffers[name] = replacements[id(buffer)]
+    states_before = {name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()}
+
+    def restore_buffers() -> None:
+        states_after = {
+            name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()
+        }
+        is_written = states_after.keys() != states_before.keys() or any(
+            states_after[name][0] is not states_before[name][0]
+            or states_after[name][1] != states_before[name][1]
+            for name in states_before
+        )
+        part._buffers.clear()
+        part._buffers.update(original_buffers)
+        part._non_persistent_buffers_set.clear()
+        part._non_persistent_buffers_set.update(non_persistent_names)
+        if (
+            is_written
+        ):  # and with its tables what it notes about them, such as how long a text they reach
+            for name in part.__dict__.keys() - original_attributes.keys():
+                del part.__dict__[name]
+            part.__dict__.update(original_attributes)
+
+    exit_stack.callback(restore_buffers)
+
+
+def _needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
+    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
+    models are float32)."""
+    if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
+        return False
+    return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
+
+
+def _write_count(tensor: Tensor | None) -> int | None:
+    """How often a tensor has been written to."""
+    return None if tensor is None or tensor.is_inference() else tensor._version
+
+
+def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """Return a floating-point type given by name or as it is."""
+    resolved_dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(resolved_dtype, torch.dtype) or not resolved_dtype.is_floating_point:
+        raise InputError(
+            "dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found "
+            f"{dtype!r}"
+        )
+    return resolved_dtype

@@ -1,0 +1,293 @@
+"""Word times without any weights: synthesise the transcript, then warp the synthetic speech onto
+the recording.
+
+In: audio and its text. Out: an `Alignment` with method "synthesis". espeak-ng speaks the text (word
+times known), and dynamic time warping on cepstra carries its word boundaries over. What makes it
+work on spontaneous speech: between any two words the path may rest in a gap, which takes silence
+cheaply, and at a price a hesitation, a repetition or a word that is not in the text; the synthesis
+is given the recording's noise and level; and after each pass the synthetic cepstra are fitted to
+the recording's voice by a ridge-regularised affine map along the path found so far, and the words
+to its tempo. All this is done in several ways, with other voices and other prices: a word lies at
+the median of them, and where they differ it is not sure (see `confidence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import AlignmentError
+from ..inputs.words.timed_words import Word
+from .alignment_result import Alignment, aligned_words, remove_signs
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, analyse_recording
+from .confidence import Evidence, Warp, list_doubts, seconds_in, text_confidence, word_confidence
+from .espeak import speak
+from .speaker_sounds import SpeakerVoice
+from .synthesis_distances import Chorus, SpeechPlan, estimate_tempo, plan_speech
+from .threads import run_on_one_thread
+from .warping import border_costs, cheapest_path
+
+SPEAKERS = (
+    "",
+    "+f2",
+    "+f5",
+    "+m7",
+)  # several synthetic voices; for each pair of frames the nearest one counts
+PASSES = 4
+ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
+
+# What lying in a gap costs, in the units of `speechmix.alignment.warping`: silence, each decibel
+# above it, anything at most, and speech of any kind: so much more than the synthetic frame that is
+# nearest, of the whole text.
+_GAP_SILENT, _GAP_PER_DB, _GAP_OTHER, _GAP_SPEECH = 0.5, 0.12, 1.1, 0.3
+_MIN_OTHER_SOUND_FRAMES = 12  # frames: 60 ms, so that it is another sound
+_MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to align: which speakers, a factor of what speech in a gap costs, decibels added to the
+    level of silence."""
+
+    speakers: tuple[int, ...] = (0, 1, 2, 3)
+    speech: float = 1.0
+    louder: float = 0.0
+
+
+_WAYS = (_Way((0, 3)), _Way((1, 2)), _Way(speech=0.5, louder=5.0), _Way(speech=2.0))
+
+
+def align_by_synthesis(
+    audio: np.ndarray,
+    text: str,
+    *,
+    language: str,
+    sample_rate: int = SAMPLE_RATE,
+    own: SpeakerVoice | None = None,
+) -> Alignment:
+    """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
+
+    Parameters
+    ----------
+    audio : float array [S]
+        Mono. Silence of any length before, between and after the words.
+    text : str
+        What is said. Hesitations may be missing from it; words that are not said should not be in
+        it.
+    language : str
+        A language code of `speechmix.alignment.espeak.espeak_voices`.
+    sample_rate : int
+        Hz.
+    own : SpeakerVoice, optional
+        The speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_sounds`).
+
+    Returns
+    -------
+    Alignment
+        One word for each item of ``aligned_words(text)``. A word's score is the probability that neither
+        of its borders is more than 100 ms off, if the text is what is said; the clip's, that it is
+        (see `confidence`).
+
+    Raises
+    ------
+    AlignmentError
+        If the text has no words, the audio no speech, or the audio is too short or too long for the
+        text.
+    InputError
+        For a language that espeak-ng does not speak.
+    MissingExtraError
+        If espeakng-loader is not installed.
+
+    Examples
+    --------
+    >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
+    >>> alignment = align_by_synthesis(speech.audio, "le chat dort", language="fr")
+    >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
+    [True, True, True]
+    """
+    with run_on_one_thread():
+        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
+        evidence = collect_evidence(chorus)
+    scores = word_confidence(evidence)
+    words = tuple(
+        Word(word, start, end, float(score))
+        for word, (start, end), score in zip(written, _seconds(evidence.edges), scores, strict=True)
+    )
+    phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
+    adapted = own is not None
+    doubts = list_doubts(words, evidence, adapted=adapted, language=language)
+    return Alignment(
+        words, ADAPTED if adapted else "synthesis", text_confidence(evidence), doubts, phonemes
+    )
+
+
+def words_by_synthesis(
+    audio: np.ndarray,
+    text: str,
+    *,
+    language: str,
+    sample_rate: int = SAMPLE_RATE,
+    own: SpeakerVoice | None = None,
+) -> tuple[Word, ...]:
+    """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and
+    doubts.
+
+    Parameters, errors and word times are those of `align_by_synthesis`.
+
+    Examples
+    --------
+    >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
+    >>> words = words_by_synthesis(speech.audio, "le chat dort", language="fr")
+    >>> [(word.text, abs(word.start - spoken.start) < 0.03, word.score) for word, spoken in zip(words, speech.words)]
+    [('le', True, None), ('chat', True, None), ('dort', True, None)]
+    """
+    with run_on_one_thread():
+        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
+        forwards = np.arange(len(chorus.words))
+        ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
+        no_borders = np.empty((2, 0, 0))
+        evidence = Evidence(
+            chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders
+        )
+    spans = zip(written, _seconds(evidence.edges), strict=True)
+    return tuple(Word(word, start, end) for word, (start, end) in spans)
+
+
+def _speak_chorus(
+    audio: np.ndarray, text: str, language: str, sample_rate: int, own: SpeakerVoice | None
+) -> tuple[Chorus, list[str]]:
+    """The synthetic speakers of a text with the recording, and its words, if there are words and
+    the lengths can be right."""
+    written = aligned_words(text)
+    if not written:
+        raise AlignmentError(
+            f"expected a transcript with words, found {text!r}: leave clips without words out"
+        )
+    spoken_text = " ".join(remove_signs(written))
+    recording = analyse_recording(audio, sample_rate)
+    chorus = Chorus(
+        recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own
+    )
+    _check_length(recording, chorus.natural)
+    return chorus, written
+
+
+def _seconds(edges: np.ndarray) -> list[list[float]]:
+    """Start and end of each word, from its first and last frame [W, 2]."""
+    times: list[list[float]] = np.maximum(
+        0.0, (edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE
+    ).tolist()
+    return times
+
+
+def collect_evidence(chorus: Chorus) -> Evidence:
+    """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one
+    of three orders."""
+    forwards = np.arange(len(chorus.words))
+    warp, borders = _add_borders(*_refine_until_stable(chorus, forwards))
+    ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
+    decoys = [
+        _warp(chorus, order, flipped=True)
+        for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[
+            : len(forwards)
+        ]
+    ]
+    likeness = chorus.likeness(warp.times)
+    return Evidence(
+        chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), likeness, borders
+    )
+
+
+def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
+    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
+    each frame."""
+    word_frames = np.flatnonzero(np.isfinite(times))
+    at = (
+        np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
+    )
+    first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1))
+    stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
+    edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
+    runs = zip(at[first].tolist(), edges.tolist(), strict=True)
+    return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
+
+
+def _warp(
+    chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
+) -> Warp:
+    return _make_warp(*_refine_until_stable(chorus, order, flipped=flipped, way=way))
+
+
+def _refine_until_stable(
+    chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
+) -> tuple[SpeechPlan, np.ndarray, np.ndarray, np.ndarray]:
+    """Warp the synthesis onto the recording, again and again, each time nearer to its voice and
+    tempo.
+
+    Returns the last plan, distances, costs of gaps, and path.
+    """
+    tempo, fitted, way = np.ones(len(chorus.natural)), None, way or _Way()
+    for _ in range(PASSES):
+        plan = plan_speech(chorus.words, tempo, order, flipped=flipped)
+        distances = chorus.distances(plan, fitted, of=way.speakers)
+        gap = _gap_costs(chorus.recording, distances, way)
+        path = cheapest_path(distances, gap, plan.slot)
+        fitted = (plan, path)
+        tempo[order] = estimate_tempo(
+            seconds_in(plan.slot[path[path >= 0]], len(order)), chorus.natural[order]
+        )
+    return plan, distances, gap, path
+
+
+def _add_borders(
+    plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
+) -> tuple[Warp, np.ndarray]:
+    return _make_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
+
+
+def _make_warp(plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
+    in_gap, taken = path < 0, np.maximum(path, 0)
+    cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
+    owner, times = (
+        np.where(in_gap, -1, plan.slot[taken]),
+        np.where(in_gap, np.nan, plan.times[taken]),
+    )
+    return Warp(owner, cost, times, _nearer_frame_share(distances, path))
+
+
+def _nearer_frame_share(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN
+    in a gap."""
+    word_frames, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
+    on_path = path[word_frames][:, None]
+    away = np.abs(np.arange(distances.shape[1]) - on_path) > _MIN_OTHER_SOUND_FRAMES
+    better = distances[word_frames] < np.take_along_axis(distances[word_frames], on_path, axis=1)
+    nearer[word_frames] = ((better & away).sum(1) + 1) / (away.sum(1) + 1)
+    return nearer
+
+
+def _gap_costs(recording: RecordingCepstra, distances: np.ndarray, way: _Way) -> np.ndarray:
+    above = np.maximum(0, recording.energy - recording.speech_level - way.louder)
+    speech = np.maximum(distances.min(1), _GAP_SILENT) + way.speech * _GAP_SPEECH
+    costs: np.ndarray = np.minimum(
+        _GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech)
+    )
+    return costs
+
+
+def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:
+    seconds = len(recording.energy) * HOP / SAMPLE_RATE
+    if seconds < natural.sum() / 4:
+        raise AlignmentError(
+            f"expected at least {natural.sum() / 4:.1f} s of audio for this transcript of "
+            f"{len(natural)} words, "
+            f"found {seconds:.1f} s: check that text and clip belong together"
+        )
+    cells = len(recording.energy) * natural.sum() * SAMPLE_RATE / HOP
+    if cells > _MAX_CELLS:
+        raise AlignmentError(
+            f"expected a clip of about a minute at most, found {seconds:.0f} s: cut it at a pause, "
+            "or use another aligner"
+        )

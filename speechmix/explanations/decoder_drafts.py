@@ -1,0 +1,143 @@
+"""Turn decoder tokens into drafts, words and sources.
+
+In: ids as the decoder was fed them. Out: `Draft`s, each chosen one position earlier than it is fed,
+the words they spell, and what was written before as sources of what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ..adapters.generation.ctc_paths import best_ctc_path
+from ..adapters.generation.decoder_prefix import first_timestamp_id
+from ..errors import InputError
+from ..interventions.removable_sources import Source
+from .generated_tokens import (
+    END,
+    Draft,
+    SourceUnit,
+    Writing,
+    group_pieces,
+    read_probabilities,
+    token_label,
+)
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from ..inputs.words.spans import Span
+    from ..interventions.decision import Decision
+
+
+def text_sources(
+    drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool
+) -> list[SourceUnit]:
+    """What was written before as sources: words, or single tokens."""
+    fed = [draft for draft in drafts if draft.fed_at is not None and draft.word is not None]
+    if by_token:
+        return [
+            SourceUnit(
+                "written", Source(place, draft.label, (draft.fed_at or 0,), word_index=draft.word)
+            )
+            for place, draft in enumerate(fed)
+        ]
+    positions: dict[int, list[int]] = {}
+    for draft in fed:
+        positions.setdefault(draft.word or 0, []).append(draft.fed_at or 0)
+    return [
+        SourceUnit("written", Source(word, words[word], tuple(places), word_index=word))
+        for word, places in positions.items()
+    ]
+
+
+def decode_pieces(model: Model, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text, spaces kept; of a character in several tokens the last has
+    all of it."""
+    pieces, before = [], ""
+    for stop in range(1, len(ids) + 1):
+        text = model.tokenizer.decode(
+            list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        complete = text.rstrip("\ufffd") if stop < len(ids) else text
+        pieces.append(complete[len(before) :])
+        before = complete
+    return pieces
+
+
+def draft_tokens(
+    model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, ahead: int = 1
+) -> tuple[list[Draft], list[str]]:
+    """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
+    the text has one."""
+    own = list(ids[n_prefix:])
+    owners, words = group_pieces(decode_pieces(model, own))
+    timestamps = first_timestamp_id(model) if model.prefix.timestamps else None
+    drafts = [
+        Draft(id_, token_label(model, id_), n_prefix + place - ahead, word, n_prefix + place)
+        for place, (id_, word) in enumerate(zip(own, owners, strict=True))
+        if timestamps is None or id_ < timestamps
+    ]
+    if ended:
+        drafts.append(Draft(model.tokenizer.eos_token_id, END, len(ids) - ahead, None))
+    return drafts, words
+
+
+def make_writing(
+    model: Model,
+    decision: Decision,
+    drafts: Sequence[Draft],
+    words: Sequence[str],
+    sources: Sequence[SourceUnit],
+    logits: Tensor,
+    by: str,
+    spans: Sequence[Span] | None = None,
+) -> Writing:
+    if all(draft.word is None and draft.label != END for draft in drafts):
+        raise InputError(
+            f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give "
+            "text="
+        )
+    tokens = read_probabilities(model, drafts, logits)
+    text, places = " ".join(words), None if spans is None else tuple(spans)
+    return Writing(decision, tokens, tuple(words), tuple(sources), text, by, places, logits)
+
+
+def draft_letters(model: Model, logits: Tensor) -> tuple[list[Draft], list[str]]:
+    """Letters of the greedy path; a run of one letter is written once."""
+    scores, ids = logits.log_softmax(dim=-1), logits.argmax(dim=-1).tolist()
+    placed = []
+    for id_, run in groupby(range(len(ids)), key=ids.__getitem__):
+        frames = list(run)
+        if id_ != model.config.pad_token_id:
+            placed.append((id_, max(frames, key=lambda frame: float(scores[frame, id_]))))
+    return _make_letter_drafts(model, placed)
+
+
+def draft_given_letters(model: Model, logits: Tensor, text: str) -> tuple[list[Draft], list[str]]:
+    """Letters of a given text at the frames of its best path."""
+    scores, ids = logits.log_softmax(dim=-1), model.tokenizer(text).input_ids
+    frames, _ = best_ctc_path(scores.float(), ids, blank=model.config.pad_token_id)
+    peaks = [
+        max(run, key=lambda frame: float(scores[frame, id_]))
+        for id_, run in zip(ids, frames, strict=True)
+    ]
+    return _make_letter_drafts(model, list(zip(ids, peaks, strict=True)))
+
+
+def _make_letter_drafts(
+    model: Model, placed: Sequence[tuple[int, int]]
+) -> tuple[list[Draft], list[str]]:
+    delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
+    special = set(model.tokenizer.all_special_ids) - {delimiter}
+    kept = [(id_, frame) for id_, frame in placed if id_ not in special]
+    owners, words = group_pieces(
+        [" " if id_ == delimiter else token_label(model, id_) for id_, _ in kept]
+    )
+    drafts = [
+        Draft(id_, token_label(model, id_), frame, word)
+        for (id_, frame), word in zip(kept, owners, strict=True)
+    ]
+    return drafts, words

@@ -1,0 +1,275 @@
+"""A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
+
+In: what a table says of a recording. Out: `Row`s and `RejectedRow` rows, their sentences and paths
+checked; deduplication.py tells their names apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import unicodedata
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ...files.json_files import JsonObject
+from ...files.names import safe_name
+from ...files.user_tables import RowError
+from ..audio.byte_ranges import parse_location
+from ..words.timed_words import Word
+
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
+MAX_SENTENCE_CHARACTERS = (
+    1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
+)
+
+
+class Origin(NamedTuple):
+    """Where a row stands in its table, and what the table itself calls it.
+
+    Parameters
+    ----------
+    row : int
+        Line of the table; 0 where there is no table.
+    name, path : str
+        Cells of these columns, as they are; "" if there are none.
+    """
+
+    row: int = 0
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"row {self.row} ({self.path[:200]})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recording of a corpus, unread.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the corpus and safe in a file name.
+    text : str
+        The sentence, as it is written, in NFC; "" in a manifest without one.
+    root : Path
+        The corpus's folder.
+    path : str, optional
+        Audio file, relative to `root`, or its place in a larger file
+        (`speechmix.inputs.audio.byte_ranges`).
+    audio : bytes, optional
+        The encoded audio, where the corpus has no file to read it from again (a data set streamed
+        from the hub).
+    words : tuple of Word, optional
+        Word times that the corpus brings.
+    pairs : tuple of dict
+        Cue and target (indices into `words`, or word requests if there are none), where the corpus
+        names them.
+    meta : dict of str
+    requests : dict
+        What a manifest says of cue, target and foil, be it one of them alone.
+    alignment : str, optional
+        Kind of file that the words come from.
+    origin : Origin
+    allows_duplicates : bool
+        True where a recording may have several rows (a manifest asks several things of it); in a
+        corpus they are duplicates.
+    """
+
+    name: str
+    text: str
+    root: Path
+    path: str | None = None
+    audio: bytes | None = field(default=None, repr=False)
+    words: tuple[Word, ...] | None = None
+    pairs: tuple[dict[str, object], ...] = ()
+    meta: dict[str, str] = field(default_factory=dict)
+    requests: JsonObject = field(default_factory=dict, compare=False)
+    alignment: str | None = field(default=None, compare=False)
+    origin: Origin = field(default=Origin(), compare=False)
+    allows_duplicates: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class RejectedRow:
+    """A row that cannot be used.
+
+    Parameters
+    ----------
+    name : str
+        As far as it is known.
+    reason_kind : str
+        Kind of reason, a few words, the same for all rows it happens to ("missing clip").
+    reason : str
+        What was expected, what was found.
+    origin : Origin
+    """
+
+    name: str
+    reason_kind: str
+    reason: str
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+def check_sentence(text: object) -> str:
+    """Return a sentence in NFC.
+
+    Raises
+    ------
+    RowError
+        For no sentence, one that is too long, or one with control characters.
+
+    Examples
+    --------
+    >>> check_sentence(" Les livres. ")
+    'Les livres.'
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise RowError("empty sentence", "expected a sentence, found none")
+    text = unicodedata.normalize("NFC", text.strip())
+    if len(text) > MAX_SENTENCE_CHARACTERS:
+        problem = f"found {len(text):,}: {text[:40]!r} ..."
+        raise RowError(
+            "too long",
+            f"expected a sentence of at most {MAX_SENTENCE_CHARACTERS:,} characters, {problem}",
+        )
+    control_match = _CONTROL_CHARACTER.search(text)
+    if control_match:
+        raise RowError(
+            "control characters",
+            f"the sentence holds the control character {control_match.group()!r}",
+        )
+    return text
+
+
+def check_path_cell(path: object) -> str:
+    """Return a path that a corpus names.
+
+    Raises
+    ------
+    RowError
+        If it is not a string.
+    """
+    if not isinstance(path, str):
+        raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])
+    return path
+
+
+def resolve_path(root: Path, path: object, *, allow_outside: bool = False) -> str:
+    """Return the absolute path of a file that a corpus names.
+
+    Raises
+    ------
+    RowError
+        If it is no path, or leads out of the corpus's folder (links followed).
+
+    Examples
+    --------
+    >>> resolve_path(Path("clips"), "a.wav").endswith("clips/a.wav")
+    True
+    """
+    path = check_path_cell(path)
+    try:
+        # Not pathlib: it interns every part of every path, which grows with the corpus.
+        root_path = _resolve_folder(os.fspath(root))
+        absolute = os.path.join(root_path, path)
+        target_path = _resolve_links(absolute)
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # a null byte, a name that is too long, a loop of links
+        raise RowError(
+            "unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]
+        ) from error
+    if (
+        not allow_outside
+        and target_path != root_path
+        and not target_path.startswith(root_path.rstrip(os.sep) + os.sep)
+    ):
+        raise RowError(
+            "unsafe path",
+            f"path {path[:200]!r} leads out of the folder {root_path}: move the file there, "
+            "or say allow_outside=True (--allow-outside) if you trust this manifest",
+        )
+    # Not the resolved path: a clip is named after its link, and links may point at names without an
+    # ending.
+    return absolute
+
+
+def resolve_audio_path(root: Path, path: object, *, allow_outside: bool = False) -> str:
+    """Return the absolute path of an audio file that a corpus names, or of a place in a larger
+    file.
+
+    Raises
+    ------
+    RowError
+        As `resolve_path`, and if there is no such file.
+    """
+    path = check_path_cell(path)
+    location = parse_location(path)
+    if location is not None:  # a link must not hide behind the place
+        return str(
+            replace(
+                location, file=resolve_audio_path(root, location.file, allow_outside=allow_outside)
+            )
+        )
+    absolute = resolve_path(root, path, allow_outside=allow_outside)
+    if os.path.isfile(absolute):
+        return absolute
+    if os.path.isdir(absolute):
+        raise RowError("missing clip", f"expected an audio file, found a folder: {absolute[:400]}")
+    reason = (
+        f"no such audio file: {absolute[:400]}. Check the spelling and the folder it is relative to"
+    )
+    raise RowError("missing clip", reason)
+
+
+def _resolve_links(path: str) -> str:
+    """Follow the links of a path; its folder's are followed once for all files in it."""
+    if "\0" in path:
+        raise ValueError("embedded null byte")
+    folder, name = os.path.split(path)
+    if name in ("", os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    return os.path.join(_resolve_folder(folder), name)
+
+
+@functools.lru_cache(maxsize=64)
+def _resolve_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def seeded_uniform(name: str, seed: int) -> float:
+    """Return a number from 0 to 1 that only the name and the seed decide: draws do not depend on a
+    corpus's order.
+
+    Examples
+    --------
+    >>> 0 <= seeded_uniform("clip", 1) < 1 and seeded_uniform("clip", 1) != seeded_uniform("clip", 2)
+    True
+    """
+    return (
+        int.from_bytes(
+            hashlib.sha256(f"{seed} {name}".encode("utf-8", "surrogatepass")).digest()[:6]
+        )
+        / 2**48
+    )
+
+
+def row_name(path: str, row_number: int, *, name: str = "") -> str:
+    """Return what a row is called: its own name, else its audio file's without the ending, else its
+    number.
+
+    Examples
+    --------
+    >>> row_name("common_voice_fr_17299384.mp3", 2), row_name("a.wav", 3, name="les livres"), row_name("", 7)
+    ('common_voice_fr_17299384', 'les_livres', 'row_7')
+    """
+    stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    candidates = (candidate for candidate in (name, stem) if any(map(str.isalnum, candidate)))
+    return safe_name(next(candidates, f"row_{row_number}"))

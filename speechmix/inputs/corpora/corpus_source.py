@@ -1,0 +1,145 @@
+"""Parse the name of a corpus: folder, file or hub id, with its split and options.
+
+In: a string, `LOCATION[:CONFIG][,split=...][,text=...][,audio=...]`. Out: a `CorpusSource`. Everything
+that takes a corpus takes it in this form, so that its columns can be named wherever it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+from ...errors import InputError
+
+_OPTIONS = ("split", "text", "audio")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class CorpusSource:
+    """A corpus, and how it is to be read.
+
+    Parameters
+    ----------
+    location : str
+        A path, or the id of a data set on the hub.
+    config : str, optional
+        Of a data set that has several ("fr").
+    split : str, optional
+        Of a data set, or table of a release.
+    text, audio : str, optional
+        Columns that hold the text and the recording, where that is not plain; in a tar the members'
+        endings.
+
+    Examples
+    --------
+    >>> CorpusSource.parse("google/fleurs:fr_fr,split=test,text=raw_transcription")
+    CorpusSource(location='google/fleurs', config='fr_fr', split='test', text='raw_transcription',
+    audio=None)
+    """
+
+    location: str
+    config: str | None = None
+    split: str | None = None
+    text: str | None = None
+    audio: str | None = None
+
+    @classmethod
+    def parse(cls, source: str | PathLike[str]) -> CorpusSource:
+        """Take a corpus's name apart; a path that is there is one, whatever is in it.
+
+        Raises
+        ------
+        InputError
+            If something is said that is not known.
+        """
+        location = os.fspath(source)
+        if _exists(location):
+            return cls(location)
+        parts = re.split(rf",(?=(?:{'|'.join(_OPTIONS)})=)", location)
+        options = dict(part.split("=", 1) for part in parts[1:])
+        location, config = parts[0], None
+        if "," in location and "=" in location and not _exists(location):
+            unknown_option = location.rpartition(",")[2]
+            raise InputError(
+                f"{source}: expected split=, text= or audio= behind a corpus, found {unknown_option!r}"
+            )
+        if not _exists(location):
+            start, colon, suffix = location.rpartition(":")
+            if colon and suffix and (_exists(start) or _HUB_ID.fullmatch(start)):
+                location, config = start, suffix
+        return cls(location, config, **options)
+
+    @property
+    def path(self) -> Path:
+        """The location as a path."""
+        return Path(self.location)
+
+    @property
+    def is_hub_id(self) -> bool:
+        """Whether it can only be an id of the hub: "owner/name", and no such file."""
+        path = self.path
+        return (
+            not _exists(self.location)
+            and bool(_HUB_ID.fullmatch(self.location))
+            and path.suffix not in _FILE_SUFFIXES
+        )
+
+    def refuse_options(self, *options: str, kind: str) -> None:
+        """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would
+        give other rows.
+
+        Parameters
+        ----------
+        *options : str
+            Names of attributes that must be None.
+        kind : str
+            What the corpus is ("a table").
+
+        Raises
+        ------
+        InputError
+            If one of them is given.
+
+        Examples
+        --------
+        >>> CorpusSource("clips.tsv", split="test").refuse_options("split", kind="a table")
+        Traceback (most recent call last):
+        speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or
+        name the files meant
+        """
+        for option in options:
+            if (value := getattr(self, option)) is not None:
+                raise InputError(
+                    f"{self.location} is {kind}, which has no {option}: leave {value!r} out, or "
+                    "name the files meant"
+                )
+
+    def with_split(self, split: str | None) -> CorpusSource:
+        """Return the source with a split that was said elsewhere.
+
+        Raises
+        ------
+        InputError
+            If the source names another.
+        """
+        if split is None or split == self.split:
+            return self
+        if self.split is not None:
+            raise InputError(
+                f"{self.location}: expected one split, found {self.split!r} and {split!r}"
+            )
+        return replace(self, split=split)
+
+
+_FILE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".tar", ".parquet")
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # a null byte
+        return False

@@ -1,0 +1,45 @@
+"""Choose the clips that further random twins are run on.
+
+In: the clips of a run. Out: some of them, whole groups (`evaluation.statistics.groups`) and evenly over sides,
+templates and controls, so that the same question is asked of fewer clips. The first random twin of
+a model hears all clips, as the trained model does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..evaluation.statistics.even_subset import choose_evenly
+from ..evaluation.statistics.groups import assign_groups, build_item_table
+from ..inputs.clips.clip import Clip
+
+CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
+# Columns of a manifest by which clips are put in order, so that each kind has its part.
+_KINDS = ("control", "side", "template")
+
+
+def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
+    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the
+    order in which they came.
+
+    Examples
+    --------
+    >>> from speechmix.inputs import bundled
+    >>> few = choose_twin_clips(bundled.clips(), 24)
+    >>> len(few), len({clip.meta["pair"] for clip in few})
+    (24, 12)
+    """
+    asked = [clip for clip in clips if clip.cue is not None and clip.target is not None] or list(
+        clips
+    )
+    if len(asked) <= most:
+        return asked
+    table = build_item_table(asked)
+    table["group"], _ = assign_groups(table)
+    kinds = [name for name in _KINDS if name in table]
+    groups = list(
+        dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])
+    )
+    count = max(round(most * len(groups) / len(asked)), 1)
+    names = set(table[table["group"].isin(choose_evenly(groups, count))]["clip"])
+    return [clip for clip in asked if clip.name in names]
