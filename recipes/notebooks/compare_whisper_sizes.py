@@ -230,7 +230,9 @@ for run in runs:
 
 # %%
 table = (
-    speechmix.compare(*runs).table if TRAINED else pd.concat([run.contributions for run in runs])
+    speechmix.compare(*runs).to_dataframe()
+    if TRAINED
+    else pd.concat([run.contributions for run in runs])
 )
 plots.model_panels(table, measure="value_zeroing", band="none")
 

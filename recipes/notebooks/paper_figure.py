@@ -188,7 +188,7 @@ print(head[columns].round(3).to_string(index=False))
 
 # %%
 STACKS = ["encoder", "decoder", "cross"]
-table = comparison.table[comparison.table["measure"] == MEASURE]
+table = comparison.to_dataframe().query("measure == @MEASURE")
 style = {"font.size": 7, "font.family": "DejaVu Sans", "pdf.fonttype": 42, "axes.linewidth": 0.6}
 with plt.rc_context(style):
     figure, axes = plt.subplots(

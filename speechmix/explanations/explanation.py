@@ -17,6 +17,7 @@ from .tables import attribution_table, effects_table, frames_table, pairs_table,
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .attribution import Attribution
@@ -166,15 +167,17 @@ class Explanation(ExplanationNumbers):
         """
         return frames_table(self)
 
-    def plot(
-        self, word: str | int | None = None, *, measure: str | None = None, against: str = ""
-    ) -> Figure:
-        """Draw what each word came from, or one word with attributions and effects
-        (`plots.explanation_figures`)."""
-        from ..reporting.plots.explanation_figures import explained_text, explained_word
+    def plot(self, *, measure: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the attributions of all words by one measure (`plots.explained_text`)."""
+        from ..reporting.plots.explanation_figures import explained_text
 
-        if word is None:
-            return explained_text(self, measure=measure)
+        return explained_text(self, measure=measure, ax=ax)
+
+    def show(self, word: str | int, *, against: str = "") -> Figure:
+        """Draw one word, with its attributions by each measure and the effects of removal
+        (`plots.explained_word`)."""
+        from ..reporting.plots.explanation_figures import explained_word
+
         return explained_word(self, self.choice(word, against))
 
     def to_html(self, *, sound: bool = True) -> str:
@@ -222,7 +225,7 @@ class Explanation(ExplanationNumbers):
             if ending == ".html":
                 unfinished.write_text(self.to_html(), encoding="utf-8")
             else:
-                self.plot().savefig(unfinished, format=ending[1:], dpi=150, bbox_inches="tight")
+                _save_figure(self.plot(), unfinished, ending[1:])
         return path
 
     def __str__(self) -> str:
@@ -245,6 +248,15 @@ class Explanation(ExplanationNumbers):
                 f"no attributions of {name!r}; there are {', '.join(self.attributions)}"
             )
         return self.attributions[name]
+
+
+def _save_figure(ax: Axes, path: Path, kind: str) -> None:
+    from matplotlib import pyplot
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # the one that `plot` made
+    figure.savefig(path, format=kind, dpi=150, bbox_inches="tight")
+    pyplot.close(figure)
 
 
 def _write_table(table: pd.DataFrame, path: Path) -> None:

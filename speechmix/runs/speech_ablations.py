@@ -71,7 +71,11 @@ class SpeechAblation:
         `evaluation.speech_ablation_summary`."""
         return summarize_speech_ablation(self.table)
 
-    def figure(self, **options: Any) -> Figure:
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the table."""
+        return self.table.copy()
+
+    def show(self, **options: Any) -> Figure:
         """Drops by template and number as points with intervals; options of
         `reporting.plots.speech_ablation_figure`."""
         from ..reporting.plots.ablated_speech import speech_ablation_figure

@@ -158,7 +158,7 @@ def test_what_has_no_frames_says_so():
 
 def test_a_words_figure_has_a_waveform_for_each_measure_of_frames(explained):
     _, why = explained
-    figure = why.plot(0)
+    figure = why.show(0)
     waves = [ax for ax in figure.axes if ax.get_xlabel() == "seconds" or ax.get_ylabel()]
     assert [ax.get_ylabel() for ax in waves] == ["gradient input", "lrp", "alti logit", "attention"]
     shades = waves[1].collections[0].get_array().ravel()

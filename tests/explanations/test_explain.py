@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -632,14 +633,11 @@ class TestForms:
             for attribution in why.attributions.values()
             if attribution.by_frame is not None
         ]
-        assert len(why.plot("maisons").axes) == len(why.attributions) + 1 + len(by_frame)
-        assert (
-            why.plot(measure="gradient_input")
-            .axes[0]
-            .get_yticklabels()[0]
-            .get_text()
-            .startswith("nos")
-        )
+        assert len(why.show("maisons").axes) == len(why.attributions) + 1 + len(by_frame)
+        _, ax = pyplot.subplots()
+        assert why.plot(measure="gradient_input", ax=ax) is ax
+        assert ax.get_yticklabels()[0].get_text().startswith("nos")
+        pyplot.close("all")
 
     @pytest.mark.parametrize(
         ("options", "said"),

@@ -206,7 +206,7 @@ class TestInputAblation:
         silenced = drops.table.query("intervention == 'mute (zeros)' and word == @clip.cue").iloc[0]
         expected = Decision.prepare(model, mute(clip)).margin
         assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
-        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "mute (zeros)"
+        assert drops.show().axes[0].get_yticklabels()[0].get_text() == "mute (zeros)"
 
     def test_a_fill_that_is_not_possible_is_left_out_unless_it_is_asked_for(self):
         words = [("notre", 0.0, 0.5), ("maison", 0.5, 1.0)]

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 import speechmix
 from speechmix.errors import InputError
@@ -113,7 +114,7 @@ def test_a_decision_map_is_drawn(value):
     drops = speechmix.knock_out(
         bert(), speechmix.Sentence("the cats are here", target="are", foil="is")
     )
-    figure = drops.plot(value=value)
+    figure = drops.show(value=value)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
         "the",
         "cats",
@@ -121,3 +122,7 @@ def test_a_decision_map_is_drawn(value):
         "here",
     ]
     assert len(figure.axes) == 2  # the map, and its colour bar
+    _, ax = pyplot.subplots()
+    assert drops.plot("encoder", value=value, ax=ax) is ax
+    assert len(ax.get_yticklabels()) == len(drops.rows("encoder"))
+    pyplot.close("all")

@@ -68,13 +68,25 @@ def test_committed_form_is_small_whole_and_names_no_machine(name):
     assert re.search(r"nothing\W+about", introduction)
 
 
+@pytest.mark.parametrize(
+    "name", ["context_mixing_tour", "probing_the_states", "why_this_label"]
+)  # the topics of the Interspeech 2025 tutorial
+def test_a_topic_takes_at_most_40_lines_of_code(name):
+    code = [
+        line
+        for cell in committed(name)["cells"]
+        if cell["cell_type"] == "code" and "SPEECHMIX" not in "".join(cell["source"])
+        for line in "".join(cell["source"]).splitlines()
+        if line.strip() and not line.strip().startswith("#")
+    ]
+    assert len(code) <= 40
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_and_gives_what_is_committed(name, tmp_path):
     for package in ("jupytext", "nbclient", "ipykernel"):
         pytest.importorskip(package, reason="the extra `notebooks` is not installed")
-    if name == "context_mixing_tour":
-        pytest.importorskip("captum", reason="the extra `gradients` is not installed")
     source = execute.read_source(execute.FOLDER / f"{name}.py")
     kept = committed(name)["cells"]
     again = f"run: python recipes/notebooks/execute.py {name}"

@@ -58,7 +58,7 @@ def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
     assert rows.index.get_level_values("quarter").nunique() == 4
     assert rows.loc["small"].difference.idxmax() == "3rd quarter"  # layer 2 of 0 to 3
     assert rows.loc["large"].difference.idxmax() == "3rd quarter"  # layer 4 of 0 to 7
-    figure = found.figure()
+    figure = found.show()
     assert {ax.get_xlabel() for ax in figure.axes} >= {"relative depth (0 first layer, 1 last)"}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from ...errors import InputError
 from ...files.json_files import Json
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # What a table of interventions holds, in this order.
@@ -92,11 +93,23 @@ class DecisionMap:
             index="layer", columns="word", values=value
         )
 
-    def plot(self, **options: Any) -> Figure:
-        """Draw all stacks; options of `plots.decision_maps`."""
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the table, one row an intervention."""
+        return self.table.copy()
+
+    def plot(
+        self, stack: str | None = None, *, value: str = "drop", ax: Axes | None = None
+    ) -> Axes:
+        """Draw one stack (the last by default); see `plots.decision_heat_map`."""
+        from ...reporting.plots.decision_maps import decision_heat_map
+
+        return decision_heat_map(self, stack, value=value, ax=ax)
+
+    def show(self, *, value: str = "drop") -> Figure:
+        """Draw all stacks beside each other; see `plots.decision_map`."""
         from ...reporting.plots.decision_maps import decision_map
 
-        return decision_map(self, **options)
+        return decision_map(self, value=value)
 
     def _stack_rows(self, stack: str) -> pd.DataFrame:
         stack_rows = self.table[self.table["stack"] == stack]

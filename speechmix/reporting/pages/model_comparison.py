@@ -100,7 +100,11 @@ class ModelComparison:
     ties: str
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def figure(self, *, published: bool | str = False) -> Figure:
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the cue contributions of all runs."""
+        return self.table.copy()
+
+    def show(self, *, published: bool | str = False) -> Figure:
         """Draw curves over relative depth, all models in one panel for each stack and measure."""
         if not published:
             return cue_figure(drop_control_clips(self.table), x="depth")

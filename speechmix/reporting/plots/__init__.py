@@ -13,7 +13,7 @@ the size it has in a paper.
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
-| `decision_map` | what a decision loses with each word, by layer and stack (of a `DecisionMap`) |
+| `decision_map`, `decision_heat_map` | what a decision loses with each word: all stacks, or one (of a `DecisionMap`) |
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -40,7 +40,7 @@ from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
-from .decision_maps import decision_map
+from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
 from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
@@ -61,6 +61,7 @@ __all__ = [
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",
+    "decision_heat_map",
     "decision_map",
     "deletion_figure",
     "difference_map",

@@ -36,7 +36,9 @@ _MAX_SOURCES = 24  # bars of one word
 _WAVE_HEIGHT = 0.75  # inches of a waveform that is coloured by frame
 
 
-def explained_text(explanation: ExplanationNumbers, *, measure: str | None = None) -> Figure:
+def explained_text(
+    explanation: ExplanationNumbers, *, measure: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the attributions of all generated words by one measure.
 
     Parameters
@@ -44,10 +46,12 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
     explanation : ExplanationNumbers
     measure : str, optional
         The first by default.
+    ax : Axes, optional
+        Default: a new figure of pyplot.
 
     Returns
     -------
-    Figure
+    Axes
         Errors and contrasts stand where they stand among the choices; what stands behind a word is
         left white.
     """
@@ -59,8 +63,13 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
     values = np.ma.masked_invalid(attribution.values)
     row_maxima = np.maximum(np.abs(values).max(axis=1, keepdims=True).filled(0), 1e-300)
     rows, columns = values.shape
-    figure = new_figure(max(0.5 * columns + 2.6, 4.5), max(0.26 * rows, 0.8) + 1.7)
-    ax = figure.subplots()
+    width = max(0.5 * columns + 2.6, 4.5)
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.figure(
+            figsize=(width, max(0.26 * rows, 0.8) + 1.7), layout="constrained", facecolor="white"
+        ).subplots()
     ax.pcolormesh(
         values / row_maxima, cmap=_COLOR_MAP, vmin=-1, vmax=1, edgecolors="0.85", linewidth=0.4
     )
@@ -89,8 +98,8 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
         f"{shorten_text(explanation.item, 40)}: {measure_label(attribution.measure)}, {kind_text} "
         f"{attribution.of}"
     )
-    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    return figure
+    ax.set_title(wrap_text(title, width), size=TITLE_SIZE, parse_math=False)
+    return ax
 
 
 def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure:

@@ -76,7 +76,9 @@ def axis_names(mixing_map: MixingMap) -> tuple[str, str]:
         if mixing_map.stack == "decoder"
         else f"{source_kind} of the audio"
         if has_times
-        else "source"
+        else "audio or earlier token"
+        if mixing_map.stack == "composed"
+        else "input"
     )
     return f"{column} (source)", f"predicted {target_kind} (target)"
 
