@@ -159,11 +159,18 @@ def _build_cell(
     has_both = _TRAINED_DRAW in by_group and twins.shape[1] > 0
     empty_series = pd.Series(dtype=float)
     trained_means, twin_means = (
-        (by_group[_TRAINED_DRAW], twins.mean(axis="columns"))
+        (by_group[_TRAINED_DRAW], pd.Series(_row_means(twins), index=twins.index))
         if has_both
         else (empty_series, empty_series)
     )
     return _Cell(key, by_group.mean(), trained_means, twin_means, len(shared_clips), len(by_group))
+
+
+def _row_means(values: pd.DataFrame) -> np.ndarray:
+    """Mean of each row [G]. The order of a sum, and so its last bit, must not depend on how pandas
+    lays the table out in memory, which text and category columns change."""
+    means: np.ndarray = np.ascontiguousarray(values.to_numpy(dtype=float)).mean(axis=1)
+    return means
 
 
 def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
