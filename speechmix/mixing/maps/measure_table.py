@@ -52,8 +52,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "value_zeroing_share",
-        "as value_zeroing, with the share of cross-attention in a row measured: all values of a "
-        "block zeroed",
+        "as `value_zeroing`, but each row of cross-attention sums to a measured share of the "
+        "audio ([how](#combine-layers-into-one-map))",
         f"{_VALUE_ZEROING} (the share: this package)",
         word="as a whole",
         length_exponent=_OF_CHANGE,
@@ -70,7 +70,7 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "entropy_attention",
-        "attention weights, heads that look at few sources counting more",
+        "attention weights; heads that attend to few sources have more weight",
         "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for "
         "Transformer-Based Audio Models, "
         "Interspeech (its idea; the weights are this package's)",
@@ -117,7 +117,7 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "alti",
-        "how much nearer (L1) the source's part brings a target to the attention block's output",
+        "how much the source's transformed vector reduces the L1 distance to the output of the attention block",
         _ALTI,
         word="as a whole",
         residual="share",
@@ -135,8 +135,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "hta",
-        "length of the Jacobian of a target's layer output with respect to the source's state that "
-        "enters the layer",
+        "norm of the Jacobian of a target's layer output with respect to the source state "
+        "that enters the layer",
         _HTA,
         residual_size=True,
         slow=True,
@@ -162,8 +162,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "integrated_gradients",
-        "gradient of a scalar of the model's output along a path from a baseline, times the way "
-        "from there",
+        "gradient of a scalar of the output, averaged along a path from a baseline, times the"
+        " difference from the baseline",
         "Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, ICML",
         scope="model",
         objective=True,
@@ -182,8 +182,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "chefer",
-        "gradient of a logit times attention weights, where above zero, handed down through the "
-        "layers",
+        "positive part of the gradient of a logit times the attention weights, propagated "
+        "through the layers",
         _CHEFER,
         scope="model",
         objective=True,
@@ -193,7 +193,7 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "random",
-        "random scores, the same whenever the clip is scored",
+        "random scores; a clip gets the same scores each time",
         f"{_VALUE_ZEROING} (random baseline)",
         word="drawn for each unit",
         is_baseline=True,
