@@ -86,14 +86,15 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
             placed.method == "reference" if against == "reference" else placed.method != method
         ]
         reference = truth.groupby(["clip", "word"])[["start", "end"]].median()
-        part = placed[placed.method == method].join(
+        method_rows = placed[placed.method == method].join(
             reference, on=["clip", "word"], rsuffix="_reference"
         )
-        part = part.dropna(subset=["start_reference"])
+        method_rows = method_rows.dropna(subset=["start_reference"])
         starts, ends = (
-            1000 * (part[side] - part[f"{side}_reference"]).abs() for side in ("start", "end")
+            1000 * (method_rows[side] - method_rows[f"{side}_reference"]).abs()
+            for side in ("start", "end")
         )
-        row = {"method": method, "against": against, "words": len(part)}
+        row = {"method": method, "against": against, "words": len(method_rows)}
         row["failures"] = int(table.reason[table.method == method].notna().sum())
         row |= {
             "start_ms": round(float(starts.median()), 1),
@@ -103,7 +104,7 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
             f"within_{ms}_ms": round(100 * float((starts <= ms + 1e-6).mean()), 1)
             for ms in (20, 50, 100)
         }
-        row["seconds_a_clip"] = round(float(part.seconds_taken.median()), 3)
+        row["seconds_a_clip"] = round(float(method_rows.seconds_taken.median()), 3)
         result.append(row)
     return pd.DataFrame(result)
 

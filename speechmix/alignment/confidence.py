@@ -153,9 +153,9 @@ class Evidence:
         """What the cheapest path costs more that has a border of the word over 100 ms from where it
         lies [W], -20 to 20."""
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
-        there = np.where(away, np.inf, self.borders).min(2)
+        near_costs = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
-        margin: np.ndarray = np.clip((elsewhere - there).min(0), -_SURE, _SURE)
+        margin: np.ndarray = np.clip((elsewhere - near_costs).min(0), -_SURE, _SURE)
         return margin
 
     @cached_property

@@ -167,9 +167,9 @@ def _best_path(
         owner += [index] * max(1, len(ids))
     of_labels, scores = best_ctc_path(emission, labels, blank=blank)
     frames: list[list[int]] = [[] for _ in letters]
-    for word, heard in zip(owner, of_labels, strict=True):
+    for word, label_frames in zip(owner, of_labels, strict=True):
         if word is not None:
-            frames[word] += heard
+            frames[word] += label_frames
     return frames, scores
 
 

@@ -88,12 +88,12 @@ def speak(
     tokens = [unicodedata.normalize("NFC", token.replace("\0", "")) for token in text.split()]
     samples, events, native_rate = run_synthesis(" ".join(tokens), _voice_name(voice), rate, pitch)
     phonemes = _phonemes(events, len(samples))
-    written = text.split()
-    spoken = [index for index, token in enumerate(written) if aligned_words(token)]
+    original_tokens = text.split()
+    spoken = [index for index, token in enumerate(original_tokens) if aligned_words(token)]
     edges = _token_starts(events, tokens, spoken, last=_speech_end(phonemes, len(samples)))
     ranges = [_remove_pauses(phonemes, start, end) for start, end in pairwise(edges)]
     words = tuple(
-        Word(written[i], a / native_rate, b / native_rate)
+        Word(original_tokens[i], a / native_rate, b / native_rate)
         for i, (a, b) in zip(spoken, ranges, strict=True)
     )
     return Speech(
@@ -184,21 +184,23 @@ def _token_starts(
     first_characters = np.concatenate(
         [[0], np.cumsum([len(token) + 1 for token in tokens])]
     ).tolist()
-    heard: dict[int, int] = {}
+    token_samples: dict[int, int] = {}
     for kind, position, sample, _ in events:
         if kind == WORD:
             token = bisect_right(first_characters, position) - 1
             # A mark that is spoken after all ("- 5") is part of the word behind it.
             token = next((index for index in spoken if index >= token), spoken[-1])
-            heard.setdefault(token, sample)
-    heard.setdefault(spoken[0], 0)
+            token_samples.setdefault(token, sample)
+    token_samples.setdefault(spoken[0], 0)
     # Words without an event of their own are spoken together with the last one that has: share its
     # time by letters.
-    timed = [index for index in spoken if index in heard]
+    timed = [index for index in spoken if index in token_samples]
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
-    at = [spoken.index(index) for index in timed] + [len(spoken)]
-    times = np.maximum.accumulate([heard[index] for index in timed] + [last])
-    edges: list[int] = np.interp(letters, letters[at], times).round().astype(int).tolist()
+    timed_positions = [spoken.index(index) for index in timed] + [len(spoken)]
+    times = np.maximum.accumulate([token_samples[index] for index in timed] + [last])
+    edges: list[int] = (
+        np.interp(letters, letters[timed_positions], times).round().astype(int).tolist()
+    )
     return edges
 
 

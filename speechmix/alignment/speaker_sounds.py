@@ -65,13 +65,13 @@ class SpeakerVoice:
         """Distances between frames [T, D] and sounds, [T, N]; NaN where the speaker's own sound is
         not known."""
         rows = {sound: row for row, sound in enumerate(self.sounds)}
-        asked = [rows.get(sound, rows.get((sound[0], WHOLE), 0)) for sound in sounds]
-        apart = np.full((len(frames), len(self.sounds)), np.nan, np.float32)
+        sound_rows = [rows.get(sound, rows.get((sound[0], WHOLE), 0)) for sound in sounds]
+        sound_distances = np.full((len(frames), len(self.sounds)), np.nan, np.float32)
         of_any = self._log_likelihood(frames, 0)
-        for row in sorted(set(asked) - {0}):
+        for row in sorted(set(sound_rows) - {0}):
             ratio = of_any - self._log_likelihood(frames, row)
-            apart[:, row] = np.clip(self.shift + self.scale * ratio, _NEAREST, _FARTHEST)
-        return apart[:, asked]
+            sound_distances[:, row] = np.clip(self.shift + self.scale * ratio, _NEAREST, _FARTHEST)
+        return sound_distances[:, sound_rows]
 
     def _log_likelihood(self, frames: np.ndarray, row: int) -> np.ndarray:
         return _log_likelihood(frames, self.weights[row], self.means[row], self.variances[row])
@@ -128,10 +128,10 @@ def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     >>> bool(to_a < 0.7 < to_s)
     True
     """
-    whole: dict[Sound, list[np.ndarray]] = {}
+    frames_by_phoneme: dict[Sound, list[np.ndarray]] = {}
     for (phoneme, _), some in frames.items():
-        whole.setdefault((phoneme, WHOLE), []).append(some)
-    pooled = {sound: np.concatenate(some) for sound, some in whole.items()}
+        frames_by_phoneme.setdefault((phoneme, WHOLE), []).append(some)
+    pooled = {sound: np.concatenate(some) for sound, some in frames_by_phoneme.items()}
     frequent = {
         sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST
     }
@@ -175,17 +175,19 @@ def _fit_mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray,
 def _normalise_distances(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice:
     """The same voice, whose distances are those of synthetic speakers in the median, to the right
     sound and to another."""
-    right: list[np.ndarray] = []
+    same_sound_ratios: list[np.ndarray] = []
     others: list[np.ndarray] = []
     for sound, some in frames.items():
         few = some[:: max(1, len(some) // 50)]
         of_any = voice._log_likelihood(few, 0)
         for row, other in enumerate(voice.sounds[1:], 1):
             if other[1] != WHOLE:
-                (right if other == sound else others).append(
+                (same_sound_ratios if other == sound else others).append(
                     of_any - voice._log_likelihood(few, row)
                 )
-    nearer, farther = (float(np.median(np.concatenate(some))) for some in (right, others))
+    nearer, farther = (
+        float(np.median(np.concatenate(some))) for some in (same_sound_ratios, others)
+    )
     scale = (_OTHER - _SAME) / max(farther - nearer, 1e-3)
     return SpeakerVoice(
         voice.sounds, voice.weights, voice.means, voice.variances, _SAME - scale * nearer, scale
@@ -196,12 +198,14 @@ def _log_likelihood(
     frames: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
 ) -> np.ndarray:
     """Of frames [T, D] by a mixture: [T]."""
-    there = weights > 0
-    apart = (
-        (frames[:, None] - means[there]) ** 2 / variances[there]
-        + np.log(2 * np.pi * variances[there])
+    has_weight = weights > 0
+    deviances = (
+        (frames[:, None] - means[has_weight]) ** 2 / variances[has_weight]
+        + np.log(2 * np.pi * variances[has_weight])
     ).sum(2)
-    log_likelihood: np.ndarray = np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
+    log_likelihood: np.ndarray = np.logaddexp.reduce(
+        np.log(weights[has_weight]) - deviances / 2, axis=1
+    )
     return log_likelihood
 
 
@@ -239,12 +243,16 @@ def frames_by_sound(
 def find_sounds(phonemes: Sequence[Word], times: np.ndarray) -> list[Sound]:
     """The sound that a synthetic speaker makes at each time, in seconds."""
     starts = np.array([phoneme.start for phoneme in phonemes])
-    at = np.clip(np.searchsorted(starts, times, side="right") - 1, 0, len(phonemes) - 1)
+    phoneme_indices = np.clip(
+        np.searchsorted(starts, times, side="right") - 1, 0, len(phonemes) - 1
+    )
     lengths = np.array([max(phoneme.end - phoneme.start, 1e-4) for phoneme in phonemes])
-    thirds = np.clip(THIRDS * (times - starts[at]) / lengths[at], 0, THIRDS - 1).astype(int)
+    thirds = np.clip(
+        THIRDS * (times - starts[phoneme_indices]) / lengths[phoneme_indices], 0, THIRDS - 1
+    ).astype(int)
     return [
         (unstressed_phoneme(phonemes[index].text), third)
-        for index, third in zip(at.tolist(), thirds.tolist(), strict=True)
+        for index, third in zip(phoneme_indices.tolist(), thirds.tolist(), strict=True)
     ]
 
 

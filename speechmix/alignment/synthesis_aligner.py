@@ -108,12 +108,14 @@ def align_by_synthesis(
     [True, True, True]
     """
     with run_on_one_thread():
-        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
+        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, own)
         evidence = collect_evidence(chorus)
     scores = word_confidence(evidence)
     words = tuple(
         Word(word, start, end, float(score))
-        for word, (start, end), score in zip(written, _seconds(evidence.edges), scores, strict=True)
+        for word, (start, end), score in zip(
+            transcript_words, _seconds(evidence.edges), scores, strict=True
+        )
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
@@ -144,34 +146,40 @@ def words_by_synthesis(
     [('le', True, None), ('chat', True, None), ('dort', True, None)]
     """
     with run_on_one_thread():
-        chorus, written = _speak_chorus(audio, text, language, sample_rate, own)
+        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, own)
         forwards = np.arange(len(chorus.words))
         ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
         no_borders = np.empty((2, 0, 0))
         evidence = Evidence(
             chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders
         )
-    spans = zip(written, _seconds(evidence.edges), strict=True)
+    spans = zip(transcript_words, _seconds(evidence.edges), strict=True)
     return tuple(Word(word, start, end) for word, (start, end) in spans)
 
 
 def _speak_chorus(
-    audio: np.ndarray, text: str, language: str, sample_rate: int, own: SpeakerVoice | None
+    audio: np.ndarray,
+    text: str,
+    language: str,
+    sample_rate: int,
+    speaker_voice: SpeakerVoice | None,
 ) -> tuple[Chorus, list[str]]:
     """The synthetic speakers of a text with the recording, and its words, if there are words and
     the lengths can be right."""
-    written = aligned_words(text)
-    if not written:
+    transcript_words = aligned_words(text)
+    if not transcript_words:
         raise AlignmentError(
             f"expected a transcript with words, found {text!r}: leave clips without words out"
         )
-    spoken_text = " ".join(remove_signs(written))
+    spoken_text = " ".join(remove_signs(transcript_words))
     recording = analyse_recording(audio, sample_rate)
     chorus = Chorus(
-        recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own
+        recording,
+        [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS],
+        speaker_voice,
     )
     _check_length(recording, chorus.natural)
-    return chorus, written
+    return chorus, transcript_words
 
 
 def _seconds(edges: np.ndarray) -> list[list[float]]:
@@ -204,13 +212,15 @@ def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
     """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
     each frame."""
     word_frames = np.flatnonzero(np.isfinite(times))
-    at = (
+    phoneme_indices = (
         np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
     )
-    first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1))
+    first = np.flatnonzero(
+        np.diff(phoneme_indices, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1)
+    )
     stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
     edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
-    runs = zip(at[first].tolist(), edges.tolist(), strict=True)
+    runs = zip(phoneme_indices[first].tolist(), edges.tolist(), strict=True)
     return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
 

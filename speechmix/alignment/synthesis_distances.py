@@ -100,12 +100,12 @@ class Chorus:
             else fitted[1] >= 0
         )
         heard_deltas = standardise_cepstra(self.recording.cepstra, voiced)
-        heard = heard_deltas[:, :N_CEPSTRA]
-        distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
+        recording_cepstra = heard_deltas[:, :N_CEPSTRA]
+        distances = np.full((len(recording_cepstra), len(plan.times)), np.inf, np.float32)
         for index in of:
             spoken = self._at(index, plan.times)
             if fitted is not None:
-                spoken = _fit_voice_map(spoken, heard, plan, *fitted)
+                spoken = _fit_voice_map(spoken, recording_cepstra, plan, *fitted)
             spoken_deltas = np.c_[spoken, compute_slopes(spoken)].astype(np.float32)
             squared = (
                 (heard_deltas**2).sum(1)[:, None]
@@ -117,11 +117,13 @@ class Chorus:
             np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances
         )
         if self.own is not None:
-            own = self.own.distances(
+            voice_distances = self.own.distances(
                 heard_deltas, find_sounds(self.speakers[0].phonemes, plan.times)
             )
-            own_sounds = np.isfinite(own[0])
-            distances[:, own_sounds] = (distances[:, own_sounds] + own[:, own_sounds]) / 2
+            own_sounds = np.isfinite(voice_distances[0])
+            distances[:, own_sounds] = (
+                distances[:, own_sounds] + voice_distances[:, own_sounds]
+            ) / 2
         distances[~self.recording.speech] += np.float32(_NO_SPEECH)
         return distances
 
@@ -142,10 +144,13 @@ class Chorus:
         spoken = np.mean(
             [self._at(index, times[in_words]) for index in range(len(self.speakers))], axis=0
         )[:, :_SLOW]
-        heard = self.recording.cepstra[in_words, :_SLOW]
-        spoken, heard = spoken - spoken.mean(0), heard - heard.mean(0)
-        spread = np.sqrt((spoken**2).sum(0) * (heard**2).sum(0))
-        return float(np.mean((spoken * heard).sum(0) / np.maximum(spread, 1e-6)))
+        recording_cepstra = self.recording.cepstra[in_words, :_SLOW]
+        spoken, recording_cepstra = (
+            spoken - spoken.mean(0),
+            recording_cepstra - recording_cepstra.mean(0),
+        )
+        spread = np.sqrt((spoken**2).sum(0) * (recording_cepstra**2).sum(0))
+        return float(np.mean((spoken * recording_cepstra).sum(0) / np.maximum(spread, 1e-6)))
 
     def _at(self, index: int, times: np.ndarray) -> np.ndarray:
         """Standardised cepstra [N, C] of a speaker at times [N] on the first speaker's clock."""
@@ -169,15 +174,15 @@ def plan_speech(
 ) -> SpeechPlan:
     """Lay out each word's frames: its natural duration times its tempo, at least three; backwards
     if flipped."""
-    times, places = [], []
+    times, word_positions = [], []
     for slot, index in enumerate(order):
         seconds = words[index].end - words[index].start
         count = max(3, round(seconds * tempo[index] * SAMPLE_RATE / HOP))
         share = (np.arange(count) + 0.5) / count
         times.append(words[index].start + seconds * (share[::-1] if flipped else share))
-        places.append(slot + share)
-    place = np.concatenate(places)
-    return SpeechPlan(np.concatenate(times), place.astype(int), place)
+        word_positions.append(slot + share)
+    slot_position = np.concatenate(word_positions)
+    return SpeechPlan(np.concatenate(times), slot_position.astype(int), slot_position)
 
 
 def estimate_tempo(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
@@ -190,7 +195,11 @@ def estimate_tempo(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
 
 
 def _fit_voice_map(
-    spoken: np.ndarray, heard: np.ndarray, plan: SpeechPlan, old_plan: SpeechPlan, path: np.ndarray
+    spoken: np.ndarray,
+    recording_cepstra: np.ndarray,
+    plan: SpeechPlan,
+    old_plan: SpeechPlan,
+    path: np.ndarray,
 ) -> np.ndarray:
     """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge
     towards identity."""
@@ -203,7 +212,7 @@ def _fit_voice_map(
     paired = inputs[partners]
     weights = np.linalg.solve(
         paired.T @ paired + _RIDGE_FRAMES * np.eye(inputs.shape[1]),
-        paired.T @ heard[frames] + _RIDGE_FRAMES * unchanged,
+        paired.T @ recording_cepstra[frames] + _RIDGE_FRAMES * unchanged,
     )
     mapped: np.ndarray = (inputs @ weights).astype(np.float32)
     return mapped

@@ -70,14 +70,16 @@ def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np
     _, at_last, in_gap = _warp_path(distances, gap, word, enter)
     # The same from the end: what lies behind a word's first frame, and behind a frame in the gap
     # before it.
-    _, *behind = _warp_path(distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1])
-    behind_first, behind_gap = (costs[::-1, ::-1] for costs in behind)
+    _, *reversed_costs = _warp_path(
+        distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1]
+    )
+    behind_first, behind_gap = (costs[::-1, ::-1] for costs in reversed_costs)
     borders = np.full((2, *at_last.shape), np.inf, np.float32)
-    before, after = in_gap[:-1].copy(), behind_gap[1:].copy()
-    before[1:] = np.minimum(before[1:], at_last[:-1])
-    after[:-1] = np.minimum(after[:-1], behind_first[1:])
-    borders[0, :, 1:] = before[:, :-1] + behind_first[:, 1:]
-    borders[1, :, :-1] = at_last[:, :-1] + after[:, 1:]
+    costs_before, costs_after = in_gap[:-1].copy(), behind_gap[1:].copy()
+    costs_before[1:] = np.minimum(costs_before[1:], at_last[:-1])
+    costs_after[:-1] = np.minimum(costs_after[:-1], behind_first[1:])
+    borders[0, :, 1:] = costs_before[:, :-1] + behind_first[:, 1:]
+    borders[1, :, :-1] = at_last[:, :-1] + costs_after[:, 1:]
     borders[0, 0, 0], borders[1, -1, -1] = behind_first[0, 0], at_last[-1, -1]
     return borders
 
@@ -130,10 +132,10 @@ def _trace_path(  # pragma: no cover (compiled)
     came_by = np.zeros((n_frames, n_states, n_visits), np.int8)
     entered = np.full((n_frames, len(last) + 1), -1, np.int8)  # the visit that was left for the gap
     cost = np.full((n_states, n_visits), infinite, np.float32)
-    before = cost.copy()
+    previous_cost = cost.copy()
     cost[0, 0] = distances[0, 0]
     best_visit = np.zeros(n_states, np.int8)
-    left = np.full(n_states, infinite, np.float32)  # cheapest over the visits
+    exit_cost = np.full(n_states, infinite, np.float32)  # cheapest over the visits
     gaps = np.full(len(last) + 1, infinite, np.float32)
     gaps[0] = enter_gap[0] + gap[0]
     at_last = np.full((len(last), n_frames), infinite, np.float32)
@@ -143,28 +145,28 @@ def _trace_path(  # pragma: no cover (compiled)
         at_last[0, 0] = cost[0, 0]
     for t in range(1, n_frames):
         for n in range(n_states):
-            left[n] = infinite
+            exit_cost[n] = infinite
             for k in range(n_visits):
-                before[n, k] = cost[n, k]
-                if cost[n, k] < left[n]:
-                    left[n], best_visit[n] = cost[n, k], k
+                previous_cost[n, k] = cost[n, k]
+                if cost[n, k] < exit_cost[n]:
+                    exit_cost[n], best_visit[n] = cost[n, k], k
         for n in range(n_states):
             cheapest, move = infinite, 0
             for skip in range(min(len(skips), n)):
-                arrived = left[n - 1 - skip] + skips[skip]
+                arrived = exit_cost[n - 1 - skip] + skips[skip]
                 if arrived < cheapest:
                     cheapest, move = arrived, 10 * (skip + 1) + best_visit[n - 1 - skip]
             if begins[n] >= 0 and gaps[begins[n]] < cheapest:
                 cheapest, move = gaps[begins[n]], _FROM_GAP
             cost[n, 0], came_by[t, n, 0] = cheapest + distances[t, n], move
             for k in range(1, n_visits):
-                cheapest, move = before[n, k - 1] + stays[k], _STAYED
-                if k == n_visits - 1 and before[n, k] + stays[k] < cheapest:
-                    cheapest, move = before[n, k] + stays[k], _STAYED_LONGER
+                cheapest, move = previous_cost[n, k - 1] + stays[k], _STAYED
+                if k == n_visits - 1 and previous_cost[n, k] + stays[k] < cheapest:
+                    cheapest, move = previous_cost[n, k] + stays[k], _STAYED_LONGER
                 cost[n, k], came_by[t, n, k] = cheapest + distances[t, n], move
         gaps[0] += gap[t]
         for k in range(len(last)):
-            into = left[last[k]] + enter_gap[k + 1]
+            into = exit_cost[last[k]] + enter_gap[k + 1]
             if into < gaps[k + 1]:
                 gaps[k + 1], entered[t, k + 1] = into, best_visit[last[k]]
             gaps[k + 1] += gap[t]

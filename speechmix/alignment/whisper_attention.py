@@ -172,7 +172,10 @@ def _compute_evidence(attention: np.ndarray) -> np.ndarray:
 def _find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
     """Whether each frame [frames] is louder than the clip's silence."""
     power = np.array(
-        [np.mean(part.astype(np.float64) ** 2) for part in np.array_split(audio, n_frames)]
+        [
+            np.mean(frame_samples.astype(np.float64) ** 2)
+            for frame_samples in np.array_split(audio, n_frames)
+        ]
     )
     level = 10 * np.log10(power + 1e-10)
     quiet, loud = np.percentile(level, [8, 95])

@@ -70,9 +70,9 @@ def link_words(
         for letter in (_BETWEEN, *_plain_letters(form), _BETWEEN)
     ]
     heard_letters = [
-        (letter, index, (place - 1) / max(1, len(label)))
+        (letter, index, (letter_index - 1) / max(1, len(label)))
         for index, label in enumerate(labels)
-        for place, letter in enumerate((_BETWEEN, *(label or _UNNAMED), _BETWEEN))
+        for letter_index, letter in enumerate((_BETWEEN, *(label or _UNNAMED), _BETWEEN))
     ]
     # Letters alone are matched; the rest of an entry says whose they are.
     sought, offered = [entry[0] for entry in written_letters], [entry[0] for entry in heard_letters]
@@ -98,15 +98,15 @@ def _plain_letters(text: str) -> str:
 
 
 def _letter_span(
-    letters: list[tuple[int, float]], heard: Sequence[Word], labels: list[str]
+    letters: list[tuple[int, float]], timed_words: Sequence[Word], labels: list[str]
 ) -> tuple[float, float, float | None]:
     """Start, end and score of the stretch from the first to the last letter found."""
     (first, start), (last, stop) = letters[0], letters[-1]
     stop += 1 / len(labels[last])
-    scores = [heard[index].score for index in sorted({index for index, _ in letters})]
+    scores = [timed_words[index].score for index in sorted({index for index, _ in letters})]
     measured = [score for score in scores if score is not None]
     mean = sum(measured) / len(scores) if len(measured) == len(scores) else None
-    return _at(heard[first], start), _at(heard[last], stop), mean
+    return _at(timed_words[first], start), _at(timed_words[last], stop), mean
 
 
 def _at(word: Word, share: float) -> float:
@@ -115,8 +115,8 @@ def _at(word: Word, share: float) -> float:
 
 def _add_unknown_words(
     placed: Sequence[tuple[float, float, float | None] | None],
-    written: Sequence[tuple[str, str]],
-    heard: Sequence[Word],
+    transcript_words: Sequence[tuple[str, str]],
+    timed_words: Sequence[Word],
     labels: list[str],
 ) -> list[tuple[float, float, float | None]]:
     """Put each run of words that were not found where an unknown label stands between its
@@ -130,23 +130,25 @@ def _add_unknown_words(
         stop = next((i for i in range(index, len(times)) if placed[i] is not None), len(times))
         earlier = placed[index - 1] if index else None
         later = placed[stop] if stop < len(times) else None
-        after = earlier[1] if earlier else 0.0
-        before = later[0] if later else float("inf")
-        unnamed = (word for word, label in zip(heard, labels, strict=True) if not label)
+        earliest_start = earlier[1] if earlier else 0.0
+        latest_end = later[0] if later else float("inf")
+        unnamed = (word for word, label in zip(timed_words, labels, strict=True) if not label)
         room = [
-            word for word in unnamed if word.start >= after - 1e-6 and word.end <= before + 1e-6
+            word
+            for word in unnamed
+            if word.start >= earliest_start - 1e-6 and word.end <= latest_end + 1e-6
         ]
         if not room:
-            missing = ", ".join(repr(text) for text, _ in written[index:stop])
+            missing = ", ".join(repr(text) for text, _ in transcript_words[index:stop])
             raise AlignmentError(
                 f"expected the word {missing} where the aligner heard other words: is it the right "
                 "text?"
             )
         start, step = room[0].start, (room[-1].end - room[0].start) / (stop - index)
-        for place in range(index, stop):
-            times[place] = (
-                start + (place - index) * step,
-                start + (place - index + 1) * step,
+        for word_index in range(index, stop):
+            times[word_index] = (
+                start + (word_index - index) * step,
+                start + (word_index - index + 1) * step,
                 None,
             )
         index = stop

@@ -32,13 +32,13 @@ def write_answer(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     InputError
         If the model cannot answer: it has random weights, and no answer is given.
     """
-    given = model.prompt.answer if text is None else text
-    asked = model.with_prompt(model.prompt.text, answer=given)
-    view = make_view(asked, clip, MixRequest(units="word"))
+    answer_text = model.prompt.answer if text is None else text
+    prompted_model = model.with_prompt(model.prompt.text, answer=answer_text)
+    view = make_view(prompted_model, clip, MixRequest(units="word"))
     view.prepare(("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
-    heard = prepared.audio_tokens
-    if heard is None or heard.answer_position is None:
+    audio_segment = prepared.audio_tokens
+    if audio_segment is None or audio_segment.answer_position is None:
         raise InputError(f"{clip.name}: {model.label} was fed no answer")
     texts = [word.text for word in clip.words or ()]
     among_tokens = {
@@ -54,17 +54,25 @@ def write_answer(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
         for source in in_encoder
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
-    sources += _prompt_sources(asked, ids[: heard.answer_position])
-    written = prepared.generated_text
+    sources += _prompt_sources(prompted_model, ids[: audio_segment.answer_position])
+    generated_answer = prepared.generated_text
     drafts, words = draft_tokens(
-        asked, ids, heard.answer_position, ended=written is None or written.ended
+        prompted_model,
+        ids,
+        audio_segment.answer_position,
+        ended=generated_answer is None or generated_answer.ended,
     )
     sources += text_sources(drafts, words, by_token=by_token)
     decision = make_open_decision(
-        asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())}
+        prompted_model,
+        clip,
+        prepared,
+        {"encoder": in_encoder, "decoder": tuple(among_tokens.values())},
     )
-    by = "given" if written is None else written.by
-    return make_writing(asked, decision, drafts, words, sources, read_logits(decision), by, spans)
+    by = "given" if generated_answer is None else generated_answer.by
+    return make_writing(
+        prompted_model, decision, drafts, words, sources, read_logits(decision), by, spans
+    )
 
 
 def _sound_spans(spans: Iterable[Span]) -> list[Span]:
@@ -76,21 +84,23 @@ def _prompt_sources(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
     it as it was given."""
     audio = getattr(model.processor, "audio_token", None)
     words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()
-    places, letters = list[int](), ""
-    for place, id_ in enumerate(ids):
+    letter_positions, letters = list[int](), ""
+    for position, id_ in enumerate(ids):
         if id_ in model.tokenizer.all_special_ids or id_ == model.config.audio_token_id:
             piece = "\n"  # no word goes over it
         else:
             piece = "".join(model.tokenizer.decode([id_]).split())
         letters += piece
-        places += [place] * len(piece)
+        letter_positions += [position] * len(piece)
     start = letters.rfind("".join(words))
     if not words or start < 0:
         return []
     units, taken = [], set[int]()
     for index, word in enumerate(words):
         positions = dict.fromkeys(
-            place for place in places[start : start + len(word)] if place not in taken
+            position
+            for position in letter_positions[start : start + len(word)]
+            if position not in taken
         )
         taken |= set(positions)
         start += len(word)

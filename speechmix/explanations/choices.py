@@ -79,27 +79,32 @@ def list_units(writing: Writing, *, by_token: bool) -> list[Choice]:
     tokens = writing.tokens
     if by_token:
         groups: list[tuple[str, tuple[int, ...]]] = [
-            (token.label, (place,)) for place, token in enumerate(tokens)
+            (token.label, (token_index,)) for token_index, token in enumerate(tokens)
         ]
     else:
         groups = [
-            (word, tuple(place for place, token in enumerate(tokens) if token.word == index))
+            (
+                word,
+                tuple(
+                    token_index for token_index, token in enumerate(tokens) if token.word == index
+                ),
+            )
             for index, word in enumerate(writing.words)
         ]
         groups += [
-            (END, (place,))
-            for place, token in enumerate(tokens)
+            (END, (token_index,))
+            for token_index, token in enumerate(tokens)
             if token.word is None and token.label == END
         ]
     return [
         Choice(
             unit,
             label,
-            places,
-            tokens[places[-1]].word,
-            float(np.prod([tokens[place].probability for place in places])),
+            token_indices,
+            tokens[token_indices[-1]].word,
+            float(np.prod([tokens[token_index].probability for token_index in token_indices])),
         )
-        for unit, (label, places) in enumerate(groups)
+        for unit, (label, token_indices) in enumerate(groups)
     ]
 
 
@@ -110,16 +115,18 @@ def list_choices(
     against: Sequence[str],
 ) -> list[Choice]:
     """Errors first, then every unit by itself, then what else units are held against."""
-    ahead = list(_list_error_choices(writing, units, errors)) if "reference" in against else []
-    behind = []
+    error_choices = (
+        list(_list_error_choices(writing, units, errors)) if "reference" in against else []
+    )
+    contrast_choices = []
     if "runner_up" in against:
-        behind += [
+        contrast_choices += [
             _add_contrast(unit, "runner_up", contrast_with_runner_up(writing, unit.tokens))
             for unit in units
         ]
     if "foil" in against:
-        behind += list(_list_foil_choices(writing, units))
-    return [*ahead, *units, *behind]
+        contrast_choices += list(_list_foil_choices(writing, units))
+    return [*error_choices, *units, *contrast_choices]
 
 
 def _add_contrast(
@@ -155,11 +162,11 @@ def _list_foil_choices(writing: Writing, units: Sequence[Choice]) -> Iterator[Ch
     foil, target = getattr(item, "foil", None), getattr(item, "target", None)
     if foil is None or not isinstance(target, int):
         return
-    asked = (
+    target_word = (
         normalize_transcript((item.words or ())[target].text) if isinstance(item, Clip) else None
     )
     for index, word in enumerate(writing.words):
-        if asked is None or normalize_transcript(word) == asked:
+        if target_word is None or normalize_transcript(word) == target_word:
             words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
             yield from _choices_at_contrast(
                 writing, units, contrast_with_wording(writing, words, index), index, "foil"
@@ -170,7 +177,7 @@ def _choices_at_contrast(
     writing: Writing,
     units: Sequence[Choice],
     contrast: Contrast | None,
-    place: int,
+    word_index: int,
     against: str,
     error: int | None = None,
 ) -> Iterator[Choice]:
@@ -183,8 +190,8 @@ def _choices_at_contrast(
         for unit in units
         if any(writing.tokens[t].position == contrast.position for t in unit.tokens)
     ]
-    beside = [unit for unit in units if unit.word is not None and unit.word >= place]
-    yield _add_contrast(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
+    later_units = [unit for unit in units if unit.word is not None and unit.word >= word_index]
+    yield _add_contrast(next(iter([*holding, *later_units, *units[-1:]])), against, contrast, error)
 
 
 @dataclass(frozen=True)
@@ -221,7 +228,9 @@ class Readings:
             of_probabilities[list(choice.tokens), column] = 1
         of_choices = of_probabilities.copy()
         for row, choice in enumerate(contrasts, start=len(tokens)):
-            column = next(place for place, other in enumerate(choices) if other is choice)
+            column = next(
+                choice_index for choice_index, other in enumerate(choices) if other is choice
+            )
             of_choices[:, column] = np.arange(len(ids)) == row
         return cls(make_reader(positions, ids, foils), of_choices, of_probabilities)
 
@@ -230,7 +239,7 @@ def reading_positions(writing: Writing, choice: Choice) -> list[int]:
     """Positions whose logits a choice is read from."""
     if choice.contrast is not None:
         return [choice.contrast.position]
-    return [writing.tokens[place].position for place in choice.tokens]
+    return [writing.tokens[token_index].position for token_index in choice.tokens]
 
 
 def possible_sources(writing: Writing, choices: Sequence[Choice]) -> np.ndarray:

@@ -61,34 +61,44 @@ def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) ->
 def contrast_with_runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
     """Against the second-likeliest token, at the one of these tokens that the model was least sure
     of."""
-    token = min((writing.tokens[place] for place in places), key=lambda token: token.probability)
+    token = min(
+        (writing.tokens[token_index] for token_index in places), key=lambda token: token.probability
+    )
     other = token.runners_up[0]
     return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
 
 
-def _contrast_in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+def _contrast_in_tokens(writing: Writing, words: Sequence[str], word_index: int) -> Contrast | None:
     """Where a decoder's tokens part from those of another wording, whose first `place` words are
     the same."""
     model, tokens = writing.model, writing.tokens
     fed = [token for token in tokens if token.fed_at is not None]
     if not fed:  # a mask stands for one token
-        ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
+        ids = model.tokenizer(words[word_index], add_special_tokens=False).input_ids
         return (
-            _make_contrast(writing, tokens[place].position, tokens[place].id, ids[0])
+            _make_contrast(writing, tokens[word_index].position, tokens[word_index].id, ids[0])
             if len(ids) == 1
             else None
         )
-    own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
-    kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
-    rest = " ".join(words[place:])
-    rest = rest if model.converses and not kept else f" {rest}"  # an answer begins without a space
-    further = model.tokenizer(rest, add_special_tokens=False).input_ids if rest.strip() else []
-    others = [*own[:kept], *further, model.tokenizer.eos_token_id]
-    parting = first_difference(own, others)
+    token_ids = [*(token.id for token in fed), model.tokenizer.eos_token_id]
+    shared_count = next(
+        (number for number, token in enumerate(fed) if token.word == word_index), len(fed)
+    )
+    remaining_text = " ".join(words[word_index:])
+    remaining_text = (
+        remaining_text if model.converses and not shared_count else f" {remaining_text}"
+    )  # an answer begins without a space
+    further = (
+        model.tokenizer(remaining_text, add_special_tokens=False).input_ids
+        if remaining_text.strip()
+        else []
+    )
+    others = [*token_ids[:shared_count], *further, model.tokenizer.eos_token_id]
+    parting = first_difference(token_ids, others)
     if parting is None:
         return None
     positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
-    return _make_contrast(writing, positions[parting], own[parting], others[parting])
+    return _make_contrast(writing, positions[parting], token_ids[parting], others[parting])
 
 
 def _contrast_in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:

@@ -40,30 +40,31 @@ def text_sources(
     if by_token:
         return [
             SourceUnit(
-                "written", Source(place, draft.label, (draft.fed_at or 0,), word_index=draft.word)
+                "written",
+                Source(token_index, draft.label, (draft.fed_at or 0,), word_index=draft.word),
             )
-            for place, draft in enumerate(fed)
+            for token_index, draft in enumerate(fed)
         ]
     positions: dict[int, list[int]] = {}
     for draft in fed:
         positions.setdefault(draft.word or 0, []).append(draft.fed_at or 0)
     return [
-        SourceUnit("written", Source(word, words[word], tuple(places), word_index=word))
-        for word, places in positions.items()
+        SourceUnit("written", Source(word, words[word], tuple(word_positions), word_index=word))
+        for word, word_positions in positions.items()
     ]
 
 
 def decode_pieces(model: Model, ids: Sequence[int]) -> list[str]:
     """What each token adds to the text, spaces kept; of a character in several tokens the last has
     all of it."""
-    pieces, before = [], ""
+    pieces, decoded_text = [], ""
     for stop in range(1, len(ids) + 1):
         text = model.tokenizer.decode(
             list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         complete = text.rstrip("\ufffd") if stop < len(ids) else text
-        pieces.append(complete[len(before) :])
-        before = complete
+        pieces.append(complete[len(decoded_text) :])
+        decoded_text = complete
     return pieces
 
 
@@ -72,12 +73,18 @@ def draft_tokens(
 ) -> tuple[list[Draft], list[str]]:
     """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
     the text has one."""
-    own = list(ids[n_prefix:])
-    owners, words = group_pieces(decode_pieces(model, own))
+    text_ids = list(ids[n_prefix:])
+    owners, words = group_pieces(decode_pieces(model, text_ids))
     timestamps = first_timestamp_id(model) if model.prefix.timestamps else None
     drafts = [
-        Draft(id_, token_label(model, id_), n_prefix + place - ahead, word, n_prefix + place)
-        for place, (id_, word) in enumerate(zip(own, owners, strict=True))
+        Draft(
+            id_,
+            token_label(model, id_),
+            n_prefix + token_index - ahead,
+            word,
+            n_prefix + token_index,
+        )
+        for token_index, (id_, word) in enumerate(zip(text_ids, owners, strict=True))
         if timestamps is None or id_ < timestamps
     ]
     if ended:
@@ -101,8 +108,8 @@ def make_writing(
             "text="
         )
     tokens = read_probabilities(model, drafts, logits)
-    text, places = " ".join(words), None if spans is None else tuple(spans)
-    return Writing(decision, tokens, tuple(words), tuple(sources), text, by, places, logits)
+    text, audio_spans = " ".join(words), None if spans is None else tuple(spans)
+    return Writing(decision, tokens, tuple(words), tuple(sources), text, by, audio_spans, logits)
 
 
 def draft_letters(model: Model, logits: Tensor) -> tuple[list[Draft], list[str]]:
@@ -132,12 +139,12 @@ def _make_letter_drafts(
 ) -> tuple[list[Draft], list[str]]:
     delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
     special = set(model.tokenizer.all_special_ids) - {delimiter}
-    kept = [(id_, frame) for id_, frame in placed if id_ not in special]
+    letter_frames = [(id_, frame) for id_, frame in placed if id_ not in special]
     owners, words = group_pieces(
-        [" " if id_ == delimiter else token_label(model, id_) for id_, _ in kept]
+        [" " if id_ == delimiter else token_label(model, id_) for id_, _ in letter_frames]
     )
     drafts = [
         Draft(id_, token_label(model, id_), frame, word)
-        for (id_, frame), word in zip(kept, owners, strict=True)
+        for (id_, frame), word in zip(letter_frames, owners, strict=True)
     ]
     return drafts, words

@@ -74,8 +74,8 @@ def measure_effects(
         # it misses neither.
         attribution_values = [values[:, None] - value_without]
     paired = [
-        [index for index in sources if np.isfinite(value_without[place, index])]
-        for place, sources in enumerate(sources_to_pair(attribution_values, pairs))
+        [index for index in sources if np.isfinite(value_without[choice_index, index])]
+        for choice_index, sources in enumerate(sources_to_pair(attribution_values, pairs))
     ]
     runs_of_pairs = _run_pairs(writing, list_source_sets(paired), readings, fills, by_fill)
     return Effects(
@@ -123,7 +123,7 @@ def _run_pairs(
         return {}
     removals = [make_removals(writing, pair, together) for pair in sets for together in used[pair]]
     runs = iter(read_without(writing, removals, readings.read))
-    found = {}
+    runs_by_pair = {}
     for pair, combinations in used.items():
         read = np.array([next(runs) for _ in combinations])
         first, second = (
@@ -132,8 +132,8 @@ def _run_pairs(
         )
         names = [", ".join(fill.label for fill in together) for together in combinations]
         probability = np.exp(read @ readings.of_probabilities)
-        found[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
-    return found
+        runs_by_pair[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
+    return runs_by_pair
 
 
 def _sources_to_remove(

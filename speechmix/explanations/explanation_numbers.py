@@ -163,14 +163,14 @@ class ExplanationNumbers:
         >>> why.top("maisons").name, why.without_own_sound().top("maisons").name
         ('maisons', 'nos')
         """
-        own = self.own_sound
+        is_own_sound = self.own_sound
         return replace(
             self,
             attributions={
-                name: without_own_audio(attribution, own, self.sources)
+                name: without_own_audio(attribution, is_own_sound, self.sources)
                 for name, attribution in self.attributions.items()
             },
-            value_without=np.where(own, np.nan, self.value_without),
-            probability_without=np.where(own, np.nan, self.probability_without),
-            value_by_fill=np.where(own, np.nan, self.value_by_fill),
+            value_without=np.where(is_own_sound, np.nan, self.value_without),
+            probability_without=np.where(is_own_sound, np.nan, self.probability_without),
+            value_by_fill=np.where(is_own_sound, np.nan, self.value_by_fill),
         )

@@ -86,10 +86,10 @@ class Fills:
         """Fills, one for each side, with which several sources are removed together: each fill at
         least once."""
         used = {self.of_source(source) for source in sources}
-        sides = [fills for fills in (self.sound, self.text) if fills and fills in used]
+        side_fills = [fills for fills in (self.sound, self.text) if fills and fills in used]
         return [
-            tuple(fills[turn % len(fills)] for fills in sides)
-            for turn in range(max(map(len, sides), default=0))
+            tuple(fills[turn % len(fills)] for fills in side_fills)
+            for turn in range(max(map(len, side_fills), default=0))
         ]
 
     @property
@@ -180,9 +180,9 @@ def _make_text_fill(model: Model, name: str) -> Fill:
     else:
         fill = _make_neutral_fill(model, name)
     if fill is None:
-        there = ", ".join(repr(other.name) for other in default_text_fills(model))
+        default_names = ", ".join(repr(other.name) for other in default_text_fills(model))
         raise InputError(
-            f"token_fill={name!r}: {model.name} has no such token; there is {there} by default"
+            f"token_fill={name!r}: {model.name} has no such token; there is {default_names} by default"
         )
     return fill
 

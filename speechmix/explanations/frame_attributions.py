@@ -57,9 +57,9 @@ def split_into_frames(writing: Writing) -> Writing:
         for frame, span in enumerate(frame_spans(grid))
         if (span.onset or 0.0) < clip.duration or frame <= last
     ]
-    heard = [_make_frame_unit(frame, span) for frame, span in enumerate(spans)]
+    frame_units = [_make_frame_unit(frame, span) for frame, span in enumerate(spans)]
     others = [source for source in writing.sources if source.side != "sound"]
-    return replace(writing, sources=(*heard, *others), spans=tuple(spans))
+    return replace(writing, sources=(*frame_units, *others), spans=tuple(spans))
 
 
 def _make_frame_unit(frame: int, span: Span) -> SourceUnit:
@@ -74,8 +74,10 @@ def _list_positions(source: SourceUnit) -> Sequence[int]:
 
 def frame_times(writing: Writing) -> np.ndarray:
     """Beginning and end of each frame, [F, 2]."""
-    heard = [source for source in split_into_frames(writing).sources if source.side == "sound"]
-    return np.array([(source.onset, source.offset) for source in heard], dtype=float)
+    frame_units = [
+        source for source in split_into_frames(writing).sources if source.side == "sound"
+    ]
+    return np.array([(source.onset, source.offset) for source in frame_units], dtype=float)
 
 
 def sum_frames(measure: str, writing: Writing, values: np.ndarray) -> np.ndarray:

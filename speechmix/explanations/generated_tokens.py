@@ -204,7 +204,7 @@ def read_probabilities(
     model: Model, drafts: Sequence[Draft], logits: Tensor
 ) -> tuple[WrittenToken, ...]:
     """Tokens with how likely they were, and the likeliest others."""
-    written = []
+    tokens = []
     for draft in drafts:
         probabilities = logits[draft.position].softmax(dim=-1)
         likeliest = probabilities.topk(min(RUNNERS_UP + 1, len(probabilities)))
@@ -216,7 +216,7 @@ def read_probabilities(
             if id_ != draft.id
         ]
         probability = float(probabilities[draft.id])
-        written.append(
+        tokens.append(
             WrittenToken(
                 draft.id,
                 draft.label,
@@ -227,7 +227,7 @@ def read_probabilities(
                 draft.fed_at,
             )
         )
-    return tuple(written)
+    return tuple(tokens)
 
 
 def token_label(model: Model, id_: int) -> str:
@@ -263,7 +263,7 @@ def _spell_bytes(piece: str) -> str:
     spelled = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in spelled)
     byte_of = {chr(byte): byte for byte in spelled} | {
-        chr(256 + place): byte for place, byte in enumerate(others)
+        chr(256 + byte_index): byte for byte_index, byte in enumerate(others)
     }
     if piece.isascii() or not set(piece) <= byte_of.keys():
         return piece
@@ -283,11 +283,11 @@ def group_pieces(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
     words: list[str] = []
     begins = True
     waiting: list[int] = []  # spaces whose word has not begun
-    for place, piece in enumerate(pieces):
+    for piece_index, piece in enumerate(pieces):
         begins = begins or piece[:1].isspace()
         if not piece.strip():
             owners.append(None)
-            waiting.append(place)
+            waiting.append(piece_index)
             begins = begins or bool(piece)
             continue
         if begins:

@@ -62,11 +62,11 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     view = make_view(model, clip, MixRequest(units="word"))
     view.prepare(("encoder",))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
-    heard = words_as_sources(spans, [word.text for word in clip.words or ()])
+    audio_sources = words_as_sources(spans, [word.text for word in clip.words or ()])
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
-    sources = [SourceUnit("sound", source, *times[source.index]) for source in heard]
+    sources = [SourceUnit("sound", source, *times[source.index]) for source in audio_sources]
     if model.output_kind == "frames":
-        decision = make_open_decision(model, clip, prepared, {"encoder": heard})
+        decision = make_open_decision(model, clip, prepared, {"encoder": audio_sources})
         logits = read_logits(decision)
         drafts, words = (
             draft_letters(model, logits)
@@ -79,7 +79,9 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
         prepared.inputs["decoder_input_ids"] = torch.tensor([ids])
         prepared.tokens = Tokens.from_ids(ids, model.tokenizer, label_offset=1)
         drafts, words = draft_tokens(model, ids, n_prefix, ended=ended)
-        decision = make_open_decision(model, clip, prepared, {"encoder": heard, "cross": heard})
+        decision = make_open_decision(
+            model, clip, prepared, {"encoder": audio_sources, "cross": audio_sources}
+        )
         sources += text_sources(drafts, words, by_token=by_token)
         logits = read_logits(decision)
     return make_writing(model, decision, drafts, words, sources, logits, by, spans)
@@ -131,13 +133,20 @@ def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> tuple[list[in
             "processor"
         )
     if text is None:
-        written = generate_text(model, clip)
-        return list(written.ids), written.n_prefix, written.ended, written.by
+        generated_text = generate_text(model, clip)
+        return (
+            list(generated_text.ids),
+            generated_text.n_prefix,
+            generated_text.ended,
+            generated_text.by,
+        )
     spoken = Clip.from_array(
         clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language
     )
-    given = spoken.replace(translation=text) if model.prefix.task == "translate" else spoken
-    tokens = decoder_tokens(model, given)
+    explained_clip = (
+        spoken.replace(translation=text) if model.prefix.task == "translate" else spoken
+    )
+    tokens = decoder_tokens(model, explained_clip)
     return list(tokens.ids), tokens.n_prefix, True, "given"
 
 
@@ -150,15 +159,17 @@ def _read_sources(
 
 
 def _translate(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
-    asked = sentence if text is None else sentence.replace(translation=text)
-    view = make_view(model, asked, MixRequest(units="token"))
+    explained_sentence = sentence if text is None else sentence.replace(translation=text)
+    view = make_view(model, explained_sentence, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared
     tokens = prepared.decoder_tokens
-    read = _read_sources(view, asked, "encoder", by_token=by_token)
+    read = _read_sources(view, explained_sentence, "encoder", by_token=by_token)
     ended = prepared.generated_text is None or prepared.generated_text.ended
     drafts, words = draft_tokens(model, tokens.ids, tokens.n_prefix, ended=ended)
-    decision = make_open_decision(model, asked, prepared, {"encoder": read, "cross": read})
+    decision = make_open_decision(
+        model, explained_sentence, prepared, {"encoder": read, "cross": read}
+    )
     sources = [
         *(SourceUnit("read", source) for source in read),
         *text_sources(drafts, words, by_token=by_token),
@@ -180,7 +191,7 @@ def _continue_text(
         ids = encode_sentence(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
         ended, by = False, "given"
     n_prompt = next(
-        (place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b),
+        (position for position, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b),
         len(prompt),
     )
     drafts, words = draft_tokens(model, ids, n_prompt, ended=ended)
@@ -231,15 +242,15 @@ def _fill_masks(model: Model, sentence: Sentence, text: str | None, *, by_token:
     view = make_view(model, sentence, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared
-    places = [
+    mask_positions = [
         p for p, id_ in enumerate(prepared.text_tokens.ids) if id_ == model.tokenizer.mask_token_id
     ]
-    if not places:
+    if not mask_positions:
         raise InputError(
             f"{sentence.name!r}: write {MASK} where {model.name} should write a word, or give a "
             "target"
         )
-    masked = set(places)
+    masked = set(mask_positions)
     read = tuple(
         source
         for source in _read_sources(view, sentence, "encoder", by_token=by_token)
@@ -248,14 +259,14 @@ def _fill_masks(model: Model, sentence: Sentence, text: str | None, *, by_token:
     decision = make_open_decision(model, sentence, prepared, {"encoder": read})
     logits = read_logits(decision)
     ids = (
-        [int(logits[place].argmax()) for place in places]
+        [int(logits[mask_position].argmax()) for mask_position in mask_positions]
         if text is None
-        else _encode_mask_text(model, text, len(places))
+        else _encode_mask_text(model, text, len(mask_positions))
     )
     labels = [token_label(model, id_) for id_ in ids]
     drafts = [
-        Draft(id_, labels[i], place, i)
-        for i, (id_, place) in enumerate(zip(ids, places, strict=True))
+        Draft(id_, labels[i], mask_position, i)
+        for i, (id_, mask_position) in enumerate(zip(ids, mask_positions, strict=True))
     ]
     by = "given" if text is not None else f"likeliest of the model ({model.label})"
     return make_writing(

@@ -122,10 +122,10 @@ def _frame_edges(frames: np.ndarray) -> list[float | None]:
 def _encode_bytes(values: np.ndarray) -> dict[str, object]:
     """Numbers for colours: the largest, and all as parts of it in 127ths, a byte each (base64)."""
     largest = float(np.abs(np.nan_to_num(values)).max(initial=0.0))
-    parts = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
+    scaled_values = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
     return {
         "largest": _round_value(largest),
-        "parts": base64.b64encode(parts.tobytes()).decode("ascii"),
+        "parts": base64.b64encode(scaled_values.tobytes()).decode("ascii"),
     }
 
 
@@ -189,9 +189,9 @@ def _encode_choice(
             for name, _ in attributions
         },
         "by_frame": {
-            name: _encode_bytes(parts.values[choice_index])
+            name: _encode_bytes(frame_parts.values[choice_index])
             for name, attribution in attributions
-            if (parts := attribution.by_frame)
+            if (frame_parts := attribution.by_frame)
         },
         "rest": {
             name: _round_value(attribution.rest[choice_index])

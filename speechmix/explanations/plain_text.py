@@ -79,17 +79,19 @@ def _format_with_and_without_own(
     *names: str,
 ) -> tuple[str, str]:
     """The first sources, and those besides the word's own sound where that is one of them."""
-    sources, told = listed(explanation, choice_index, *names)
+    sources, sources_text = listed(explanation, choice_index, *names)
     others = (
         listed(besides, choice_index, *names)[1]
         if explanation.own_sound[choice_index, sources].any()
         else ""
     )
-    return told, others
+    return sources_text, others
 
 
-def _format_line(title: str, told: str, others: str) -> str:
-    return f"    {title:<24} {told}" + (f"; besides its own sound: {others}" if others else "")
+def _format_line(title: str, sources_text: str, others: str) -> str:
+    return f"    {title:<24} {sources_text}" + (
+        f"; besides its own sound: {others}" if others else ""
+    )
 
 
 def _format_attribution(

@@ -91,13 +91,15 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
         rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]
         firsts = {row: _largest_source(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
         if len(set(firsts.values())) > 1:
-            told = "; ".join(
+            first_sources_text = "; ".join(
                 f"{_fill_phrase(explanation.fills[row])} "
                 f"{'none' if source is None else explanation.source_name(choice_index, source)}"
                 for row, source in firsts.items()
             )
             what = "segment of the sound" if side == "sound" else "word of the text"
-            sentences.append(f"Which {what} the word needs most depends on the fill: {told}.")
+            sentences.append(
+                f"Which {what} the word needs most depends on the fill: {first_sources_text}."
+            )
     low, high = explanation.drop_range
     mixed = np.flatnonzero((low[choice_index] <= -LEAST_NATS) & (high[choice_index] >= LEAST_NATS))
     if len(mixed):

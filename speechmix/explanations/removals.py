@@ -40,17 +40,17 @@ def make_removals(
     """
     model, by_side = writing.model, {fill.side: fill for fill in fills if fill is not None}
     generated, by_name = model.capabilities.generated_input, model.capabilities.can_shorten_text
-    sides = {"sound": SOUND, "read": TEXT_IDS, "asked": TEXT_IDS, "written": generated}
+    input_names = {"sound": SOUND, "read": TEXT_IDS, "asked": TEXT_IDS, "written": generated}
     units: dict[str, list[int]] = {}
     for source in (writing.sources[index] for index in sources):
         is_sound = source.side == SOUND
-        here = (source.source.index,) if is_sound else source.source.positions
-        units.setdefault(sides[source.side], []).extend(here)
+        unit_indices = (source.source.index,) if is_sound else source.source.positions
+        units.setdefault(input_names[source.side], []).extend(unit_indices)
     return tuple(
-        Removal(side, tuple(here), _token_fill(by_side["text"], by_name=by_name))
+        Removal(side, tuple(unit_indices), _token_fill(by_side["text"], by_name=by_name))
         if side != SOUND
-        else Removal(side, tuple(here), by_side["sound"].name)
-        for side, here in units.items()
+        else Removal(side, tuple(unit_indices), by_side["sound"].name)
+        for side, unit_indices in units.items()
     )
 
 
@@ -86,18 +86,18 @@ def make_reader(
     positions, ids : sequence of int [R]
     foils : sequence of int or None [R]
     """
-    places = sorted(set(positions))
-    at = [places.index(position) for position in positions]
+    distinct_positions = sorted(set(positions))
+    position_indices = [distinct_positions.index(position) for position in positions]
     has_foil = torch.tensor([foil is not None for foil in foils])
     others = [foil or 0 for foil in foils]
 
     def read(output: ModelOutput) -> Tensor:
-        scores = token_logits(output)[:, places].log_softmax(dim=-1)
+        scores = token_logits(output)[:, distinct_positions].log_softmax(dim=-1)
         of_foils = torch.where(
             has_foil.to(scores.device),
-            scores[:, at, others],
-            torch.zeros_like(scores[:, at, others]),
+            scores[:, position_indices, others],
+            torch.zeros_like(scores[:, position_indices, others]),
         )
-        return scores[:, at, list(ids)] - of_foils
+        return scores[:, position_indices, list(ids)] - of_foils
 
     return read

@@ -34,11 +34,11 @@ def sum_by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
     """
     only = next(iter(columns)) if len(columns) == 1 else None
     stacks = [unit.stack if only is None else only for unit in writing.sources]
-    places = [
+    stack_positions = [
         (stack, unit.positions_in(stack))
         for stack, unit in zip(stacks, writing.sources, strict=True)
     ]
-    return sum_at_positions(columns, places)
+    return sum_at_positions(columns, stack_positions)
 
 
 def find_row(targets: Sequence[Span], position: int) -> int:

@@ -105,14 +105,14 @@ def sources_to_pair(attributions: Sequence[np.ndarray], most: int) -> list[list[
     >>> sources_to_pair([np.array([[3.0, 1.0, 2.0]]), np.array([[0.0, 9.0, 1.0]])], 2)
     [[0, 1]]
     """
-    parts = []
+    relative_sizes = []
     for values in attributions:
         known = np.where(np.isfinite(values), values, -np.inf)
         largest = np.maximum(known.max(axis=1, keepdims=True), 1e-300)
-        parts.append(known / largest)
-    if not parts:
+        relative_sizes.append(known / largest)
+    if not relative_sizes:
         return []
-    best = np.max(parts, axis=0)
+    best = np.max(relative_sizes, axis=0)
     orders = np.argsort(-best, axis=1, kind="stable")[:, :most]
     return [
         sorted(index for index in order.tolist() if best[row, index] > -np.inf)
@@ -171,20 +171,29 @@ def make_pairs(
     runs : dict of (int, int) to PairRuns
     """
     pairs = list[Pair]()
-    for place, sources in enumerate(paired):
+    for choice_index, sources in enumerate(paired):
         of_choice = []
         for first, second in combinations(sources, 2):
             of_pair = runs[first, second]
-            turn = of_pair.typical(place, float(values[place]))
+            turn = of_pair.typical(choice_index, float(values[choice_index]))
             if turn is None:
                 continue
-            alone, other, both = (
-                float(values[place] - of[turn, place])
-                for of in (of_pair.first, of_pair.second, of_pair.both)
+            alone, other, joint_drop = (
+                float(values[choice_index] - values_without[turn, choice_index])
+                for values_without in (of_pair.first, of_pair.second, of_pair.both)
             )
-            probability = float(of_pair.probability_without[turn, place])
+            probability = float(of_pair.probability_without[turn, choice_index])
             of_choice.append(
-                Pair(place, first, second, alone, other, both, probability, of_pair.fills[turn])
+                Pair(
+                    choice_index,
+                    first,
+                    second,
+                    alone,
+                    other,
+                    joint_drop,
+                    probability,
+                    of_pair.fills[turn],
+                )
             )
         pairs += sorted(of_choice, key=lambda pair: -abs(pair.beyond))
     return tuple(pairs)

@@ -36,13 +36,13 @@ def find_source_words(
     if clip.text:
         clip = _align_text(model, clip, aligner, method)
         return clip.words or (), clip
-    own = text or transcribe(model, clip)
-    if not normalize_transcript(own):
+    transcript = text or transcribe(model, clip)
+    if not normalize_transcript(transcript):
         raise InputError(
             f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or "
             "text="
         )
-    return (), align(clip.replace(text=own), model=aligner or model, method=method)
+    return (), align(clip.replace(text=transcript), model=aligner or model, method=method)
 
 
 def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
@@ -69,10 +69,10 @@ def add_pauses(clip: Clip) -> Clip:
             words.append(Word(SILENCE, reached, start))
         reached = max(reached, end)
     order = sorted(range(len(words)), key=lambda index: words[index].start)
-    places = {index: place for place, index in enumerate(order)}
+    new_indices = {index: new_index for new_index, index in enumerate(order)}
     cue, target = (
-        [places[word] for word in clip.cue_words],
-        None if clip.target is None else places[clip.target],
+        [new_indices[word] for word in clip.cue_words],
+        None if clip.target is None else new_indices[clip.target],
     )
     return clip.replace(
         words=[words[index] for index in order],

@@ -76,17 +76,17 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     """The margins of all choices that have another spelling; none for other models than CTC, which
     write their own end."""
     spelled = [
-        place
-        for place, choice in enumerate(choices)
+        index
+        for index, choice in enumerate(choices)
         if choice.contrast is not None and choice.contrast.texts
     ]
     margin, prior = np.full(len(choices), np.nan), list[np.ndarray]()
     if not spelled:
         return SpellingMargins(margin, np.empty((0, len(choices))))
-    read = _spelling_reader(writing, [choices[place] for place in spelled])
+    read = _spelling_reader(writing, [choices[index] for index in spelled])
     margin[spelled] = read_without(writing, [()], read)[0]
     every_word = tuple(
-        place for place, source in enumerate(writing.sources) if source.side == SOUND
+        index for index, source in enumerate(writing.sources) if source.side == SOUND
     )
     for name in PRIOR_FILLS:
         of_fill = np.full(len(choices), np.nan)
@@ -118,7 +118,10 @@ def _spelling_reader(writing: Writing, choices: Sequence[Choice]) -> Reader:
         return torch.stack(
             [
                 torch.stack(
-                    [log_probability(s, own) - log_probability(s, other) for own, other in ids]
+                    [
+                        log_probability(s, wording_ids) - log_probability(s, other)
+                        for wording_ids, other in ids
+                    ]
                 )
                 for s in scores
             ]

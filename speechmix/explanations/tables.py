@@ -143,7 +143,7 @@ def pairs_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     for pair in explanation.pairs:
         what = _choice_cells(explanation, pair.choice)
         first, second = explanation.sources[pair.first], explanation.sources[pair.second]
-        both = {
+        source_cells = {
             "first_side": first.side,
             "first": first.label,
             "second_side": second.side,
@@ -154,13 +154,13 @@ def pairs_table(explanation: ExplanationNumbers) -> pd.DataFrame:
             "drop_second": pair.drop_second,
             "drop_both": pair.drop_both,
         }
-        told = {
+        effect_cells = {
             "beyond": pair.beyond,
             "kind": pair.kind,
             "fills": pair.fills,
             "probability_without": pair.probability_without,
         }
-        rows.append({**what, **both, **drops, **told})
+        rows.append({**what, **source_cells, **drops, **effect_cells})
     return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
 
 
@@ -207,12 +207,12 @@ def _source_cells(
     explanation: ExplanationNumbers, choice_index: int, index: int
 ) -> dict[str, object]:
     source = explanation.sources[index]
-    own = bool(explanation.own_sound[choice_index, index])
+    is_own_sound = bool(explanation.own_sound[choice_index, index])
     return {
         "side": source.side,
         "source": source.source.index,
         "label": source.label,
-        "own_sound": own,
+        "own_sound": is_own_sound,
     }
 
 

@@ -92,21 +92,23 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     for kind, row, column in align_words(
         [form for _, form in reference], [form for _, form in transcript]
     ):
-        place = transcript[column][0] if column < len(transcript) else len(written)
+        word_index = transcript[column][0] if column < len(transcript) else len(written)
         index = None if kind == "insertion" else reference[row][0]
         word = None if index is None else said[index]
-        behind = column + (kind != "deletion")
+        next_column = column + (kind != "deletion")
         errors.append(
             TranscriptError(
                 kind,
                 said=word.text if isinstance(word, Word) else word,
-                wrote=None if kind == "deletion" else written[place],
+                wrote=None if kind == "deletion" else written[word_index],
                 reference=index,
-                written=place,
+                written=word_index,
                 onset=word.start if isinstance(word, Word) else None,
                 offset=word.end if isinstance(word, Word) else None,
                 before=written[transcript[column - 1][0]] if column else None,
-                after=written[transcript[behind][0]] if behind < len(transcript) else None,
+                after=written[transcript[next_column][0]]
+                if next_column < len(transcript)
+                else None,
             )
         )
     return errors
@@ -134,7 +136,7 @@ def align_words(reference: Sequence[str], transcript: Sequence[str]) -> list[tup
             ]
             row.append(min(ways))
         costs.append(row)
-    found, i, j = [], len(reference), len(transcript)
+    edits, i, j = [], len(reference), len(transcript)
     while i or j:
         exchanged = (
             i
@@ -147,14 +149,14 @@ def align_words(reference: Sequence[str], transcript: Sequence[str]) -> list[tup
         if exchanged:
             i, j = i - 1, j - 1
             if reference[i] != transcript[j]:
-                found.append(("substitution", i, j))
+                edits.append(("substitution", i, j))
         elif i and costs[i][j] == _add_edit(costs[i - 1][j], 1):
             i -= 1
-            found.append(("deletion", i, j))
+            edits.append(("deletion", i, j))
         else:
             j -= 1
-            found.append(("insertion", i, j))
-    return found[::-1]
+            edits.append(("insertion", i, j))
+    return edits[::-1]
 
 
 def _substitution_cost(word: str, other: str) -> tuple[int, float]:

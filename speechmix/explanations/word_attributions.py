@@ -133,11 +133,11 @@ def attribute_in_one_pass(
         attributions = dict[str, Attribution]()
         for name in of_logits:
             numbers = [_choice_logits(writing, choice) for choice in choices]
-            maps, parts = maps_and_attributions(
+            maps, logit_terms = maps_and_attributions(
                 writing.model, writing.inputs, of_layers, name, numbers, spans=_list_spans(writing)
             )
             attributions[name] = Attribution(
-                name, sum_by_source(writing, parts.columns), LOGIT, parts.totals
+                name, sum_by_source(writing, logit_terms.columns), LOGIT, logit_terms.totals
             )
         if not of_logits:
             maps = _compute_maps(writing, of_layers)
@@ -218,7 +218,10 @@ def _choice_logits(writing: Writing, choice: Choice) -> list[Logit]:
     """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
     if choice.contrast is not None:
         return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
-    return [(writing.tokens[place].position, writing.tokens[place].id) for place in choice.tokens]
+    return [
+        (writing.tokens[token_index].position, writing.tokens[token_index].id)
+        for token_index in choice.tokens
+    ]
 
 
 def _attribute_by_gradient(
@@ -262,19 +265,24 @@ def _roll_out_rows(
     from."""
     model = writing.model
     if "cross" in model.stacks:
-        whole = maps.composed(measure)
-        columns = split_composed_map(whole)
+        combined_map = maps.composed(measure)
+        columns = split_composed_map(combined_map)
     else:
         (stack,) = model.stacks
-        whole = roll_out(maps[measure, stack])
-        columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
+        combined_map = roll_out(maps[measure, stack])
+        columns = {stack: (combined_map.sources, combined_map.mean_heads().scores[-1])}
     shares = sum_by_source(writing, columns)
     rows = [
-        [find_row(whole.targets, position) for position in reading_positions(writing, choice)]
+        [
+            find_row(combined_map.targets, position)
+            for position in reading_positions(writing, choice)
+        ]
         for choice in choices
     ]
     return Attribution(
-        measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE
+        measure,
+        np.stack([shares[row_indices].mean(axis=0) for row_indices in rows]).astype(float),
+        SHARE,
     )
 
 

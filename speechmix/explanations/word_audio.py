@@ -43,8 +43,8 @@ def find_own_audio(
         writing.words, [(clip.words or ())[index].text for index in spoken]
     )
     place_of = {
-        source.source.index: place
-        for place, source in enumerate(writing.sources)
+        source.source.index: source_index
+        for source_index, source in enumerate(writing.sources)
         if source.side == "sound"
     }
     for row, choice in enumerate(choices):
@@ -59,7 +59,7 @@ def find_own_audio(
     return owned
 
 
-def _written_segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:
+def _written_segments(written_words: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:
     """For each written word the number of the spoken word that it is aligned to.
 
     Examples
@@ -67,25 +67,25 @@ def _written_segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[
     >>> _written_segments(["nos", "euh", "maison"], ["Nos", "maisons"])
     {0: 0, 2: 1}
     """
-    heard = [
+    spoken_forms = [
         (number, normalize_transcript(word))
         for number, word in enumerate(spoken)
         if normalize_transcript(word)
     ]
     wrote = [
         (number, normalize_transcript(word))
-        for number, word in enumerate(written)
+        for number, word in enumerate(written_words)
         if normalize_transcript(word)
     ]
     steps = {
         (row, column): kind
-        for kind, row, column in align_words([w for _, w in heard], [w for _, w in wrote])
+        for kind, row, column in align_words([w for _, w in spoken_forms], [w for _, w in wrote])
     }
     pairs, row, column = {}, 0, 0
-    while row < len(heard) and column < len(wrote):
+    while row < len(spoken_forms) and column < len(wrote):
         kind = steps.get((row, column), "match")
         if kind in ("match", "substitution"):
-            pairs[wrote[column][0]] = heard[row][0]
+            pairs[wrote[column][0]] = spoken_forms[row][0]
         row, column = row + (kind != "insertion"), column + (kind != "deletion")
     return pairs
 
@@ -122,6 +122,6 @@ def _frames_without_own_audio(
     if attribution.by_frame is None:
         return None
     values = attribution.by_frame.values.copy()
-    for row, place in np.argwhere(owned):
-        values[row, list(sources[place].source.positions)] = np.nan
+    for row, source_index in np.argwhere(owned):
+        values[row, list(sources[source_index].source.positions)] = np.nan
     return replace(attribution.by_frame, values=values)

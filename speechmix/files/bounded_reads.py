@@ -89,9 +89,9 @@ def read_bounded(path: str | PathLike[str], *, most: int = MAX_TEXT_BYTES) -> by
         size = os.fstat(file.fileno()).st_size
         data = file.read(size) if size <= most else b""
         while size <= most and (
-            more := file.read(_CHUNK_BYTES)
+            chunk := file.read(_CHUNK_BYTES)
         ):  # a file that grows, or whose size the system does not know
-            data += more
+            data += chunk
             size = len(data)
     if size > most:
         raise InputError(f"{path}: expected a file of at most {most:,} bytes, found more")

@@ -159,9 +159,9 @@ def remove_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
         yield
 
 
-def _lock_files(folder: Path, part: str) -> tuple[Path, Path]:
+def _lock_files(folder: Path, lock_name: str) -> tuple[Path, Path]:
     """The lock of a folder, or of a part of it, and the file that names its holder."""
-    lock = folder / f"{LOCK}{part and f'-{part}'}"
+    lock = folder / f"{LOCK}{lock_name and f'-{lock_name}'}"
     return lock, lock.with_name(f"{lock.name}{_HOLDER_ENDING}")
 
 

@@ -105,7 +105,7 @@ def _read_record(record: Path) -> list[str]:
     with suppress(OSError, ValueError, RecursionError):
         digests = json.loads(record.read_bytes())
         if isinstance(digests, list) and all(
-            isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests
+            isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests
         ):
             return digests
     return []

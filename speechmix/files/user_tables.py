@@ -137,8 +137,8 @@ def _lines(file: TextIO) -> Iterator[str]:
     character."""
     while line := file.readline(MAX_CELL_CHARACTERS + 1):
         end = line[-1]
-        while end not in "\r\n" and (rest := file.readline(MAX_CELL_CHARACTERS)):
-            end = rest[-1]
+        while end not in "\r\n" and (continuation := file.readline(MAX_CELL_CHARACTERS)):
+            end = continuation[-1]
         yield line.rstrip("\r\n")
 
 

@@ -49,13 +49,15 @@ class Source:
     @property
     def word_indices(self) -> tuple[int, ...]:
         """Indices of all its words."""
-        return tuple(part.index for part in self.members) or (self.index,)
+        return tuple(member.index for member in self.members) or (self.index,)
 
 
 def join_sources(sources: tuple[Source, ...]) -> Source:
     """Join several words to one source."""
-    positions = tuple(position for part in sources for position in part.positions)
-    return Source(sources[0].index, " ".join(part.label for part in sources), positions, sources)
+    positions = tuple(position for source in sources for position in source.positions)
+    return Source(
+        sources[0].index, " ".join(source.label for source in sources), positions, sources
+    )
 
 
 def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:

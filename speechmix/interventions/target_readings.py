@@ -142,7 +142,8 @@ def _target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]
     span = locate_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)
     target_labels, remaining_labels = (
-        list(tokenizer(part).input_ids) for part in (text[slice(*span)], text[span[0] :].rstrip())
+        list(tokenizer(text_piece).input_ids)
+        for text_piece in (text[slice(*span)], text[span[0] :].rstrip())
     )
     # Counted from the end: a space before the target may be a label of its own.
     start = len(labels) - len(remaining_labels)

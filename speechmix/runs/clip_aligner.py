@@ -139,11 +139,13 @@ class ClipAligner:
         outcomes = outcomes or {}
         ready: list[Clip] = []
         keys: list[Key] = []
-        own = [pair for pair in enumerate(self.clips) if self.shard.holds(pair[1].name)]
-        is_shown = any(clip.words is None for _, clip in own)
+        indexed_clips = [pair for pair in enumerate(self.clips) if self.shard.holds(pair[1].name)]
+        is_shown = any(clip.words is None for _, clip in indexed_clips)
         with self.open_results(report) as results:
             remember_recordings(results)
-            bar = show_progress(own, progress if is_shown else False, ALIGN, total=len(own))
+            bar = show_progress(
+                indexed_clips, progress if is_shown else False, ALIGN, total=len(indexed_clips)
+            )
             for position, clip in bar:
                 try:
                     if (reason := outcomes.get(clip.name)) is not None:
@@ -190,7 +192,9 @@ class ClipAligner:
             if clip.name in usable:
                 pair.append(usable[clip.name])
         couples = [pair for pair in members.values() if len(pair) == 2]
-        self.pairs = {one.name: other for pair in couples for one, other in (pair, pair[::-1])}
+        self.pairs = {
+            member.name: other for pair in couples for member, other in (pair, pair[::-1])
+        }
         return keys
 
     def _key(self, results: Results, clip: Clip) -> Key | None:

@@ -139,22 +139,26 @@ class Scorer:
         rows may all be errors."""
         from datasets import Features, List, Value
 
-        parts = {
+        text_columns = {
             name: Value(kind) for name, kind in self._columns.items() if name in (_ERROR, _DOUBTS)
         }
         lists = {
-            name: List(Value(kind)) for name, kind in self._columns.items() if name not in parts
+            name: List(Value(kind))
+            for name, kind in self._columns.items()
+            if name not in text_columns
         }
-        return Features({**of_rows, **lists, **parts})
+        return Features({**of_rows, **lists, **text_columns})
 
     @property
     def _columns(self) -> dict[str, str]:
         stacks = self._mix_request.stacks or tuple(self._at_hand("model").stacks)
-        places = [
+        column_prefixes = [
             f"{measure}_{stack}" for measure in self._mix_request.measures for stack in stacks
         ]
         columns = {
-            f"{place}_{part}": kind for place in places for part, kind in _LABEL_FIELDS.items()
+            f"{column_prefix}_{field_name}": kind
+            for column_prefix in column_prefixes
+            for field_name, kind in _LABEL_FIELDS.items()
         }
         return {**columns, _DOUBTS: "string", _ERROR: "string"}
 
@@ -253,7 +257,7 @@ def _result_cells(maps: Maps, clip: Clip) -> JsonObject:
             "layers": list(mixing_map.layers),
             "cue_contribution": _cue_share(mixing_map, clip),
         }
-        cells |= {f"{measure}_{stack}_{part}": cell for part, cell in of_map.items()}
+        cells |= {f"{measure}_{stack}_{field_name}": cell for field_name, cell in of_map.items()}
     return cells
 
 

@@ -157,9 +157,9 @@ class StartedJob:
                 run.skip, job.report, job.progress, outcomes
             )
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
-        drawn = frozenset(clip.name for clip in job.drawn_clips)
+        drawn_names = frozenset(clip.name for clip in job.drawn_clips)
         self.request = RunRequest(
-            job.model_kinds, drawn, job.twin_clips, snapshots, aligner.pairs, job.name
+            job.model_kinds, drawn_names, job.twin_clips, snapshots, aligner.pairs, job.name
         )
         if job.model_kinds:
             score(self)
@@ -170,8 +170,10 @@ class StartedJob:
             with self.times.timed_phases():
                 self._draw()
             hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
-            own, hash_of = self._shard_clips, lambda clip: hashes.get(clip.name)
-            marker.told = shard_fingerprint(self.request_hash, job.mix_request, own, hash_of)
+            shard_clips, hash_of = self._shard_clips, lambda clip: hashes.get(clip.name)
+            marker.told = shard_fingerprint(
+                self.request_hash, job.mix_request, shard_clips, hash_of
+            )
             if marker.told:
                 marks = read_figure_marks(folder, marker, self._drawn_clips)
                 marker.figures = {name: list(mark) for name, mark in marks.items()}
@@ -221,8 +223,8 @@ class StartedJob:
                 )
                 return
             shards = (Shard(index, count) for index in range(1, count + 1))
-            found = (CompletionRecord.read(folder, shard, job.name) for shard in shards)
-            markers = [marker for marker in found if marker is not None]
+            records = (CompletionRecord.read(folder, shard, job.name) for shard in shards)
+            markers = [marker for marker in records if marker is not None]
             kinds = [kind for kind, _ in job.kinds]
             if job.name:
                 write_job_tables(folder, markers, job.clips, job.report, kinds, job.name)

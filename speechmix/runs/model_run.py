@@ -171,8 +171,10 @@ class ModelRun:
                 f"{self._model.label}: {stored_count} of {stored_count + len(pending)} clips were scored before"
             )
         at_once = clips_per_pass(self._model)
-        with closing(prefetch_inputs(self._model, pending, count=at_once)) as ahead:
-            bar = show_progress(ahead, progress, f"score {self._model.label}", total=len(pending))
+        with closing(prefetch_inputs(self._model, pending, count=at_once)) as prefetched_clips:
+            bar = show_progress(
+                prefetched_clips, progress, f"score {self._model.label}", total=len(pending)
+            )
             for group in split_into_groups(bar, at_once):
                 if begins is not None:
                     begins(group)
@@ -197,7 +199,10 @@ class ModelRun:
         outcomes = [ClipOutcome(clip) for clip in group]
         for kind, options in self._request.kinds:
             pending = [outcome for outcome in outcomes if outcome.error is None]
-            items = [self._item(kind, options, one.clip, results, one.keys) for one in pending]
+            items = [
+                self._item(kind, options, pending_outcome.clip, results, pending_outcome.keys)
+                for pending_outcome in pending
+            ]
             former = [{key for key in kind.keys(item) if key in results} for item in items]
             stored = kind.store(results, items)
             for outcome, known, keys in zip(pending, former, stored, strict=True):
@@ -239,9 +244,9 @@ class ModelRun:
         if not transcribes or clip.name not in self._drawn:
             return None
         if needs_generated_text(model, clip) and (
-            written := model.generated_texts.get(generated_text_key(model, clip))
+            generated_text := model.generated_texts.get(generated_text_key(model, clip))
         ):
-            return str(written.text)
+            return str(generated_text.text)
         try:
             with phase(TRANSCRIPTS_KIND.name):
                 return transcribe(model, clip)

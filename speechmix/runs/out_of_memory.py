@@ -44,5 +44,5 @@ def _is_out_of_memory(error: BaseException) -> bool:
         "Cannot allocate memory",
     )
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
-        part in str(error) for part in words
+        phrase in str(error) for phrase in words
     )

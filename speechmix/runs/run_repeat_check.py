@@ -62,8 +62,8 @@ def shard_fingerprint(
     for clip in clips:
         if (sound := sound_of(clip)) is None:
             return ""
-        place = "" if clip.path is None else os.path.abspath(clip.path)
-        says = (clip.name, sound, clip.alignment or "", *clip.doubts, place)
+        audio_path = "" if clip.path is None else os.path.abspath(clip.path)
+        says = (clip.name, sound, clip.alignment or "", *clip.doubts, audio_path)
         hashed.update("\0".join(says).encode("utf-8", "surrogatepass") + b"\n")
     measures = [find_measure(name).identity for name in mix_request.measures]
     return digest([run_key, measures, hashed.hexdigest(), versions(), _package()])
@@ -151,7 +151,9 @@ def _find_known_sound(clip: Clip) -> str | None:
     return remembered and remembered[0]
 
 
-def _has_all_files(folder: RunFolder, marker: CompletionRecord, drawn: Iterable[Clip]) -> bool:
+def _has_all_files(
+    folder: RunFolder, marker: CompletionRecord, drawn_clips: Iterable[Clip]
+) -> bool:
     """Whether parts, scores, maps and pictures are there and whole."""
     standing = RunState(folder).table_parts()
     try:
@@ -160,7 +162,7 @@ def _has_all_files(folder: RunFolder, marker: CompletionRecord, drawn: Iterable[
     except (InputError, OSError):
         return False
     return {
-        name: list(mark) for name, mark in read_figure_marks(folder, marker, drawn).items()
+        name: list(mark) for name, mark in read_figure_marks(folder, marker, drawn_clips).items()
     } == marker.figures
 
 

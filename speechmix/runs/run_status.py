@@ -224,16 +224,16 @@ def job_status(path: str | PathLike[str]) -> list[JobStatus]:
         count = int(labels[-1].rpartition("-")[2]) if labels else 1
         shards = [Shard(index, count) for index in range(1, count + 1)]
         markers = {shard: CompletionRecord.read(folder, shard, job.name) for shard in shards}
-        done = [marker for marker in markers.values() if marker is not None]
+        finished_markers = [marker for marker in markers.values() if marker is not None]
         skipped = folder.table_path(f"{job.name}_skipped", "csv")  # is written last
-        written = skipped.stat().st_mtime_ns if skipped.is_file() else 0
+        table_mtime_ns = skipped.stat().st_mtime_ns if skipped.is_file() else 0
         jobs.append(
             JobStatus(
                 job.name,
                 count,
-                sum(len(marker.skipped) for marker in done),
+                sum(len(marker.skipped) for marker in finished_markers),
                 [shard.index for shard, marker in markers.items() if marker is None],
-                has_tables=bool(records) and written >= records[-1].stat().st_mtime_ns,
+                has_tables=bool(records) and table_mtime_ns >= records[-1].stat().st_mtime_ns,
             )
         )
     return jobs
@@ -270,8 +270,8 @@ def _list_paths(marker: CompletionRecord) -> list[str]:
 
 def _state_without_marker(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
     """State of a shard that does not say that it is done."""
-    part = "" if shard.count == 1 else shard.label
-    if is_held(folder.path if shard.count == 1 else folder.shards_dir, part):
+    lock_name = "" if shard.count == 1 else shard.label
+    if is_held(folder.path if shard.count == 1 else folder.shards_dir, lock_name):
         return AT_WORK
     return STOPPED if has_results else MISSING
 

@@ -166,8 +166,8 @@ def score_clips(
         by_layer = frozenset(clip.name for clip in choose_twin_clips(clips, CLIPS_BY_LAYER))
         requested |= {ABLATION_KIND.name: {"by_layer": by_layer}, TRANSCRIPTS_KIND.name: {}}
     elif figures != 0:  # the line and the page of a drawn clip say whether the model transcribes it
-        drawn = frozenset(clip.name for clip in clips[:figures])
-        requested[TRANSCRIPTS_KIND.name] = {"clips": drawn}
+        drawn_names = frozenset(clip.name for clip in clips[:figures])
+        requested[TRANSCRIPTS_KIND.name] = {"clips": drawn_names}
     if probes:
         requested[STATES_KIND.name] = {}
     if explain:
@@ -260,8 +260,8 @@ def requested_kinds(
     requested: Mapping[str, Mapping[str, object]],
 ) -> tuple[tuple[ResultKind, Mapping[str, object]], ...]:
     """Return kinds with their options, in the order in which a run computes them."""
-    found = {name: find_kind(name) for name in requested}
-    return tuple((found[name], requested[name]) for name in KINDS if name in found)
+    kinds_by_name = {name: find_kind(name) for name in requested}
+    return tuple((kinds_by_name[name], requested[name]) for name in KINDS if name in kinds_by_name)
 
 
 def _add_default_options(

@@ -268,8 +268,8 @@ def _sort_parts(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.
                 pieces.append(part.slice(start, stop, columns))
                 positions += [order.get(name, -1) for name in clips[number][start:stop]]
         if pieces:
-            place = np.argsort(positions, kind="stable")
-            yield pa.concat_tables(pieces).take(place[np.asarray(positions)[place] >= 0])
+            row_order = np.argsort(positions, kind="stable")
+            yield pa.concat_tables(pieces).take(row_order[np.asarray(positions)[row_order] >= 0])
 
 
 def _append_contributions(

@@ -148,14 +148,23 @@ def speech_ablation(
     """
     fills = None if fills_of_tokens is None else tuple(fills_of_tokens)
     options = {"sound_fills": tuple(sound_fills), "fills_of_tokens": fills}
-    given: JsonObject = {"aligner": aligner, "align_method": align_method, "report": report}
-    given |= {"twin_clips": twin_clips, "skipped": skipped}
+    common_options: JsonObject = {
+        "aligner": aligner,
+        "align_method": align_method,
+        "report": report,
+    }
+    common_options |= {"twin_clips": twin_clips, "skipped": skipped}
     if out is None:
         if shard is not None or executor is not None:
             raise InputError("a shard, or workers, need a folder: say which with out=")
         with TemporaryDirectory() as scratch:
             ablated = speech_ablation(
-                models, clips, scratch, sound_fills=sound_fills, fills_of_tokens=fills, **given
+                models,
+                clips,
+                scratch,
+                sound_fills=sound_fills,
+                fills_of_tokens=fills,
+                **common_options,
             )
             return ablated and replace(ablated, out=None)
     folder = RunFolder(Path(out))
@@ -167,7 +176,7 @@ def speech_ablation(
         progress=False,
         shard=shard,
         executor=executor,
-        **given,
+        **common_options,
     )
     if not run.is_complete:
         return None

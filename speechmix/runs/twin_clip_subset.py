@@ -29,17 +29,17 @@ def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
     >>> len(few), len({clip.meta["pair"] for clip in few})
     (24, 12)
     """
-    asked = [clip for clip in clips if clip.cue is not None and clip.target is not None] or list(
-        clips
-    )
-    if len(asked) <= most:
-        return asked
-    table = build_item_table(asked)
+    eligible_clips = [
+        clip for clip in clips if clip.cue is not None and clip.target is not None
+    ] or list(clips)
+    if len(eligible_clips) <= most:
+        return eligible_clips
+    table = build_item_table(eligible_clips)
     table["group"], _ = assign_groups(table)
     kinds = [name for name in _KINDS if name in table]
     groups = list(
         dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])
     )
-    count = max(round(most * len(groups) / len(asked)), 1)
+    count = max(round(most * len(groups) / len(eligible_clips)), 1)
     names = set(table[table["group"].isin(choose_evenly(groups, count))]["clip"])
-    return [clip for clip in asked if clip.name in names]
+    return [clip for clip in eligible_clips if clip.name in names]

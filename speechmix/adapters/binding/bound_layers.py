@@ -165,8 +165,8 @@ def bind_layer(module: nn.Module, spec: StackSpec) -> Layer:
             for attention in spec.blocks
         ),
         tuple(
-            FeedForwardModules(**_look_up_modules(module, part, label=feed_forward_label))
-            for part in spec.feed_forwards
+            FeedForwardModules(**_look_up_modules(module, feed_forward, label=feed_forward_label))
+            for feed_forward in spec.feed_forwards
         ),
         spec.block_index,
         ConvolutionModules(

@@ -59,7 +59,11 @@ def explain_difference(model: Model) -> str:
     if any("sink" in name for name, _ in model.module.named_parameters()):
         return "Its attention sinks are ignored by the sdpa path of this class"
     unsupported_classes = sorted(
-        {type(part).__name__ for part in model.module.modules() if _refuses_sdpa(part)}
+        {
+            type(submodule).__name__
+            for submodule in model.module.modules()
+            if _refuses_sdpa(submodule)
+        }
     )
     if unsupported_classes:
         return f"{', '.join(unsupported_classes)} says that it does not support sdpa"

@@ -20,7 +20,8 @@ def layer_structure(block: Block) -> Hashable:
     weights."""
     module = block.modules.module
     part_options = tuple(
-        (name, type(part), part.extra_repr()) for name, part in module.named_modules()
+        (name, type(submodule), submodule.extra_repr())
+        for name, submodule in module.named_modules()
     )
     return (
         block.stack.name,

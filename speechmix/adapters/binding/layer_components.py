@@ -187,7 +187,7 @@ class Layer:
                 return None
             later.append(LaterAttention(index, attention.norm, attention.query, attention.output))
         branches = [attention.branch_norm for attention in self.attentions[self.studied_index :]]
-        if any(branches) or any(part.branch_norm for part in self.feed_forwards):
+        if any(branches) or any(feed_forward.branch_norm for feed_forward in self.feed_forwards):
             return None
         return PostAttentionModules(
             norm, tuple(later), self.feed_forwards, self.convolution, self.closing_norm

@@ -30,18 +30,18 @@ def record_part_inputs(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
         layer.module for stack in model.stacks.values() for layer in stack.layers
     )
 
-    def record_input(part: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+    def record_input(submodule: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
         first_argument = args[0] if args else next(iter(kwargs.values()), None)
         if isinstance(first_argument, Tensor) and first_argument.ndim >= 2:
-            part_inputs.setdefault(part, []).append(first_argument)
+            part_inputs.setdefault(submodule, []).append(first_argument)
 
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(lambda *_: part_inputs.clear()).remove)
-            for part in layer.modules():
-                if part is not layer:
+            for submodule in layer.modules():
+                if submodule is not layer:
                     hooks.callback(
-                        part.register_forward_pre_hook(record_input, with_kwargs=True).remove
+                        submodule.register_forward_pre_hook(record_input, with_kwargs=True).remove
                     )
         yield part_inputs
 

@@ -93,7 +93,10 @@ class Block(LayerRun):
             if attention_index in self._trace.calls
         ]
         feed_forward_width = max(
-            (projection_weight(part.up).shape[0] for part in self.modules.feed_forwards),
+            (
+                projection_weight(feed_forward.up).shape[0]
+                for feed_forward in self.modules.feed_forwards
+            ),
             default=4 * self.stack.width,
         )
         return (

@@ -135,8 +135,15 @@ class Capture:
                 (attention.output, *((attention.key, attention.value) if attention_index else ())),
                 traces,
             )
-        for part in layer.feed_forwards:
-            self._record_outputs((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
+        for feed_forward in layer.feed_forwards:
+            self._record_outputs(
+                (
+                    feed_forward.up,
+                    *((feed_forward.gate,) if feed_forward.gate else ()),
+                    feed_forward.down,
+                ),
+                traces,
+            )
         if layer.convolution is not None:
             convolution = layer.convolution
             self._record_outputs(
@@ -262,8 +269,8 @@ def use_attention(
 def list_attention_implementations(module: nn.Module) -> list[tuple[Config, str]]:
     """Each config inside a model, once, with the attention implementation that it names."""
     configs: dict[int, tuple[Config, str]] = {}
-    for part in module.modules():
-        config = getattr(part, "config", None)
+    for submodule in module.modules():
+        config = getattr(submodule, "config", None)
         if config is not None and getattr(config, "_attn_implementation", None) is not None:
             configs[id(config)] = (config, config._attn_implementation)
     return list(configs.values())

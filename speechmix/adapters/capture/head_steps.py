@@ -30,15 +30,17 @@ class HeadStep(NamedTuple):
 
     def select_position(self, position: int) -> tuple[Tensor, Tensor]:
         """Input and output [1, D] at one position."""
-        before, after = (x[:, position] if x.ndim == 3 else x for x in (self.before, self.after))
-        return before, after
+        step_input, step_output = (
+            x[:, position] if x.ndim == 3 else x for x in (self.before, self.after)
+        )
+        return step_input, step_output
 
 
 @contextmanager
 def record_head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
     """Record the steps behind a stack's last layer, while the model runs with its head."""
     steps: list[HeadStep] = []
-    layer_parts = {part for layer in stack.layers for part in layer.module.modules()}
+    layer_parts = {submodule for layer in stack.layers for submodule in layer.module.modules()}
 
     def forget_steps(*_: object) -> None:
         steps.clear()
@@ -48,8 +50,10 @@ def record_head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
 
     with ExitStack() as hooks:
         hooks.callback(stack.layers[-1].module.register_forward_hook(forget_steps).remove)
-        for part in model.module.modules():
-            is_step = isinstance(part, nn.Linear | nn.LayerNorm) or part is stack.final_norm
-            if is_step and part not in layer_parts:
-                hooks.callback(part.register_forward_hook(record_step).remove)
+        for submodule in model.module.modules():
+            is_step = (
+                isinstance(submodule, nn.Linear | nn.LayerNorm) or submodule is stack.final_norm
+            )
+            if is_step and submodule not in layer_parts:
+                hooks.callback(submodule.register_forward_hook(record_step).remove)
         yield steps

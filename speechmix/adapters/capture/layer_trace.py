@@ -129,9 +129,9 @@ def _clip_selector(clip: int, clip_count: int) -> Callable[[ModelOutput], ModelO
         if isinstance(value, Tensor):
             return value[clip : clip + 1] if value.ndim > 1 and len(value) == clip_count else value
         if isinstance(value, dict):
-            return {name: select(part) for name, part in value.items()}
+            return {name: select(element) for name, element in value.items()}
         if type(value) in (tuple, list):
-            return type(value)(select(part) for part in value)
+            return type(value)(select(element) for element in value)
         return value
 
     return select

@@ -35,7 +35,9 @@ def exclusive_access(module: nn.Module) -> Iterator[None]:
         yield
         return
     # The objects stay alive, so that no other one has the same id.
-    objects_by_id = {id(part): part for part in _list_shared_objects(module)}
+    objects_by_id = {
+        id(shared_object): shared_object for shared_object in _list_shared_objects(module)
+    }
     with _OWNER_CHANGE:
         _OWNER_CHANGE.wait_for(
             lambda: all(
@@ -56,10 +58,12 @@ def exclusive_access(module: nn.Module) -> Iterator[None]:
 def _list_shared_objects(module: nn.Module) -> Iterator[object]:
     """Everything in a module that measuring it changes for a while: parts, their weights and
     configs."""
-    for part in list_modules(module):
-        yield part
-        yield from (parameter for parameter in part._parameters.values() if parameter is not None)
-        config = getattr(part, "config", None)
+    for submodule in list_modules(module):
+        yield submodule
+        yield from (
+            parameter for parameter in submodule._parameters.values() if parameter is not None
+        )
+        config = getattr(submodule, "config", None)
         if config is not None:
             yield config
 
@@ -88,29 +92,31 @@ def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> It
     ] = {}  # stand-ins by what they stand for: tied weights stay tied
     buffer_replacements: dict[int, Tensor] = {}
     with ExitStack() as exit_stack:
-        for part in list_modules(module):
-            _set_temporarily(exit_stack, part, "training", False)
+        for submodule in list_modules(module):
+            _set_temporarily(exit_stack, submodule, "training", False)
             _set_temporarily(
-                exit_stack, part, "chunk_size_feed_forward", 0
+                exit_stack, submodule, "chunk_size_feed_forward", 0
             )  # saves memory, refuses lengths it does not divide
-            if part._parameters:
-                _exchange_parameters(exit_stack, part, parameter_replacements, dtype)
-            if part._buffers:
-                _exchange_buffers(exit_stack, part, buffer_replacements, dtype)
+            if submodule._parameters:
+                _exchange_parameters(exit_stack, submodule, parameter_replacements, dtype)
+            if submodule._buffers:
+                _exchange_buffers(exit_stack, submodule, buffer_replacements, dtype)
         yield
 
 
-def _set_temporarily(exit_stack: ExitStack, part: nn.Module, name: str, value: bool | int) -> None:
+def _set_temporarily(
+    exit_stack: ExitStack, submodule: nn.Module, name: str, value: bool | int
+) -> None:
     """Set an attribute that is there and has another value."""
-    old_value = part.__dict__.get(name)
+    old_value = submodule.__dict__.get(name)
     if old_value:
-        part.__dict__[name] = value
-        exit_stack.callback(part.__dict__.__setitem__, name, old_value)
+        submodule.__dict__[name] = value
+        exit_stack.callback(submodule.__dict__.__setitem__, name, old_value)
 
 
 def has_adapters(module: nn.Module) -> bool:
     """True if some module of a model is PEFT's."""
-    return any(type(part).__module__.startswith("peft.") for part in list_modules(module))
+    return any(type(submodule).__module__.startswith("peft.") for submodule in list_modules(module))
 
 
 def list_modules(module: nn.Module) -> list[nn.Module]:
@@ -118,30 +124,30 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
     modules_by_id: dict[int, nn.Module] = {}
     pending: list[nn.Module | None] = [module]
     while pending:
-        part = pending.pop()
-        if part is not None and id(part) not in modules_by_id:
-            modules_by_id[id(part)] = part
-            pending.extend(reversed([*part._modules.values()]))
+        submodule = pending.pop()
+        if submodule is not None and id(submodule) not in modules_by_id:
+            modules_by_id[id(submodule)] = submodule
+            pending.extend(reversed([*submodule._modules.values()]))
     return list(modules_by_id.values())
 
 
 def _exchange_parameters(
     exit_stack: ExitStack,
-    part: nn.Module,
+    submodule: nn.Module,
     replacements: dict[int, nn.Parameter],
     dtype: torch.dtype | None,
 ) -> None:
     trainable_parameters = []
-    for name, parameter in part._parameters.items():
+    for name, parameter in submodule._parameters.items():
         if parameter is None:
             continue
         if _needs_conversion(parameter, dtype):
-            exit_stack.callback(part._parameters.__setitem__, name, parameter)
+            exit_stack.callback(submodule._parameters.__setitem__, name, parameter)
             if id(parameter) not in replacements:
                 replacements[id(parameter)] = nn.Parameter(
                     parameter.detach().to(dtype), requires_grad=False
                 )
-            part._parameters[name] = replacements[id(parameter)]
+            submodule._parameters[name] = replacements[id(parameter)]
         elif parameter.requires_grad:
             parameter.requires_grad_(False)
             trainable_parameters.append(parameter)
@@ -153,40 +159,42 @@ def _exchange_parameters(
 
 def _exchange_buffers(
     exit_stack: ExitStack,
-    part: nn.Module,
+    submodule: nn.Module,
     replacements: dict[int, Tensor],
     dtype: torch.dtype | None,
 ) -> None:
-    original_buffers, original_attributes = dict(part._buffers), dict(part.__dict__)
-    non_persistent_names = set(part._non_persistent_buffers_set)
+    original_buffers, original_attributes = dict(submodule._buffers), dict(submodule.__dict__)
+    non_persistent_names = set(submodule._non_persistent_buffers_set)
     for name, buffer in original_buffers.items():
         if buffer is not None:
             if id(buffer) not in replacements:
                 replacements[id(buffer)] = buffer.detach().to(
                     dtype if _needs_conversion(buffer, dtype) else buffer.dtype, copy=True
                 )
-            part._buffers[name] = replacements[id(buffer)]
-    states_before = {name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()}
+            submodule._buffers[name] = replacements[id(buffer)]
+    states_before = {
+        name: (buffer, _write_count(buffer)) for name, buffer in submodule._buffers.items()
+    }
 
     def restore_buffers() -> None:
         states_after = {
-            name: (buffer, _write_count(buffer)) for name, buffer in part._buffers.items()
+            name: (buffer, _write_count(buffer)) for name, buffer in submodule._buffers.items()
         }
         is_written = states_after.keys() != states_before.keys() or any(
             states_after[name][0] is not states_before[name][0]
             or states_after[name][1] != states_before[name][1]
             for name in states_before
         )
-        part._buffers.clear()
-        part._buffers.update(original_buffers)
-        part._non_persistent_buffers_set.clear()
-        part._non_persistent_buffers_set.update(non_persistent_names)
+        submodule._buffers.clear()
+        submodule._buffers.update(original_buffers)
+        submodule._non_persistent_buffers_set.clear()
+        submodule._non_persistent_buffers_set.update(non_persistent_names)
         if (
             is_written
         ):  # and with its tables what it notes about them, such as how long a text they reach
-            for name in part.__dict__.keys() - original_attributes.keys():
-                del part.__dict__[name]
-            part.__dict__.update(original_attributes)
+            for name in submodule.__dict__.keys() - original_attributes.keys():
+                del submodule.__dict__[name]
+            submodule.__dict__.update(original_attributes)
 
     exit_stack.callback(restore_buffers)
 

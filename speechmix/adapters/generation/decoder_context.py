@@ -38,11 +38,13 @@ class DecoderPrefix:
     @property
     def description(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prefix."""
-        parts = [
+        phrases = [
             self.task if self.task != "transcribe" else "",
             f"as {self.language}" if self.language else "",
         ]
-        return ", ".join(part for part in (*parts, "timestamps" if self.timestamps else "") if part)
+        return ", ".join(
+            phrase for phrase in (*phrases, "timestamps" if self.timestamps else "") if phrase
+        )
 
     @property
     def hash_values(self) -> tuple[str, str | None, bool] | None:
@@ -80,11 +82,11 @@ class Prompt:
     @property
     def description(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prompt."""
-        parts = [
+        phrases = [
             self.text if self.text != TRANSCRIBE else "",
             f"answer: {self.answer}" if self.answer else "",
         ]
-        return "; ".join(part for part in parts if part)
+        return "; ".join(phrase for phrase in phrases if phrase)
 
     @property
     def hash_values(self) -> tuple[object, ...]:

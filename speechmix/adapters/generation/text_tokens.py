@@ -83,24 +83,29 @@ def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.T
             f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {position_limit} positions: "
             "cut the text"
         )
-    parts = encoding.sequence_ids(0) if tokenizer.is_fast else _token_parts(tokenizer, ids)
+    text_indices = encoding.sequence_ids(0) if tokenizer.is_fast else _token_parts(tokenizer, ids)
     offsets = (
-        offsets[0].tolist() if offsets is not None else _locate_pieces(tokenizer, ids, parts, texts)
+        offsets[0].tolist()
+        if offsets is not None
+        else _locate_pieces(tokenizer, ids, text_indices, texts)
     )
     words = [
         None
-        if part is None
+        if text_index is None
         else _find_word(
-            sentence.words, characters, ("text", "pair")[part], _mask_shifts(model, sentence, part)
+            sentence.words,
+            characters,
+            ("text", "pair")[text_index],
+            _mask_shifts(model, sentence, text_index),
         )
-        for characters, part in zip(offsets, parts, strict=True)
+        for characters, text_index in zip(offsets, text_indices, strict=True)
     ]
-    kinds = ["special" if part is None else "token" for part in parts]
+    kinds = ["special" if text_index is None else "token" for text_index in text_indices]
     accepted_names = {"input_ids", "attention_mask", "token_type_ids"}
     tensors = {name: value for name, value in encoding.items() if name in accepted_names}
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
-    labels = _token_labels(tokenizer, ids, offsets, parts, texts)
+    labels = _token_labels(tokenizer, ids, offsets, text_indices, texts)
     return tensors, Tokens(
         ids, labels, words, kinds, word_labels=[word.text for word in sentence.words]
     )
@@ -109,16 +114,18 @@ def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.T
 def max_positions(model: Model) -> int | None:
     """Length of the table of positions that a text is read with; None where positions are
     computed."""
-    for name, part in model.base.named_modules():
+    for name, submodule in model.base.named_modules():
         if (
-            isinstance(part, torch.nn.Embedding)
+            isinstance(submodule, torch.nn.Embedding)
             and name.rpartition(".")[2] in _POSITION_TABLE_NAMES
         ):
             # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
             skipped_count = (
-                getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+                getattr(submodule, "offset", 0)
+                if submodule.padding_idx is None
+                else submodule.padding_idx + 1
             )
-            return part.num_embeddings - skipped_count
+            return submodule.num_embeddings - skipped_count
     return None
 
 
@@ -126,14 +133,14 @@ def _token_labels(
     tokenizer: Tokenizer,
     ids: list[int],
     offsets: Sequence[tuple[int, int]],
-    parts: list[int | None],
+    text_indices: list[int | None],
     texts: list[str],
 ) -> list[str]:
     """Tokens as they are written in the text, where they are found there."""
     names = tokenizer.convert_ids_to_tokens(ids)
     written_texts = [
-        "" if part is None else texts[part][a:b].strip()
-        for (a, b), part in zip(offsets, parts, strict=True)
+        "" if text_index is None else texts[text_index][a:b].strip()
+        for (a, b), text_index in zip(offsets, text_indices, strict=True)
     ]
     return [text or name for text, name in zip(written_texts, names, strict=True)]
 
@@ -160,10 +167,10 @@ def _insert_mask_token(model: Model, text: str) -> str:
     return text.replace(MASK, mask)
 
 
-def _mask_shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
+def _mask_shifts(model: Model, sentence: Sentence, text_index: int) -> list[tuple[int, int]]:
     """(character, how much longer the text is from there on): the mask token has another length
     than <mask>."""
-    text = (sentence.text, sentence.pair)[part] or ""
+    text = (sentence.text, sentence.pair)[text_index] or ""
     extra_length = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
     return [(i, extra_length) for i in range(len(text)) if text.startswith(MASK, i)]
 
@@ -171,13 +178,13 @@ def _mask_shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int,
 def _find_word(
     words: tuple[TextWord, ...],
     characters: tuple[int, int],
-    part: str,
+    text_field: str,
     shifts: list[tuple[int, int]],
 ) -> int | None:
     """Index of the word that shares characters with a token."""
     start, stop = characters
     for index, word in enumerate(words):
-        for begin, end in word.ranges if word.part == part else ():
+        for begin, end in word.ranges if word.part == text_field else ():
             start_shift = sum(
                 extra_length for mask_start, extra_length in shifts if mask_start < begin
             )
@@ -197,7 +204,7 @@ def _token_parts(tokenizer: Tokenizer, ids: list[int]) -> list[int | None]:
 
 
 def _locate_pieces(
-    tokenizer: Tokenizer, ids: list[int], parts: list[int | None], texts: list[str]
+    tokenizer: Tokenizer, ids: list[int], text_indices: list[int | None], texts: list[str]
 ) -> list[tuple[int, int]]:
     """Each piece's characters, found left to right in the text; an empty range where it is not
     found."""
@@ -207,9 +214,9 @@ def _locate_pieces(
             "supported"
         )
     text, search_start, piece_ranges = texts[0].lower(), 0, []
-    for token, part in zip(tokenizer.convert_ids_to_tokens(ids), parts, strict=True):
+    for token, text_index in zip(tokenizer.convert_ids_to_tokens(ids), text_indices, strict=True):
         piece = token.replace(_WORD_START_MARK, " ").strip().lower()
-        piece_start = text.find(piece, search_start) if part is not None and piece else -1
+        piece_start = text.find(piece, search_start) if text_index is not None and piece else -1
         piece_ranges.append(
             (piece_start, piece_start + len(piece))
             if piece_start >= 0
@@ -234,15 +241,15 @@ def _target_word(sentence: Sentence) -> TextWord | None:
     return sentence.words[sentence.target] if isinstance(sentence.target, int) else None
 
 
-def _replace_target_by_foil(sentence: Sentence, target: TextWord, part: str) -> str:
+def _replace_target_by_foil(sentence: Sentence, target: TextWord, text_field: str) -> str:
     """One part of a sentence with its foil in the target's place."""
-    if target.part != part:
+    if target.part != text_field:
         raise InputError(
             f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the "
-            f"{part}"
+            f"{text_field}"
         )
     refuse_multipart_word(target, "its foil", where=repr(sentence.name))
-    text = getattr(sentence, part)
+    text = getattr(sentence, text_field)
     result: str = text[: target.start] + sentence.foil + text[target.stop :]
     return result
 
@@ -269,18 +276,21 @@ def _translation_tokens(
     encoding = tokenizer(text_target=translation, **options)
     labels: list[int] = encoding["input_ids"]
     ids = [*_shift_labels(model, labels), labels[-1]]
-    parts = _token_parts(tokenizer, labels)
+    text_indices = _token_parts(tokenizer, labels)
     offsets = encoding.get("offset_mapping") or _locate_pieces(
-        tokenizer, labels, parts, [translation]
+        tokenizer, labels, text_indices, [translation]
     )
     words = [
-        None if part is None else _find_word(sentence.words, characters, "translation", [])
-        for characters, part in zip(offsets, parts, strict=True)
+        None if text_index is None else _find_word(sentence.words, characters, "translation", [])
+        for characters, text_index in zip(offsets, text_indices, strict=True)
     ]
     token_labels = tokenizer.convert_ids_to_tokens(ids[:1]) + _token_labels(
-        tokenizer, labels, offsets, parts, [translation]
+        tokenizer, labels, offsets, text_indices, [translation]
     )
-    kinds = ["special", *("special" if part is None else "token" for part in parts)]
+    kinds = [
+        "special",
+        *("special" if text_index is None else "token" for text_index in text_indices),
+    ]
     return Tokens(ids[:-1], token_labels, [None, *words], kinds, label_offset=1), ids
 
 

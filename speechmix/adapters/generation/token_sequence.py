@@ -162,11 +162,14 @@ class Tokens:
         ):
             if kind == "padding":
                 continue
-            start, *rest = positions
+            start, *later_positions = positions
             if word is None or self.units == "token":
-                spans += [self.position_span(p, label_offset=label_offset) for p in (start, *rest)]
+                spans += [
+                    self.position_span(p, label_offset=label_offset)
+                    for p in (start, *later_positions)
+                ]
                 continue
-            tokens = (start, start + len(rest) + 1)
+            tokens = (start, start + len(later_positions) + 1)
             if word in span_indices and len(split_parts(self.word_labels[word])) > 1:
                 spans[span_indices[word]] = spans[span_indices[word]].with_ranges(
                     [*spans[span_indices[word]].ranges, tokens]

@@ -149,7 +149,9 @@ def transformers_class(name: str) -> Config:
 def _check_missing_weights(source: str, missing_names: Sequence[str]) -> None:
     """transformers fills missing weights with random numbers and goes on; a study cannot."""
     missing_names = sorted(
-        key for key in missing_names if not any(part in key for part in _UNUSED_WEIGHTS)
+        key
+        for key in missing_names
+        if not any(name_fragment in key for name_fragment in _UNUSED_WEIGHTS)
     )
     if missing_names:
         listed_names = ", ".join(missing_names[:4]) + (
@@ -242,8 +244,13 @@ def _refuse_kernels(source: str, config: Config) -> None:
     ------
     ModelError
     """
-    parts = [config, *(part for part in vars(config).values() if hasattr(part, "model_type"))]
-    implementation_names = [getattr(part, "_attn_implementation", None) for part in parts]
+    configs = [
+        config,
+        *(subconfig for subconfig in vars(config).values() if hasattr(subconfig, "model_type")),
+    ]
+    implementation_names = [
+        getattr(subconfig, "_attn_implementation", None) for subconfig in configs
+    ]
     kernels = [name for name in implementation_names if isinstance(name, str) and "/" in name]
     if kernels:
         raise ModelError(

@@ -86,8 +86,8 @@ def _describe_modules(module: nn.Module) -> list[str]:
     """What parts say of themselves beside their weights: a norm's epsilon, a convolution's
     stride."""
     return [
-        f"{name} {type(part).__qualname__} {_serialize_value(part.extra_repr())}"
-        for name, part in module.named_modules()
+        f"{name} {type(submodule).__qualname__} {_serialize_value(submodule.extra_repr())}"
+        for name, submodule in module.named_modules()
     ]
 
 
@@ -101,8 +101,11 @@ class WeightsSnapshot:
 
     def __init__(self, module: nn.Module, *processors: FeatureExtractor):
         self._module_states = [
-            (part, [(name, *_tensor_state(tensor)) for name, tensor in _module_tensors(part)])
-            for part in list_modules(module)
+            (
+                submodule,
+                [(name, *_tensor_state(tensor)) for name, tensor in _module_tensors(submodule)],
+            )
+            for submodule in list_modules(module)
         ]
         self._processor_states = [_processor_state(processor) for processor in processors]
 
@@ -121,9 +124,9 @@ class WeightsSnapshot:
         )
 
 
-def _module_tensors(part: nn.Module) -> list[tuple[str, Tensor | None]]:
+def _module_tensors(submodule: nn.Module) -> list[tuple[str, Tensor | None]]:
     """A part's own parameters and buffers."""
-    return [*part._parameters.items(), *part._buffers.items()]
+    return [*submodule._parameters.items(), *submodule._buffers.items()]
 
 
 def _tensor_state(tensor: Tensor | None) -> tuple[object, ...]:
@@ -225,7 +228,7 @@ def _tokenizer_settings(tokenizer: Tokenizer) -> JsonObject:
         return {
             **settings,
             "rules": {
-                name: part for name, part in rules.items() if name not in ("padding", "truncation")
+                name: rule for name, rule in rules.items() if name not in ("padding", "truncation")
             },
         }
     settings["vocabulary"] = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None

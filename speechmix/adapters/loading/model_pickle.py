@@ -91,8 +91,8 @@ class ModuleRecipe:
                 "which loads it there"
             ) from error
         for name, buffer in self.buffers.items():
-            part, _, buffer_name = name.rpartition(".")
-            setattr(module.get_submodule(part), buffer_name, buffer)
+            module_path, _, buffer_name = name.rpartition(".")
+            setattr(module.get_submodule(module_path), buffer_name, buffer)
         if self.generation_config is not None:
             module.generation_config = self.generation_config
         if hasattr(module, "tie_weights"):
@@ -103,10 +103,12 @@ class ModuleRecipe:
         return result
 
 
-def _cannot_be_pickled(part: nn.Module) -> bool:
+def _cannot_be_pickled(submodule: nn.Module) -> bool:
     """Whether a module has parametrized weights, or hooks (transformers leaves some that are local
     functions)."""
-    return is_parametrized(part) or bool(part._forward_hooks or part._forward_pre_hooks)
+    return is_parametrized(submodule) or bool(
+        submodule._forward_hooks or submodule._forward_pre_hooks
+    )
 
 
 def model_contents(

@@ -258,12 +258,12 @@ def check_weights(module: nn.Module, name: str) -> None:
     """
     config = getattr(module, "config", None)
     method = getattr(config, "quantization_config", None)
-    for part in module.modules():
+    for submodule in module.modules():
         if any(
-            word in type(part).__module__
+            word in type(submodule).__module__
             for word in ("quantized", "bitsandbytes", "torchao", "auto_gptq", "awq")
         ):
-            method = method or type(part).__name__
+            method = method or type(submodule).__name__
     if method is not None or getattr(module, "is_quantized", False):
         raise ModelError(quantised_message(name, method))
     devices = set()

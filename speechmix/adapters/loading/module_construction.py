@@ -115,10 +115,10 @@ def convert_copy(
     """
     if dtype is None:
         return module.to(device)
-    for part in module.modules():
+    for submodule in module.modules():
         for tables, non_persistent_names in (
-            (part._parameters, ()),
-            (part._buffers, part._non_persistent_buffers_set),
+            (submodule._parameters, ()),
+            (submodule._buffers, submodule._non_persistent_buffers_set),
         ):
             for name, tensor in tables.items():
                 if (

@@ -44,17 +44,21 @@ def _merge_copy(copied: nn.Module) -> nn.Module:
             "is nothing to merge. Load the "
             "model without it: model.get_base_model()"
         )
-    for path, part in [
+    for path, submodule in [
         *copied.named_modules()
     ]:  # adapters set into a plain model (model.add_adapter)
-        if not path or not type(part).__module__.startswith("peft."):
+        if not path or not type(submodule).__module__.startswith("peft."):
             continue
         parent, _, name = path.rpartition(".")
-        if hasattr(part, "merge") and hasattr(part, "get_base_layer"):
-            part.merge()
-            setattr(copied.get_submodule(parent), name, part.get_base_layer())
-        elif hasattr(part, "modules_to_save"):
-            setattr(copied.get_submodule(parent), name, part.modules_to_save[part.active_adapter])
+        if hasattr(submodule, "merge") and hasattr(submodule, "get_base_layer"):
+            submodule.merge()
+            setattr(copied.get_submodule(parent), name, submodule.get_base_layer())
+        elif hasattr(submodule, "modules_to_save"):
+            setattr(
+                copied.get_submodule(parent),
+                name,
+                submodule.modules_to_save[submodule.active_adapter],
+            )
     return _check_all_merged(copied)
 
 

@@ -102,11 +102,11 @@ class PatchedValues(TorchFunctionMode):
     ) -> ModelOutput:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
-            query, key, value, *rest = args
+            query, key, value, *other_args = args
             patched_values = (
                 self._patch_block(value) if self._packed_length else self._patch_rows(value)
             )
-            return func(query, key, patched_values, *rest, **kwargs)
+            return func(query, key, patched_values, *other_args, **kwargs)
         output = func(*args, **kwargs)
         if self._product is not None and self._product.is_weighted_sum(func, args, output):
             weights, value = args[:2]

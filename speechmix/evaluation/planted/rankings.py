@@ -107,7 +107,7 @@ def rank_paths(
             )
         )
         first_column += n_sources
-    is_pair = np.concatenate([part for part, _ in pair_masks], axis=1)
+    is_pair = np.concatenate([pair_mask for pair_mask, _ in pair_masks], axis=1)
     even_share = np.broadcast_to(1 / sum(n_seen for _, n_seen in pair_masks), scores.shape)
     return Ranking(scores, _row_shares(scores, measure, target_stack), is_edge, is_pair, even_share)
 

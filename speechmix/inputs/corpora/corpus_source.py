@@ -59,9 +59,9 @@ class CorpusSource:
         location = os.fspath(source)
         if _exists(location):
             return cls(location)
-        parts = re.split(rf",(?=(?:{'|'.join(_OPTIONS)})=)", location)
-        options = dict(part.split("=", 1) for part in parts[1:])
-        location, config = parts[0], None
+        source_fields = re.split(rf",(?=(?:{'|'.join(_OPTIONS)})=)", location)
+        options = dict(option_text.split("=", 1) for option_text in source_fields[1:])
+        location, config = source_fields[0], None
         if "," in location and "=" in location and not _exists(location):
             unknown_option = location.rpartition(",")[2]
             raise InputError(

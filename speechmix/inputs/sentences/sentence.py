@@ -123,7 +123,9 @@ class Sentence:
         """Words of the text, then those of the pair and of the translation; what cue or target join
         ("ne ... pas") is one."""
         return tuple(
-            word for part in TEXT_PARTS for word in _split_words(getattr(self, part) or "", part)
+            word
+            for text_field in TEXT_PARTS
+            for word in _split_words(getattr(self, text_field) or "", text_field)
         )
 
     @property
@@ -156,6 +158,6 @@ class Sentence:
         return blake2b(json.dumps(fingerprint_fields).encode("ascii"), digest_size=16).hexdigest()
 
 
-def _split_words(text: str, part: str) -> Iterator[TextWord]:
+def _split_words(text: str, text_field: str) -> Iterator[TextWord]:
     for match in _WORD_PATTERN.finditer(text):
-        yield TextWord(match.group(), match.start(), match.end(), part)
+        yield TextWord(match.group(), match.start(), match.end(), text_field)

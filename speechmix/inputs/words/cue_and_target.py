@@ -161,15 +161,21 @@ def _split_request(
 ) -> Sequence[WordRequest] | None:
     """What is asked for, word by word; None where it is one word."""
     if isinstance(request, str):
-        parts = [part for part in request.split() if any(letter.isalnum() for letter in part)]
+        requested_words = [
+            requested_word
+            for requested_word in request.split()
+            if any(letter.isalnum() for letter in requested_word)
+        ]
         numbered_match = re.fullmatch(r"(.+):[0-9]+", request.strip())
         if (
-            len(parts) < 2
+            len(requested_words) < 2
             or find_matches(words, request)
             or (numbered_match and find_matches(words, numbered_match[1]))
         ):
             return None
-        part_matches = [set(find_matches(words, part)) for part in parts]
+        part_matches = [
+            set(find_matches(words, requested_word)) for requested_word in requested_words
+        ]
         starts = [
             i
             for i in sorted(part_matches[0])
@@ -179,10 +185,10 @@ def _split_request(
             raise InputError(
                 f"{where}: cue {request!r} occurs {len(starts)} times, from words "
                 f"{', '.join(map(str, starts))} on: name "
-                f"its words one by one, for example {' '.join(f'{part}:2' for part in parts)!r}, "
+                f"its words one by one, for example {' '.join(f'{word}:2' for word in requested_words)!r}, "
                 "or by their indices"
             )
-        return range(starts[0], starts[0] + len(parts)) if starts else parts
+        return range(starts[0], starts[0] + len(requested_words)) if starts else requested_words
     if not isinstance(request, (list, tuple)) or _is_occurrence_request(request):
         return None
     if not request:

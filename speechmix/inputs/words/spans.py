@@ -138,7 +138,7 @@ def parse_span_request(request: Any) -> list[tuple[int, int]]:
     ([(2, 4)], [(2, 4), (7, 9)])
     """
     items = list(request)
-    ranges = items if items and all(isinstance(part, Sequence) for part in items) else [items]
+    ranges = items if items and all(isinstance(item, Sequence) for item in items) else [items]
     return [(operator.index(start), operator.index(stop)) for start, stop in ranges]
 
 
@@ -219,7 +219,7 @@ def _assign_disjoint_frames(
             f"{len(piece_order)} words cannot have a frame each: the clip has only {n_frames} frames"
         )
     if any(len(pieces) > 1 for pieces in words):
-        piece_order.sort(key=lambda place: words[place[0]][place[1]])
+        piece_order.sort(key=lambda word_and_piece: words[word_and_piece[0]][word_and_piece[1]])
     frame_ranges, next_free_frame = [], 0
     for word, piece in piece_order:
         start, stop = words[word][piece]

@@ -77,14 +77,14 @@ def attribution_from_maps(maps: Sequence[MixingMap]) -> InseqAttribution:
     first = by_stack.get("cross") or by_stack.get("decoder") or maps[0]
     if "composed" in by_stack:
         source, target = _split_composed(first)
-        parts = {"cross": source, **({} if target is None else {"decoder": target})}
+        stack_maps = {"cross": source, **({} if target is None else {"decoder": target})}
     elif set(by_stack) == {"encoder"} or (
         set(by_stack) == {"decoder"} and any(len(unit) > 1 for unit in first.sources)
     ):
-        parts = {"cross": first}  # units that give to each other, not one after the other
+        stack_maps = {"cross": first}  # units that give to each other, not one after the other
     else:
-        parts = by_stack
-    cross, decoder, encoder = (parts.get(stack) for stack in ("cross", "decoder", "encoder"))
+        stack_maps = by_stack
+    cross, decoder, encoder = (stack_maps.get(stack) for stack in ("cross", "decoder", "encoder"))
     steps = (
         GenerationSteps.from_decoder_map(decoder.targets, decoder.sources)
         if decoder
@@ -164,20 +164,23 @@ def _map_scores(mixing_map: MixingMap, attribution: InseqAttribution) -> np.ndar
     )
     if mixing_map.stack == "composed":
         decoder_part = _split_composed(mixing_map)[1]
-    parts = [
+    score_arrays = [
         attribution.within_source
         if mixing_map.stack == "encoder" and attribution.within_source is not None
         else None
     ]
     if mixing_map.stack != "decoder" or decoder_part is None:
-        parts = [attribution.from_source if parts[0] is None else parts[0]]
+        score_arrays = [attribution.from_source if score_arrays[0] is None else score_arrays[0]]
     if decoder_part is not None and attribution.from_target is not None:
-        parts.append(
+        score_arrays.append(
             GenerationSteps.from_decoder_map(
                 decoder_part.targets, decoder_part.sources
             ).collect_scores(attribution.from_target)
         )
-    return np.concatenate([from_inseq_axes(part) for part in parts if part is not None], axis=-1)
+    return np.concatenate(
+        [from_inseq_axes(score_array) for score_array in score_arrays if score_array is not None],
+        axis=-1,
+    )
 
 
 def _split_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]:
@@ -185,10 +188,10 @@ def _split_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]
     encoder_count = encoder_source_count(mixing_map)
     if encoder_count is None or encoder_count == len(mixing_map.sources):
         return mixing_map, None
-    sides = (slice(None, encoder_count), slice(encoder_count, None))
+    source_slices = (slice(None, encoder_count), slice(encoder_count, None))
     encoder_part, decoder_part = (
         replace(mixing_map, scores=mixing_map.scores[..., s], sources=mixing_map.sources[s])
-        for s in sides
+        for s in source_slices
     )
     return encoder_part, decoder_part
 

@@ -43,7 +43,7 @@ def maps_from_native_inseq(attribution: InseqAttribution) -> dict[str, MixingMap
             attribution.target[: 0 if from_target is None else len(from_target)]
         )
     )
-    sides: list[tuple[str, np.ndarray | None, tuple[Span, ...], tuple[Span, ...]]] = [
+    stack_entries: list[tuple[str, np.ndarray | None, tuple[Span, ...], tuple[Span, ...]]] = [
         ("encoder", attribution.within_source, sources, sources),
         ("decoder", from_target, rows, input_tokens),
         ("cross", attribution.from_source, rows, sources),
@@ -52,9 +52,9 @@ def maps_from_native_inseq(attribution: InseqAttribution) -> dict[str, MixingMap
         joint_scores = np.concatenate(
             [attribution.from_source, from_target]
         )  # of the whole model, over both sides
-        sides = [("composed", joint_scores, rows, (*sources, *input_tokens))]
+        stack_entries = [("composed", joint_scores, rows, (*sources, *input_tokens))]
     maps = {}
-    for stack, scores, targets, units in sides:
+    for stack, scores, targets, units in stack_entries:
         if scores is None:
             continue
         layered_scores = np.nan_to_num(scores if scores.ndim > 2 else scores[:, :, None], nan=0.0)

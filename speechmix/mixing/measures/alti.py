@@ -51,14 +51,16 @@ def alti(
     -------
     Tensor [W_t, W_s]
     """
-    parts = linearize_attention_block(block, units.rows)
-    scores = parts.residual.new_zeros(len(units.rows), len(units.sources))
-    for source, rows, vectors in source_vectors(block, units, parts, batch_size):
+    linearized_block = linearize_attention_block(block, units.rows)
+    scores = linearized_block.residual.new_zeros(len(units.rows), len(units.sources))
+    for source, rows, vectors in source_vectors(block, units, linearized_block, batch_size):
         scores[rows, source] = _distance_reduction(
-            parts.output[rows], vectors, order, coordinate_offset
+            linearized_block.output[rows], vectors, order, coordinate_offset
         )
     if block.stack.name == "cross":
-        residual = _distance_reduction(parts.output, parts.residual, order, coordinate_offset)
+        residual = _distance_reduction(
+            linearized_block.output, linearized_block.residual, order, coordinate_offset
+        )
         row_sums = scores.sum(dim=-1) + residual
         scores = scores / row_sums.where(row_sums > 0, torch.ones_like(row_sums))[:, None]
     return units.pool_targets(scores)

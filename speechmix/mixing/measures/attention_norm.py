@@ -60,7 +60,11 @@ def pool_part_norms(
 
 
 def _pooled_norms(
-    block: Block, units: Units, parts: LinearizedBlock | None, each_head: bool, batch_size: int
+    block: Block,
+    units: Units,
+    linearized_block: LinearizedBlock | None,
+    each_head: bool,
+    batch_size: int,
 ) -> Tensor:
     """Norms for pairs of positions, a batch of source positions at a time, then pooled over both
     sides."""
@@ -68,25 +72,28 @@ def _pooled_norms(
     norms = torch.zeros_like(alpha if each_head else alpha[0])
     for columns in units.source_positions.split(max(1, _VECTORS * batch_size // len(alpha))):
         vectors = projected_values(block, columns)  # [K', H, D]
-        vectors = vectors if parts is None else parts.linear(vectors)
+        vectors = vectors if linearized_block is None else linearized_block.linear(vectors)
         if each_head:
             norms[..., columns] = alpha[:, :, columns] * vectors.norm(dim=-1).T[:, None]
             continue
         weights = alpha[:, :, columns].permute(2, 1, 0).contiguous()  # [K', R, H]
         gram = vectors @ vectors.transpose(1, 2)  # [K', H, H]
         norms[:, columns] = ((weights @ gram) * weights).sum(dim=-1).clamp_min(0).sqrt().T
-    if parts is not None:
-        norms = norms * parts.scale[:, None]
+    if linearized_block is not None:
+        norms = norms * linearized_block.scale[:, None]
         rows = torch.arange(len(units.rows), device=units.device)
-        norms[rows, units.rows] = _diagonal(block, units.rows, alpha, parts).norm(dim=-1)
+        norms[rows, units.rows] = _diagonal(block, units.rows, alpha, linearized_block).norm(dim=-1)
     return units.pool_targets(units.pool_sources(norms))
 
 
 def _diagonal(
-    block: Block, target_positions: Tensor, alpha: Tensor, parts: LinearizedBlock
+    block: Block, target_positions: Tensor, alpha: Tensor, linearized_block: LinearizedBlock
 ) -> Tensor:
     """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
     weights = alpha.gather(2, target_positions.expand(len(alpha), -1)[..., None])  # [H, R, 1]
     context = (weights * block.values[:, target_positions]).transpose(0, 1)  # [R, H, d]
     vectors = context.flatten(1) @ block.output_weight.flatten(0, 1)
-    return parts.scale[:, None] * parts.linear(vectors) + parts.residual
+    return (
+        linearized_block.scale[:, None] * linearized_block.linear(vectors)
+        + linearized_block.residual
+    )

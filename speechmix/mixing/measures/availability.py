@@ -47,9 +47,11 @@ def check_defined(facts: MeasureFacts, stack: Stack) -> None:
 
 def mixing_between_layers(model: Model) -> str:
     """What mixes positions between a model's layers, as a sentence; empty if nothing does."""
-    found = [
+    descriptions = [
         f"the {stack.name} of {model.name} has {stack.spec.between}"
         for stack in model.stacks.values()
         if stack.spec.between
     ]
-    return f"{'; '.join(found)}, which mixes positions between layers" if found else ""
+    return (
+        f"{'; '.join(descriptions)}, which mixes positions between layers" if descriptions else ""
+    )

@@ -51,9 +51,11 @@ def combine_heads_by_entropy(weights: Tensor) -> Tensor:
     """
     seen = (weights > 0).sum(dim=-1).amax(dim=0).clamp_min(2).to(weights)  # [R]
     sureness = (1 - torch.special.entr(weights).sum(dim=-1) / seen.log()).clamp_min(0)  # [H, R]
-    whole = sureness.sum(dim=0)
-    sure = whole > _EVEN
+    total_sureness = sureness.sum(dim=0)
+    sure = total_sureness > _EVEN
     shares = torch.where(
-        sure, sureness / whole.where(sure, torch.ones_like(whole)), 1 / len(weights)
+        sure,
+        sureness / total_sureness.where(sure, torch.ones_like(total_sureness)),
+        1 / len(weights),
     )
     return (shares[..., None] * weights).sum(dim=0)

@@ -47,8 +47,8 @@ def random_baseline(block: Block, units: Units, *, heads: str = "mean", seed: in
             [not block.causal or source[0][0] < ranges[-1][1] for source in units.sources]
         )
         edges = [edge for start, stop in ranges for edge in (start, stop)]
-        drawn = np.random.default_rng([layer, *edges]).random((n_heads, len(units.sources)))
-        rows.append(drawn * seen * 2 / max(1, seen.sum()))
+        random_scores = np.random.default_rng([layer, *edges]).random((n_heads, len(units.sources)))
+        rows.append(random_scores * seen * 2 / max(1, seen.sum()))
     scores = torch.as_tensor(
         np.stack(rows, axis=1), dtype=block.values.dtype, device=units.device
     )  # [H, W_t, W_s]

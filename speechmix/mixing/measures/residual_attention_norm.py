@@ -99,7 +99,7 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     """
     if vectors not in RATIO_MEASURES:
         raise InputError(f"vectors must be one of {RATIO_MEASURES}, found {vectors!r}")
-    parts = _decompose_for_measure(
+    linearized_block = _decompose_for_measure(
         f"mixing_ratio_{vectors}",
         block,
         units.rows,
@@ -107,8 +107,9 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     )
     alpha = block.attention(units.rows)
     full_vectors = (
-        parts.scale[:, None] * parts.linear(attention_output_terms(block, alpha, block.values))
-        + parts.residual
+        linearized_block.scale[:, None]
+        * linearized_block.linear(attention_output_terms(block, alpha, block.values))
+        + linearized_block.residual
     )
     ratios = torch.zeros(
         len(units.rows), len(units.sources), dtype=full_vectors.dtype, device=full_vectors.device
@@ -119,7 +120,8 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
                 block, alpha[:, own_rows][..., position_indices], block.values[:, position_indices]
             )
             own_vectors = (
-                parts.scale[own_rows, None] * parts.linear(context) + parts.residual[own_rows]
+                linearized_block.scale[own_rows, None] * linearized_block.linear(context)
+                + linearized_block.residual[own_rows]
             )
             mixed, preserved = (
                 (full_vectors[own_rows] - own_vectors).norm(dim=-1),

@@ -73,15 +73,18 @@ def decompose(
             lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch
         )
     residual = block.residual(rows)
-    behind = [
+    layer_norms = [
         norm
-        for norm in (layer.attention.norm, *(part.norm for part in layer.feed_forwards))
+        for norm in (
+            layer.attention.norm,
+            *(feed_forward.norm for feed_forward in layer.feed_forwards),
+        )
         if norm is not None
     ]
-    if len(behind) < norms:
+    if len(layer_norms) < norms:
         raise InputError(
             f"this measure passes {norms} layer norms, but the table of the {block.stack.name} "
-            f"describes {len(behind)}: name "
+            f"describes {len(layer_norms)}: name "
             "the feed-forward's in its feed_forwards"
         )
     passed: list[Norm] = []
@@ -90,7 +93,7 @@ def decompose(
         passed.append(Norm(layer.attention.branch_norm, branch))
         scale, branch = passed[-1].scale, layer.attention.branch_norm(branch)
     states = residual + branch
-    for number, module in enumerate(behind[:norms]):
+    for number, module in enumerate(layer_norms[:norms]):
         if number:
             states = states + layer.feed_forwards[number - 1](states)
         norm = Norm(module, states)

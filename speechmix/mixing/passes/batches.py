@@ -55,9 +55,9 @@ def clip_bytes(model: Model) -> int:
     """
     width = max(
         (
-            projection_weight(part.up).shape[0]
+            projection_weight(feed_forward.up).shape[0]
             for stack in model.stacks.values()
-            for part in stack.layers[0].feed_forwards
+            for feed_forward in stack.layers[0].feed_forwards
         ),
         default=4 * max(stack.width for stack in model.stacks.values()),
     )

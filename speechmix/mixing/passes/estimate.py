@@ -181,7 +181,10 @@ def _check_counts(**counts: tuple[object, int]) -> None:
 def _feed_forward_width(stack: Stack) -> int:
     """Width of a stack's feed-forwards."""
     return max(
-        (projection_weight(part.up).shape[0] for part in stack.layers[0].feed_forwards),
+        (
+            projection_weight(feed_forward.up).shape[0]
+            for feed_forward in stack.layers[0].feed_forwards
+        ),
         default=4 * stack.width,
     )
 

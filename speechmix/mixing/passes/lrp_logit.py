@@ -45,7 +45,7 @@ def decompose_by_lrp(
             for x, g in zip(graph_inputs, gradients, strict=True)
         ]
         by_position = [
-            parts[0].sum(dim=-1) for parts in relevance_tensors[: len(states)]
+            layer_relevance[0].sum(dim=-1) for layer_relevance in relevance_tensors[: len(states)]
         ]  # [K] each
         unit_values = torch.stack([*relevance_tensors[len(states) :], logits[index]])
         *relevances, numbers = to_host([x.detach() for x in (*by_position, unit_values)])
@@ -106,29 +106,29 @@ def _collect_terms(
     objective: Objective,
     logit: float,
 ) -> LogitTerms:
-    sides = [name for name in model.stacks if name != "cross"]
+    stack_names = [name for name in model.stacks if name != "cross"]
     scores, outside = {}, 0.0
-    for side in sides:
-        relevance = state_relevance[side, 0]
-        members = source_membership(view.sources(side), len(relevance)).numpy().astype(float)
-        scores[side] = (relevance @ members)[None]
+    for stack_name in stack_names:
+        relevance = state_relevance[stack_name, 0]
+        members = source_membership(view.sources(stack_name), len(relevance)).numpy().astype(float)
+        scores[stack_name] = (relevance @ members)[None]
         outside += float(relevance @ (1 - members.sum(axis=-1)))
     layer_parts = {"outside": np.array([outside])}
-    for side in sides:
+    for stack_name in stack_names:
         for kind in (BIAS, SOFTMAX):
             by_layer = [
-                unit_relevance.get(RelevanceLocation(side, layer, kind), 0.0)
-                for layer in range(len(model.stacks[side]))
+                unit_relevance.get(RelevanceLocation(stack_name, layer, kind), 0.0)
+                for layer in range(len(model.stacks[stack_name]))
             ]
-            layer_parts[f"{side}_{kind}"] = np.array(by_layer)
+            layer_parts[f"{stack_name}_{kind}"] = np.array(by_layer)
     single_terms = {
         "final_norm_bias": unit_relevance.get(RelevanceLocation(None, None, NORM_BIAS), 0.0),
         "head_bias": unit_relevance.get(RelevanceLocation(None, None, BIAS), 0.0)
         + _logit_buffer_bias(model, objective),
     }
-    for side in set(sides) - {model.capabilities.output_stack}:
-        single_terms[f"{side}_norm_bias"] = unit_relevance.get(
-            RelevanceLocation(side, None, BIAS), 0.0
+    for stack_name in set(stack_names) - {model.capabilities.output_stack}:
+        single_terms[f"{stack_name}_norm_bias"] = unit_relevance.get(
+            RelevanceLocation(stack_name, None, BIAS), 0.0
         )
     layer_sums = {
         name: np.array([state_relevance[name, layer].sum() for layer in range(len(stack))])

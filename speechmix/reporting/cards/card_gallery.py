@@ -79,10 +79,10 @@ def gallery_page(cards: list[tuple[ModelCard, str]], reasons: list[str]) -> str:
         for profile in card.profiles:
             by_clips[profile.comparison_key].append((card, link, profile))
     ordered = sorted(by_clips.values(), key=lambda rows: (-len(rows), rows[0][0].model))
-    parts: list[Part] = [(_heading(rows), _items(rows)) for rows in ordered]
+    page_sections: list[Part] = [(_heading(rows), _items(rows)) for rows in ordered]
     if reasons:
-        parts.append(("Skipped files", list(reasons)))
-    return render_page("Context mixing: model cards", parts)
+        page_sections.append(("Skipped files", list(reasons)))
+    return render_page("Context mixing: model cards", page_sections)
 
 
 def _heading(rows: list[tuple[ModelCard, str, MixingProfile]]) -> str:
@@ -94,8 +94,12 @@ def _heading(rows: list[tuple[ModelCard, str, MixingProfile]]) -> str:
 
 def _items(rows: list[tuple[ModelCard, str, MixingProfile]]) -> list[str | SortableTable]:
     profile = rows[0][2]
-    notes = list(dict.fromkeys(note for _, _, one in rows for note in one.notes))
-    table, sort_keys = gallery_table([(card.model, one) for card, _, one in rows])
+    notes = list(
+        dict.fromkeys(note for _, _, mixing_profile in rows for note in mixing_profile.notes)
+    )
+    table, sort_keys = gallery_table(
+        [(card.model, mixing_profile) for card, _, mixing_profile in rows]
+    )
     names = table["model"]
     links = {name: link for name, (_, link, _) in zip(names, rows, strict=True)}
     return [

@@ -94,12 +94,12 @@ def card_markdown(card: ModelCard) -> str:
 
 def card_page(card: ModelCard) -> str:
     """Return the card as one HTML page that needs no network."""
-    parts: list[Part] = []
+    page_sections: list[Part] = []
     for index, profile in enumerate(card.profiles):
         suffix = f" (clips {index + 1})" if len(card.profiles) > 1 else ""
         measures = _measure_table(profile)
         items: list[Item] = [HOW_TO_READ]
-        parts += [
+        page_sections += [
             (f"Estimates{suffix}", [*items, _estimate_table(profile)]),
             (f"What the measures are worth{suffix}", _measure_items(measures)),
             (
@@ -114,7 +114,7 @@ def card_page(card: ModelCard) -> str:
         answer=first.answers,
         figure=None if curves is None else Picture(page_svg(curves), _CURVES),
     )
-    return render_page(f"{TITLE} in {card.model}", parts, first=screen)
+    return render_page(f"{TITLE} in {card.model}", page_sections, first=screen)
 
 
 _CURVES = (

@@ -122,13 +122,17 @@ def _layer_curves(study: Study, model: str) -> list[JsonObject]:
     columns = ("difference", "low", "high", "mixing_strength")
     curves = []
     rows = _rows_of_model(study.layers, model)
-    for (side, stack, measure), part in rows.groupby(["side", "stack", "measure"], sort=False):
-        part = part.sort_values("layer")
+    for (side, stack, measure), curve_rows in rows.groupby(
+        ["side", "stack", "measure"], sort=False
+    ):
+        curve_rows = curve_rows.sort_values("layer")
         curve: JsonObject = {"side": side, "stack": stack, "measure": measure}
         curve |= {
-            name: [_rounded(value, 3 if name == "mixing_strength" else 1) for value in part[name]]
+            name: [
+                _rounded(value, 3 if name == "mixing_strength" else 1) for value in curve_rows[name]
+            ]
             for name in columns
-            if name in part
+            if name in curve_rows
         }
         curves.append(curve)
     return curves

@@ -59,7 +59,7 @@ class ClipCard:
     @property
     def has_differences(self) -> bool:
         """Whether a model wrote something else than what was said."""
-        return any(one.has_differences for one in self.transcripts)
+        return any(transcript.has_differences for transcript in self.transcripts)
 
 
 def clip_anchor(name: str) -> str:
@@ -125,7 +125,7 @@ def clip_card(
         "seconds": seconds,
         "start": dict(start),
     }
-    summary = " · ".join(part for part in (summary, *_fed_texts(maps)) if part)
+    summary = " · ".join(phrase for phrase in (summary, *_fed_texts(maps)) if phrase)
     return ClipCard(
         name,
         heading,

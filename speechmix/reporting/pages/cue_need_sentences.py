@@ -44,13 +44,13 @@ def stack_sentences(
         From `need_by_number`; may be empty.
     """
     paragraphs = []
-    for model_and_side, part in _iterate_models_and_sides(headline):
-        rows = part.to_dict("records")
-        parts = [
+    for model_and_side, model_rows in _iterate_models_and_sides(headline):
+        rows = model_rows.to_dict("records")
+        sentences = [
             _stack_sentence(row, find_stack_row(need, row), find_stack_row(by_number, row))
             for row in rows
         ]
-        paragraphs.append(f"{model_and_side}: {' '.join(parts)}{_ranking_sentence(rows, need)}")
+        paragraphs.append(f"{model_and_side}: {' '.join(sentences)}{_ranking_sentence(rows, need)}")
     return paragraphs
 
 
@@ -66,8 +66,8 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
         From `need_table`; may be empty.
     """
     answers = []
-    for model_and_side, part in _iterate_models_and_sides(headline):
-        rows = part.to_dict("records")
+    for model_and_side, model_rows in _iterate_models_and_sides(headline):
+        rows = model_rows.to_dict("records")
         answers.append(
             " ".join(
                 filter(
@@ -82,8 +82,8 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
 def _iterate_models_and_sides(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the rows of the main measure for each model and side, with the name that begins their
     sentence."""
-    for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
-        yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
+    for (model, side), model_rows in main_measure(headline).groupby(["model", "side"], sort=False):
+        yield model_name(model) + (f", {side} cue" if side != "all" else ""), model_rows
 
 
 def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
@@ -106,8 +106,8 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     for row, stack_need in stack_needs:
         stack = stack_phrase(row["stack"])
         if stack_need["verdict"] == "needed":
-            right, ablated = stack_need["right"], stack_need["without_cue"]
-            stack += f" (from {right:.0f} % to {ablated:.0f} %)"
+            intact_accuracy, ablated = stack_need["right"], stack_need["without_cue"]
+            stack += f" (from {intact_accuracy:.0f} % to {ablated:.0f} %)"
         by_verdict.setdefault(str(stack_need["verdict"]), []).append(stack)
     sentences = []
     for verdict, text in _NEED_ANSWERS.items():

@@ -148,7 +148,7 @@ class ModelComparison:
             out / "headline.md", markdown_table(format_contribution_table(self.headline)) + "\n"
         )
         figures, narrow_figures = self._draw_figures(), self._draw_figures(narrow=True)
-        parts = self._make_parts(
+        page_sections = self._make_parts(
             {name: _picture(figure, narrow_figures[name]) for name, figure in figures.items()}
         )
         if published:
@@ -162,12 +162,14 @@ class ModelComparison:
                 for name, figure in wide_published.items()
             ]
             first_note, *other_notes = published_part.published_notes(self.options)
-            parts.append((published_part.PUBLISHED_TITLE, [first_note, *captioned, *other_notes]))
+            page_sections.append(
+                (published_part.PUBLISHED_TITLE, [first_note, *captioned, *other_notes])
+            )
             figures |= wide_published
         for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")
         path = out / "comparison.html"
-        write_text(path, render_page("Runs compared", parts, first=self._first_screen()))
+        write_text(path, render_page("Runs compared", page_sections, first=self._first_screen()))
         return path
 
     def _first_screen(self) -> FirstScreen:
@@ -190,22 +192,24 @@ class ModelComparison:
         headline = format_contribution_table(self.headline)
         legend = explain_columns(headline, ties=self.ties, twins=self.headline.twins)
         by_depth = SortableTable(format_contribution_table(self.by_depth))
-        parts: list[Part] = [
+        page_sections: list[Part] = [
             ("Runs", [run_list]),
             ("By stack and measure", [headline, *legend]),
             ("By depth", [_DEPTH_NOTE, pictures["by_depth"], by_depth]),
             ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):
-            parts.append(
+            page_sections.append(
                 ("Model against model", [PAIRS_NOTE, format_contribution_table(self.pairs)])
             )
         if len(self.agreement):
             agreement = self.agreement.assign(rho=self.agreement.rho.map(_format_rho)).drop(
                 columns="p"
             )
-            parts.append(("Do the measures agree?", [_AGREEMENT_NOTE, SortableTable(agreement)]))
-        return parts
+            page_sections.append(
+                ("Do the measures agree?", [_AGREEMENT_NOTE, SortableTable(agreement)])
+            )
+        return page_sections
 
 
 def _picture(figure: Figure, narrow: Figure, caption: str = "") -> Picture:
@@ -248,7 +252,8 @@ def compare(
         )
     )
     table, as_published = (
-        part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published)
+        contribution_table.assign(group=contribution_table["clip"].astype(object).map(groups))
+        for contribution_table in (table, as_published)
     )
     studied_rows = drop_control_clips(table)
     percent = percent_table(table)

@@ -69,7 +69,8 @@ def _subtract_models(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     twins."""
     keys = ["side", "stack", "measure", "clip", "group", "init", "draw"]
     first, second = (
-        _number_twins(part)[[*keys, "model", "contribution"]] for part in (first, second)
+        _number_twins(model_table)[[*keys, "model", "contribution"]]
+        for model_table in (first, second)
     )
     merged = first.merge(
         second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other")

@@ -161,17 +161,25 @@ def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
     """Tabulate accuracy by layer, with marks for significant layers; a row for each model, part,
     stack and position."""
     rows = []
-    for key, part in claims.groupby(PROBE_KEYS, sort=False):
+    for key, probe_rows in claims.groupby(PROBE_KEYS, sort=False):
         side, model, stack, position, _ = key
         cells = {"side": side, "model": model_name(model), "stack": stack, "position": position}
-        for row in part.sort_values("layer").to_dict("records"):
+        for row in probe_rows.sort_values("layer").to_dict("records"):
             mark = "*" if row["more"] and row["read"] else "+" if row["read"] else ""
             cells["input" if row["layer"] < 0 else str(int(row["layer"]))] = (
                 f"{100 * row['accuracy']:.0f}{mark}"
             )
-        means = {name: 100 * part[name].mean() for name in ("control", "majority", "untrained")}
+        means = {
+            name: 100 * probe_rows[name].mean() for name in ("control", "majority", "untrained")
+        }
         cells |= {name: "" if mean != mean else f"{mean:.0f}" for name, mean in means.items()}
-        rows.append({**cells, "clips": int(part["n"].max()), "groups": int(part["groups"].max())})
+        rows.append(
+            {
+                **cells,
+                "clips": int(probe_rows["n"].max()),
+                "groups": int(probe_rows["groups"].max()),
+            }
+        )
     table = pd.DataFrame(rows)
     last_columns = [
         name for name in ("control", "majority", "untrained", "clips", "groups") if name in table

@@ -79,14 +79,16 @@ def published_figures(
     """
     figures: dict[str, Figure] = {}
     suffixes = side_suffixes(table["side"].unique())
-    for side, part in table.groupby("side", sort=False, observed=True):
+    for side, side_rows in table.groupby("side", sort=False, observed=True):
         suffix = suffixes[str(side)]
-        if part["contribution"].notna().any() and len(matching_published_contributions(part)):
+        if side_rows["contribution"].notna().any() and len(
+            matching_published_contributions(side_rows)
+        ):
             figures[f"published_contribution{suffix}"] = cue_figure(
-                part, x="depth", published=True, target_rows=target_rows, narrow=narrow
+                side_rows, x="depth", published=True, target_rows=target_rows, narrow=narrow
             )
             figures[f"published_heat_map{suffix}"] = cue_heat_map(
-                part, published=True, target_rows=target_rows, narrow=narrow
+                side_rows, published=True, target_rows=target_rows, narrow=narrow
             )
     return {**figures, "published_probing": _probing_figure(narrow=narrow)}
 
@@ -97,9 +99,9 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
     figure = new_figure(*((NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     colors = dict(zip(curves["model"].unique(), LINE_COLORS, strict=False))
-    for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
+    for ax, (stack, stack_rows) in zip(axes, curves.groupby("stack", sort=False), strict=True):
         layer_curves(
-            part,
+            stack_rows,
             ax=ax,
             x="depth",
             value="accuracy",

@@ -94,8 +94,8 @@ def result_sentences(headline: pd.DataFrame, *, max_sentences: int = 12) -> list
 
 def _result_sentence(row: TableRow) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
-    place = f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}"
-    opening = f"{place}: by {measure_label(row['measure'])}, the cue contributes "
+    model_and_stack = f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}"
+    opening = f"{model_and_stack}: by {measure_label(row['measure'])}, the cue contributes "
     if row["trained"] != row["trained"]:
         return (
             f"{opening}{row['random']:.1f} % to the target in the untrained twins. The run has no "
@@ -127,7 +127,7 @@ def _difference_details(row: TableRow) -> str:
         f"{format_count(row['groups'], 'group')}",
         f"{effect_size} effect" if row["effect"] == row["effect"] else "",
     ]
-    return f" ({'; '.join(part for part in details if part)})"
+    return f" ({'; '.join(detail for detail in details if detail)})"
 
 
 def _claim_sentence(row: TableRow) -> str:

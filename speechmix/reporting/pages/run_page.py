@@ -178,7 +178,9 @@ def write_page(
         )
         need_figures = draw_need_figures(study)
         content = PageContent(study, cards, need_figures, unreadable_maps, published, audio, clips)
-        parts = [part for section in SECTIONS for part in section.parts(content)]
+        page_sections = [
+            page_section for section in SECTIONS for page_section in section.parts(content)
+        ]
         selection_entry = (
             {"selection": selection}
             if (selection := study.run.description.get("selection"))
@@ -187,7 +189,7 @@ def write_page(
         title_entry = {"title": title} if title else {}
         write_json(folder.page_description_path, {**title_entry, "notes": notes, **selection_entry})
         title = title or default_title(study.run)
-        write_text(path, render_page(title, parts, first=_first_screen(content, notes)))
+        write_text(path, render_page(title, page_sections, first=_first_screen(content, notes)))
     except OSError as error:
         raise InputError(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"

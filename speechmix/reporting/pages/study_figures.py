@@ -109,26 +109,30 @@ def _figure_functions(
         else np.array([], dtype=bool)
     )
     for side in table["side"][is_drawn].unique() if len(table) else ():
-        part = select_cells(
+        side_table = select_cells(
             table,
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),
         )
         drawings |= {
             (side, name): draw
-            for name, draw in _side_figures(part, _claimed_rows(layers, side)).items()
+            for name, draw in _side_figures(side_table, _claimed_rows(layers, side)).items()
         }
     return drawings
 
 
-def _side_figures(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str, DrawFunction]:
-    axis = "depth" if _max_depth_count(part) > 1 else "layer"
-    drawings = _all_clip_figures(part, claimed, axis)
-    measure = leading_measure(part["measure"].unique())
+def _side_figures(
+    side_table: pd.DataFrame, claimed: pd.DataFrame | None
+) -> dict[str, DrawFunction]:
+    axis = "depth" if _max_depth_count(side_table) > 1 else "layer"
+    drawings = _all_clip_figures(side_table, claimed, axis)
+    measure = leading_measure(side_table["measure"].unique())
     for name in PARTS:
-        labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
-        if labelled.any() and 1 < part[name][labelled].nunique() <= _MAX_PARTS:
-            rows = select_cue_rows(select_cells(part, list(part), labelled), measures=[measure])
+        labelled = side_table[name].ne("") if name in side_table else pd.Series(dtype=bool)
+        if labelled.any() and 1 < side_table[name][labelled].nunique() <= _MAX_PARTS:
+            rows = select_cue_rows(
+                select_cells(side_table, list(side_table), labelled), measures=[measure]
+            )
             stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
             curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
             drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
@@ -136,9 +140,9 @@ def _side_figures(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str,
 
 
 def _all_clip_figures(
-    part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
+    side_table: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
 ) -> dict[str, DrawFunction]:
-    rows = select_cue_rows(part)
+    rows = select_cue_rows(side_table)
     means = clip_group_means(rows)
     curves = cue_curves(
         rows,
@@ -150,7 +154,7 @@ def _all_clip_figures(
         "cue_contribution": partial(draw_cue_figure, curves, x=axis),
         "cue_heat_map": partial(draw_cell_panels, compute_mean_cells(rows, means)),
     }
-    if {"trained", "random"} <= set(part["init"].unique()):
+    if {"trained", "random"} <= set(side_table["init"].unique()):
         drawings["cue_difference"] = partial(
             draw_cell_panels, compute_difference_cells(rows, means, claims=claimed)
         )
@@ -174,7 +178,7 @@ class FigureSections:
 
 def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
     """Return a part with figures for each side, and one with the published figures if requested."""
-    parts: dict[str, list[Item]] = {}
+    items_by_title: dict[str, list[Item]] = {}
     drawings = _figure_functions(study.table, study.layers)
     suffixes = side_suffixes(side for side, _ in drawings)
     for (side, name), draw in drawings.items():
@@ -187,12 +191,12 @@ def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
             _figure_caption(name, study.table),
             narrow=draw(narrow=True),
         )
-        parts.setdefault(title, []).append(picture)
-    if published and parts:
-        parts[published_part.PUBLISHED_TITLE] = _published_items(
+        items_by_title.setdefault(title, []).append(picture)
+    if published and items_by_title:
+        items_by_title[published_part.PUBLISHED_TITLE] = _published_items(
             study, published_part.published_target_rows(published)
         )
-    return list(parts.items())
+    return list(items_by_title.items())
 
 
 def _published_items(study: Study, target_rows: str) -> list[Item]:
@@ -233,18 +237,18 @@ def draw_need_figures(study: Study) -> list[Picture]:
     suffixes = side_suffixes(sides)
     for side in sides:
         side_drops = drops_of_layers[drops_of_layers["side"] == side]
-        part = select_cells(
+        side_table = select_cells(
             table,
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),
         )
-        panels_of_side = compute_need_panels(part, side_drops, measure=measure)
+        panels_of_side = compute_need_panels(side_table, side_drops, measure=measure)
         figure, narrow_figure = (
             draw_need(panels_of_side, narrow=narrow) for narrow in (False, True)
         )
         name = f"contribution_and_need{suffixes[str(side)]}"
         side_text = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{side_text}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(side_drops) else ''}{_strips_note(part)}"
+        caption = f"{side_text}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(side_drops) else ''}{_strips_note(side_table)}"
         pictures.append(write_page_figure(study, name, figure, caption, narrow=narrow_figure))
     return pictures
 

@@ -118,7 +118,8 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
         )
     stacks = whole_stack(percent)
     layers_and_stacks = pd.concat(
-        [part.astype(_object_types(part)) for part in (percent, stacks)], ignore_index=True
+        [cell_table.astype(_object_types(cell_table)) for cell_table in (percent, stacks)],
+        ignore_index=True,
     )
     return _sort_cells(compare_with_twins(layers_and_stacks, by=[*KEYS, "layer"], group="group"))
 
@@ -158,8 +159,8 @@ def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
             .groupby(list(KEYS), sort=False)["layer"]
             .agg(_format_ranges)
         )
-        places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
-        stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
+        stack_keys = pd.MultiIndex.from_frame(stacks[list(KEYS)])
+        stacks[name] = claimed.reindex(stack_keys).fillna("").to_numpy() if len(claimed) else ""
     return stacks
 
 
@@ -182,12 +183,14 @@ def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
     if "claim" not in statistics:
         return pd.DataFrame()
     rows = []
-    for key, part in statistics.groupby(list(KEYS), sort=False):
+    for key, claim_rows in statistics.groupby(list(KEYS), sort=False):
         claimed_layers = {
-            "more than untrained": _format_ranges(part[part.claim == "more"].layer),
-            "less than untrained": _format_ranges(part[part.claim == "less"].layer),
+            "more than untrained": _format_ranges(claim_rows[claim_rows.claim == "more"].layer),
+            "less than untrained": _format_ranges(claim_rows[claim_rows.claim == "less"].layer),
         }
-        rows.append({**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(part)})
+        rows.append(
+            {**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(claim_rows)}
+        )
     table = drop_single_side(pd.DataFrame(rows))
     for name, label in (("stack", stack_name), ("measure", measure_label)):
         if name in table:

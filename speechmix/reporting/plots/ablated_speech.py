@@ -77,8 +77,8 @@ def speech_ablation_figure(
         raise InputError(
             f"no mean of the reading {reading!r}, aggregation {aggregation!r}, to draw"
         )
-    parts = [name for name in ("template", "number") if name in rows]
-    rows = _add_series(rows, parts)
+    group_columns = [name for name in ("template", "number") if name in rows]
+    rows = _add_series(rows, group_columns)
     models_and_sides = list(
         rows[["model", "side"]].drop_duplicates().itertuples(index=False, name=None)
     )
@@ -130,21 +130,28 @@ def speech_ablation_figure(
     return figure
 
 
-def _add_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
+def _add_series(rows: pd.DataFrame, group_columns: list[str]) -> pd.DataFrame:
     """Add a column "series": all clips, and parts by template and number, or by number alone if
     there are too many."""
-    is_all_clips = (rows[parts] == _ALL).all(axis=1) if parts else pd.Series(True, index=rows.index)
-    is_finest_part = (rows[parts] != _ALL).all(axis=1) if parts else ~is_all_clips
-    if len(rows.loc[is_finest_part, parts].drop_duplicates()) > _MAX_SERIES:
+    is_all_clips = (
+        (rows[group_columns] == _ALL).all(axis=1)
+        if group_columns
+        else pd.Series(True, index=rows.index)
+    )
+    is_finest_part = (rows[group_columns] != _ALL).all(axis=1) if group_columns else ~is_all_clips
+    if len(rows.loc[is_finest_part, group_columns].drop_duplicates()) > _MAX_SERIES:
         is_finest_part = (
             (rows["number"] != _ALL) & (rows["template"] == _ALL)
-            if len(parts) == 2
+            if len(group_columns) == 2
             else ~is_all_clips & is_all_clips
         )
-        parts = ["number"]
+        group_columns = ["number"]
     rows = rows[is_all_clips | is_finest_part]
     return rows.assign(
-        series=[_ALL if set(row) <= {_ALL} else ", ".join(row) for row in rows[parts].to_numpy(str)]
+        series=[
+            _ALL if set(row) <= {_ALL} else ", ".join(row)
+            for row in rows[group_columns].to_numpy(str)
+        ]
     )
 
 

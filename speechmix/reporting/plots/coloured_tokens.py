@@ -82,9 +82,9 @@ class ColouredTokens:
     def caption(self) -> str:
         """Measure, layer and model, and who wrote the text that the decoder was fed."""
         provenance = self.mixing_map.provenance
-        parts = [f"{map_subtitle(self.mixing_map)}, layer {self.layer}"]
-        parts += [model_title(provenance)] if provenance.get("model") else []
-        return " · ".join([*parts, fed_text(provenance)]).removesuffix(" · ")
+        phrases = [f"{map_subtitle(self.mixing_map)}, layer {self.layer}"]
+        phrases += [model_title(provenance)] if provenance.get("model") else []
+        return " · ".join([*phrases, fed_text(provenance)]).removesuffix(" · ")
 
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
@@ -130,8 +130,8 @@ class ColouredTokens:
         checked = " checked" if index == self.row else ""
         choice = f'<input type="radio" name="row"{checked}>{self._label_html(target)}'
         tokens = "".join(
-            self._token_html(place, source, share)
-            for place, (source, share) in enumerate(
+            self._token_html(source_index, source, share)
+            for source_index, (source, share) in enumerate(
                 zip(self.mixing_map.sources, np.nan_to_num(self.shares[index]), strict=True)
             )
         )
@@ -182,7 +182,7 @@ class ColouredTokens:
         return f"  ({roles[0]})" if roles else ""
 
 
-def _css_color(part: float) -> str:
+def _css_color(share: float) -> str:
     """Return the CSS colour of a value from -1 to 1: blue if positive, red if negative.
 
     Examples
@@ -190,8 +190,8 @@ def _css_color(part: float) -> str:
     >>> _css_color(1.0), _css_color(-0.5)
     ('rgba(0, 114, 178, 0.700)', 'rgba(213, 94, 0, 0.350)')
     """
-    red, green, blue = bytes.fromhex((POSITIVE_COLOR if part >= 0 else NEGATIVE_COLOR)[1:])
-    return f"rgba({red}, {green}, {blue}, {_DARKEST * min(abs(part), 1.0):.3f})"
+    red, green, blue = bytes.fromhex((POSITIVE_COLOR if share >= 0 else NEGATIVE_COLOR)[1:])
+    return f"rgba({red}, {green}, {blue}, {_DARKEST * min(abs(share), 1.0):.3f})"
 
 
 def coloured_tokens(

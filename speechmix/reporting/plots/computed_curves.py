@@ -99,8 +99,8 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     ].mean()
     table = by_layer.rename("strength").reset_index().sort_values("layer", kind="stable")
     return {
-        str(model): part[["layer", "depth", "strength"]]
-        for model, part in table.groupby("model", sort=False, observed=True)
+        str(model): model_rows[["layer", "depth", "strength"]]
+        for model, model_rows in table.groupby("model", sort=False, observed=True)
     }
 
 

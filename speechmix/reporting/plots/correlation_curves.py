@@ -182,17 +182,22 @@ def _draw_correlations(ax: Axes, means: pd.DataFrame, draw_published: bool) -> l
     """Draw a line for each measure; returns the legend's entries."""
     handles = []
     curves = published_correlations()
-    for color, (measure, part) in zip(
+    for color, (measure, measure_rows) in zip(
         _line_colors(means), means.groupby("measure", sort=False), strict=True
     ):
-        part = part.sort_values("layer")
+        measure_rows = measure_rows.sort_values("layer")
         style: LineStyle = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(
             str(measure), {}
         )
-        marker_style: LineStyle = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
-        ax.plot(part["layer"], part["mean"], **style, **marker_style)
+        marker_style: LineStyle = {"marker": "o", "markersize": 4} if len(measure_rows) == 1 else {}
+        ax.plot(measure_rows["layer"], measure_rows["mean"], **style, **marker_style)
         ax.fill_between(
-            part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
+            measure_rows["layer"],
+            measure_rows["low"],
+            measure_rows["high"],
+            color=color,
+            alpha=0.18,
+            linewidth=0,
         )
         handles.append(legend_line(label=measure_label(str(measure)), **style))
         published_curve = curves[curves["measure"] == measure]

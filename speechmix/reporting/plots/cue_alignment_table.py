@@ -129,7 +129,10 @@ def alignment_figure(
         tables.append(published[published["metric"] == metric])
     order = _measure_order(metric_means)
     tables_by_line = [
-        [_make_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)]
+        [
+            _make_table(model_rows, order)
+            for _, model_rows in table.groupby(["model", "init"], sort=False)
+        ]
         for table in tables
     ]
     lines = [
@@ -153,9 +156,9 @@ def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
         0       .100           .250
      mean       .100           .250
     """
-    part = means[means["metric"] == metric]
-    table = part.pivot_table(index="layer", columns="measure", values="mean", aggfunc="mean")
-    table = table[_measure_order(part)].rename(index=str)
+    metric_rows = means[means["metric"] == metric]
+    table = metric_rows.pivot_table(index="layer", columns="measure", values="mean", aggfunc="mean")
+    table = table[_measure_order(metric_rows)].rename(index=str)
     table.loc["mean"] = table.mean()
     table.columns.name, table.index.name = None, "layer"
     return table.reset_index().to_string(
@@ -182,26 +185,26 @@ class _AlignmentTable:
     values: np.ma.MaskedArray  # [layers, measures]
 
 
-def _make_table(part: pd.DataFrame, measure_order: Sequence[str]) -> _AlignmentTable:
+def _make_table(model_rows: pd.DataFrame, measure_order: Sequence[str]) -> _AlignmentTable:
     model, init, published = (
-        part["model"].iloc[0],
-        part["init"].iloc[0],
-        bool(part["reference"].iloc[0]),
+        model_rows["model"].iloc[0],
+        model_rows["init"].iloc[0],
+        bool(model_rows["reference"].iloc[0]),
     )
     measures = (
-        _measure_order(part)
+        _measure_order(model_rows)
         if published
-        else [name for name in measure_order if name in set(part["measure"])]
+        else [name for name in measure_order if name in set(model_rows["measure"])]
     )
-    pivot = part.pivot_table(
+    pivot = model_rows.pivot_table(
         index="layer", columns="measure", values="mean", aggfunc="mean"
     ).sort_index()
     values = np.ma.masked_invalid(pivot.reindex(columns=measures).to_numpy(dtype=float))
-    count_text = "published" if published else f"{int(part['items'].max()):,} sentences"
-    if not published and "chance" in part and part["chance"].notna().any():
-        count_text += f", chance {_format_number(part['chance'].mean())}"
-    if "accuracy" in part and part["accuracy"].notna().any():
-        count_text += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
+    count_text = "published" if published else f"{int(model_rows['items'].max()):,} sentences"
+    if not published and "chance" in model_rows and model_rows["chance"].notna().any():
+        count_text += f", chance {_format_number(model_rows['chance'].mean())}"
+    if "accuracy" in model_rows and model_rows["accuracy"].notna().any():
+        count_text += f"\ndoes the task in {100 * model_rows['accuracy'].iloc[0]:.0f} %"
     return _AlignmentTable(
         f"{model_name(model)}, {init}\n{count_text}",
         [int(n) for n in pivot.index],

@@ -111,8 +111,8 @@ def _set_twin_bands(
     means = grouped_means(twin_rows, [*keys, "seed", "unit"], value)
     means[value] *= scale
     rows = []
-    for key, part in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
-        scored_values = part.dropna(axis="columns", how="all")
+    for key, unit_values in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
+        scored_values = unit_values.dropna(axis="columns", how="all")
         complete_twins = scored_values[scored_values.notna().all(axis="columns")]
         low, high = twin_limits(complete_twins.mean().to_numpy())
         rows.append(

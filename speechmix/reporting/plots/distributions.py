@@ -196,11 +196,11 @@ def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
     )
     spreads: dict[tuple[str, str], ClipSpread | None] = {}
     for model, stack in itertools.product(models, stacks):
-        part, part_means = (
+        panel_rows, part_means = (
             select_cells(table, list(table), (table["model"] == model) & (table["stack"] == stack))
             for table in (rows, means)
         )
-        spreads[model, stack] = _compute_spread(part, part_means) if len(part) else None
+        spreads[model, stack] = _compute_spread(panel_rows, part_means) if len(panel_rows) else None
     return ClipSpreads(spreads, stacks, measures, _init_names(rows), rows["unit"].nunique())
 
 

@@ -55,9 +55,9 @@ def compute_mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `clip_group_means`."""
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}
-    for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
+    for key, cell_means in means.groupby(["model", "stack", "init"], sort=False, observed=True):
         model, stack, init = map(str, key)
-        grids[model, stack, init] = mean_grid(part, measures)
+        grids[model, stack, init] = mean_grid(cell_means, measures)
     inits_by_stack = {
         stack: _ordered_inits(rows.loc[rows["stack"] == stack, "init"])
         for stack in ordered_values(rows, "stack")
@@ -88,9 +88,9 @@ def compute_difference_cells(
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}
     keys = [name for name in ("model", "stack", "init") if name != column]
-    for key, part in means.groupby(keys, sort=False, observed=True):
+    for key, cell_means in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (
-            _pivot_by_layer(part[_matches_name(part[column], name)], measures)
+            _pivot_by_layer(cell_means[_matches_name(cell_means[column], name)], measures)
             for name in (first, second)
         )
         difference = minuend - subtrahend.reindex(minuend.index)
@@ -133,8 +133,8 @@ def _matches_name(column: pd.Series, name: str) -> pd.Series:
     return column.isin([value for value in column.unique() if str(value) == name])
 
 
-def _pivot_by_layer(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    pivot = part.pivot_table(
+def _pivot_by_layer(cell_means: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    pivot = cell_means.pivot_table(
         index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
     )
     pivot.columns = decode_labels(pivot.columns)

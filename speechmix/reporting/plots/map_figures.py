@@ -232,13 +232,13 @@ def map_title(mixing_map: MixingMap) -> str:
     """Return the title of a map: measure, stack, model, clip, and the text that the decoder was
     fed."""
     provenance = mixing_map.provenance
-    parts = [map_subtitle(mixing_map)]
+    phrases = [map_subtitle(mixing_map)]
     if provenance.get("model"):
-        parts.append(model_title(provenance))
+        phrases.append(model_title(provenance))
     if provenance.get("clip"):
-        parts.append(shorten_text(provenance["clip"], 40))
+        phrases.append(shorten_text(provenance["clip"], 40))
     decoder_input = fed_text(provenance)
-    return " · ".join(parts) + (
+    return " · ".join(phrases) + (
         f"\n{decoder_input}" if decoder_input and mixing_map.stack != "encoder" else ""
     )
 

@@ -160,7 +160,10 @@ def draw_probes(
             values_by_depth = twin_rows.groupby("depth")[value]
             mean = values_by_depth.mean() * scale
             twin_bands = np.array(
-                [twin_limits(part.to_numpy(dtype=float) * scale) for _, part in values_by_depth]
+                [
+                    twin_limits(depth_values.to_numpy(dtype=float) * scale)
+                    for _, depth_values in values_by_depth
+                ]
             )
             max_value = scale if value == "accuracy" else np.inf
             ax.fill_between(

@@ -84,10 +84,10 @@ class BlockExecutor(ABC):
             return {}
         request = RunRequest(((WORD_TIMES_KIND, aligner.options),), job=WORD_TIMES_KIND.name)
         alignment = _ModelBlocks(folder, clips, started.run, job.report, request.own_kinds)
-        with self.connected(), _make_report(folder) as (here, notes):
-            parts = tuple(here.part_files())
-            asked = Pass(here.path, job.aligner, request, (), parts, notes)
-            self._score_model(alignment, asked, job.progress, ALIGN)
+        with self.connected(), _make_report(folder) as (resolved_folder, notes):
+            parts = tuple(resolved_folder.part_files())
+            clip_pass = Pass(resolved_folder.path, job.aligner, request, (), parts, notes)
+            self._score_model(alignment, clip_pass, job.progress, ALIGN)
         return alignment.reasons()
 
     def _compute(self, started: StartedJob) -> None:
@@ -107,7 +107,7 @@ class BlockExecutor(ABC):
         job, folder, request = started.job, started.folder, started.request
         labels: dict[str, str] = {}
         owners: list[Owner] = []
-        with self.connected(), _make_report(folder) as (here, notes):
+        with self.connected(), _make_report(folder) as (resolved_folder, notes):
             for load in job.models:
                 if isinstance(load, Model):
                     raise InputError(
@@ -115,25 +115,25 @@ class BlockExecutor(ABC):
                         f"found {load.label}: give "
                         "functools.partial(speechmix.load, ...)"
                     )
-                asked = Pass(
-                    here.path,
+                clip_pass = Pass(
+                    resolved_folder.path,
                     load,
                     request,
                     tuple(owners),
-                    tuple(here.part_files()),
+                    tuple(resolved_folder.part_files()),
                     notes / str(len(owners)),
                 )
                 of_model = _ModelBlocks(
                     folder, started.ready, started.run, job.report, request.own_kinds
                 )
-                self._score_model(of_model, asked, job.progress)
+                self._score_model(of_model, clip_pass, job.progress)
                 if of_model.owner is not None:
                     refuse_duplicate_label(labels, str(of_model.owner.label))
                     owners.append(of_model.owner)
                     started.marker.add(folder, of_model.owner, of_model.settled())
 
     def _score_model(
-        self, of_model: _ModelBlocks, asked: Pass, progress: Progress, stage: str = "score"
+        self, of_model: _ModelBlocks, clip_pass: Pass, progress: Progress, stage: str = "score"
     ) -> None:
         """Give the clips out, and again those of which nothing was heard."""
         failure: Exception | None = None
@@ -142,7 +142,7 @@ class BlockExecutor(ABC):
             if not missing:
                 return
             try:
-                rows = self.rows(asked, missing)
+                rows = self.rows(clip_pass, missing)
                 for row in show_progress(rows, progress, stage, total=len(missing)):
                     of_model.take(row)
             except ExecutorError as error:
@@ -160,11 +160,11 @@ class BlockExecutor(ABC):
 def _make_report(folder: RunFolder) -> Iterator[tuple[RunFolder, Path]]:
     """A folder for notes of workers, and the run's folder, which workers that have another working
     directory find, too."""
-    here = RunFolder(folder.path.resolve())
-    notes = here.path / "results" / f".attempts-{secrets.token_hex(4)}"
-    for former in here.path.glob("results/.attempts-*"):
+    resolved_folder = RunFolder(folder.path.resolve())
+    notes = resolved_folder.path / "results" / f".attempts-{secrets.token_hex(4)}"
+    for former in resolved_folder.path.glob("results/.attempts-*"):
         shutil.rmtree(former, ignore_errors=True)  # deaths with a driver are no clip's fault
-    yield here, notes
+    yield resolved_folder, notes
     shutil.rmtree(notes, ignore_errors=True)
 
 
@@ -231,12 +231,15 @@ class _ModelBlocks:
     def _merge(self) -> None:
         """One part file of those of many blocks that are done, so that they stay few however many
         clips there are."""
-        *done, _last = self._unmerged  # rows of the last may be under way
+        *finished_blocks, _last = self._unmerged  # rows of the last may be under way
         keys = [
-            key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)
+            key
+            for block in finished_blocks
+            for name in self._unmerged.pop(block)
+            for key in self._keys(name)
         ]
-        parts = part_paths(self.folder.results_dir(self.owner.label if self.owner else None))
-        paths = [path for path in parts if path.name.partition(".")[0] in done]
+        model_paths = part_paths(self.folder.results_dir(self.owner.label if self.owner else None))
+        paths = [path for path in model_paths if path.name.partition(".")[0] in finished_blocks]
         if self.owner is not None and len(paths) > 1:
             with self._results(self.owner, paths) as results:
                 results.compact([key for key in keys if key in results])

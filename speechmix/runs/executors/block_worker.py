@@ -121,11 +121,11 @@ class BlockWorker:
         self._attempts = Attempts(
             self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
         )
-        own = [
+        owner_paths = [
             path for path in self.asked.parts if path.parent == folder.results_dir(self.owner.label)
         ]
         self._results = self._open.enter_context(
-            Results(folder, self.owner, Shard(), self._lines.append, paths=own)
+            Results(folder, self.owner, Shard(), self._lines.append, paths=owner_paths)
         )
         if model is not None:
             self._open.enter_context(model.unchanged())
@@ -137,7 +137,10 @@ class BlockWorker:
             return Owner(), AlignmentRun(model, self.asked.request)
         model.forget_fingerprint()
         owner, former = Owner.of(model), self.asked.former
-        twin = sum((one.name, one.init) == (model.name, "random") for one in former)
+        twin = sum(
+            (former_owner.name, former_owner.init) == (model.name, "random")
+            for former_owner in former
+        )
         return owner, ModelRun(folder, model, owner, self.asked.request, twin=twin)
 
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
@@ -156,8 +159,10 @@ class BlockWorker:
         """
         self._results.change_shard(ClipBlock(name=block))
         deaths = self._attempts.deaths(block)
-        heard = self.run.selected(clips)
-        answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}
+        selected_clips = self.run.selected(clips)
+        answers = {
+            answer.clip.name: answer for answer in self._answers(block, selected_clips, deaths)
+        }
         self._results.write()
         self._attempts.end()
         lines = list(self._lines)

@@ -157,7 +157,9 @@ def _run_workers(
     show: Callable[[int], None],
 ) -> None:
     """Start workers and hear them until the last has ended; an error of one is raised here."""
-    own = {worker.shard: sum(worker.shard.holds(clip.name) for clip in clips) for worker in workers}
+    clip_counts = {
+        worker.shard: sum(worker.shard.holds(clip.name) for clip in clips) for worker in workers
+    }
     at_work = {worker.start(): worker for worker in workers}
     while at_work:
         ready = wait([*at_work])
@@ -171,21 +173,21 @@ def _run_workers(
                 if again is not None:
                     at_work[again] = worker
                 continue
-            _handle_message(worker, message, own[worker.shard], report)
+            _handle_message(worker, message, clip_counts[worker.shard], report)
             if message[0] == CLIP:
                 show(sum(sum(other.clips_by_model.values()) for other in workers))
 
 
 def _handle_message(
-    worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]
+    worker: _Worker, message: tuple[Any, ...], clip_count: int, report: Callable[[str], None]
 ) -> None:
     """Take in what a worker says, who has so many clips of its own."""
     kind, *content = message
     if kind == LINE:
         report(f"[{worker.shard}] {content[0]}")
     elif kind == CLIP:
-        stage, done, total = content
-        worker.clips_by_model[stage] = own - total + done
+        stage, scored_count, total = content
+        worker.clips_by_model[stage] = clip_count - total + scored_count
     elif kind == DONE:
         worker.is_done, worker.scored, worker.skipped = True, *content
     elif kind == FAILED:
@@ -271,8 +273,8 @@ def _progress_bar(total: int, workers: int, progress: bool) -> Iterator[Callable
 
     with tqdm(total=total, desc=f"score, {workers} workers", unit="clip", leave=False) as bar:
 
-        def show(done: int) -> None:
-            bar.n = done
+        def show(finished_count: int) -> None:
+            bar.n = finished_count
             bar.refresh()
 
         yield show

@@ -67,12 +67,12 @@ def assign_gpu(index: int, device: str | None) -> dict[str, str]:
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Have processes that are started now see these variables."""
-    before = {name: os.environ.get(name) for name in variables}
+    original_values = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in original_values.items():
             if value is None:
                 del os.environ[name]
             else:

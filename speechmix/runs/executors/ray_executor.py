@@ -206,10 +206,10 @@ def _format_failure(error: Exception, clips: int) -> str:
     """What the driver says; of an error that nobody foresaw also where it was raised."""
     if isinstance(error, SpeechmixError):
         return str(error)
-    *_, at = traceback.extract_tb(error.__traceback__)
+    *_, last_frame = traceback.extract_tb(error.__traceback__)
     return (
         f"a worker stopped at a block of {clips} clips: {type(error).__name__}: {error} "
-        f"({at.filename}, line {at.lineno})"
+        f"({last_frame.filename}, line {last_frame.lineno})"
     )
 
 

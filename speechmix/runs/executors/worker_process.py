@@ -60,9 +60,9 @@ def _run_job(
             "module that can be imported"
         ) from error
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def tell(stage: str, finished_count: int, total: int) -> None:
         if stage != ALIGN:
-            say(CLIP, stage, done, total)
+            say(CLIP, stage, finished_count, total)
 
     run = job.with_reports(lambda line: say(LINE, line), tell).run(Shard.parse(shard))
     return DONE, run.done, run.skipped

@@ -55,11 +55,11 @@ def open_request_folder(
         earlier = _read_request(path)
         other = [name for name in json_request if earlier.get(name) != json_request[name]]
         if other:
-            shown = ", ".join(
+            changed_options = ", ".join(
                 f"{name} {earlier.get(name)!r}, now {json_request[name]!r}" for name in other
             )
             raise InputError(
-                f"{folder} holds a run with other options ({shown}): choose another --out, or "
+                f"{folder} holds a run with other options ({changed_options}): choose another --out, or "
                 "--overwrite"
             )
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _read_stored_lines(path: Path, is_whole: Callable[[list[Any]], bool]) -> dic
     """Lines of an earlier start, by item."""
     if not path.is_file():
         return {}
-    lines, whole = {}, []
+    lines, usable_texts = {}, []
     for text in path.read_bytes().decode("utf-8", "replace").split("\n"):
         try:
             line = json.loads(text)
@@ -128,8 +128,8 @@ def _read_stored_lines(path: Path, is_whole: Callable[[list[Any]], bool]) -> dic
         if not usable:
             continue
         lines[line["asked"]["item"]] = line
-        whole.append(text)
-    write_text(path, "".join(f"{text}\n" for text in whole))
+        usable_texts.append(text)
+    write_text(path, "".join(f"{text}\n" for text in usable_texts))
     return lines
 
 

@@ -73,8 +73,8 @@ def stage_files(output: Path) -> StageFiles:
     for path in (output, output.with_name(f"{output.name}{UNFINISHED}")):
         if path.is_file():
             states.setdefault(1, {True: set(), False: set()})[path == output].add(1)
-    for shard, done in _list_shards(_shards_folder(output)):
-        states.setdefault(shard.count, {True: set(), False: set()})[done].add(shard.index)
+    for shard, is_complete in _list_shards(_shards_folder(output)):
+        states.setdefault(shard.count, {True: set(), False: set()})[is_complete].add(shard.index)
     if len(states) > 1:
         layouts = " and ".join(
             f"{count} shards" if count > 1 else "one process" for count in sorted(states)
@@ -113,11 +113,11 @@ def check_shard_count(output: Path, shard: Shard) -> None:
     files = stage_files(output)
     if files.count in (0, shard.count):
         return
-    made = f"in {files.count} shards" if files.count > 1 else "by one process"
+    stored_layout = f"in {files.count} shards" if files.count > 1 else "by one process"
     go_on = f"go on with --shard i/{files.count}" if files.count > 1 else "go on without --shard"
-    asked = f"--shard {shard}" if shard.count > 1 else "no --shard"
+    shard_option = f"--shard {shard}" if shard.count > 1 else "no --shard"
     raise InputError(
-        f"{output.stem} in {output.parent} is made {made}, and this is {asked}: {go_on}, or delete "
+        f"{output.stem} in {output.parent} is made {stored_layout}, and this is {shard_option}: {go_on}, or delete "
         f"{_files_to_delete(output, files.count)} to begin again"
     )
 

@@ -132,13 +132,15 @@ def run_stage(
             check_output_options(stored_file, options, overwrite)
 
         def made(key: str, item: Any, stored: JsonObject | None) -> JsonObject:
-            asked = _encode_entries(ingredients(item, stored or {}))
+            encoded_ingredients = _encode_entries(ingredients(item, stored or {}))
             if stored and all(
-                stored.get(name) == asked[name] for name in asked if name not in unimportant
+                stored.get(name) == encoded_ingredients[name]
+                for name in encoded_ingredients
+                if name not in unimportant
             ):
-                return {**stored, **asked}
+                return {**stored, **encoded_ingredients}
             try:
-                return {"key": key, **asked, **_process_item(work, item, why)}
+                return {"key": key, **encoded_ingredients, **_process_item(work, item, why)}
             except Exception as error:
                 error.add_note(
                     f"at {key!r} of the stage {header['stage']}; what is done so far is kept in "
@@ -185,29 +187,32 @@ def _process_item(work: Callable[[Any], JsonObject], item: Any, why: str) -> Jso
 
 
 def _write_items(
-    file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable[..., Any], former: StoredLines
+    file: BinaryIO,
+    items: Iterable[tuple[str, Any]],
+    make_line: Callable[..., Any],
+    former: StoredLines,
 ) -> int:
     """Write the lines that the unfinished file lacks, behind those that still stand; returns how
     many items there are."""
-    count, whole, standing, flushed = 0, file.tell(), True, -math.inf
+    count, end_offset, standing, flushed = 0, file.tell(), True, -math.inf
     for key, item in items:
         stored = decode_checked_line(file.readline()) if standing else None
         stored = stored if stored and stored.get("key") == key else None
-        line = made(key, item, stored or former.read_line(key))
+        line = make_line(key, item, stored or former.read_line(key))
         count += 1
         if standing and line == stored:
-            whole = file.tell()
+            end_offset = file.tell()
             continue
         if standing:  # what follows was cut off, or is of other items
             standing = False
-            file.seek(whole)
+            file.seek(end_offset)
             file.truncate()
         file.write(encode_checked_line(line))
         if (now := time.monotonic()) - flushed > _MAX_LOST_ITEMS:
             file.flush()
             flushed = now
     if standing:
-        file.seek(whole)
+        file.seek(end_offset)
         file.truncate()
     return count
 
@@ -239,14 +244,14 @@ class StoredLines:
     @staticmethod
     def _all_places(file: BinaryIO) -> dict[str, int]:
         file.seek(0)
-        place = len(file.readline())
-        places = {}
+        offset = len(file.readline())
+        offsets = {}
         for text in file:
             line = decode_checked_line(text)
             if line is not None and "key" in line:
-                places[line["key"]] = place
-            place += len(text)
-        return places
+                offsets[line["key"]] = offset
+            offset += len(text)
+        return offsets
 
     def __enter__(self) -> StoredLines:
         return self

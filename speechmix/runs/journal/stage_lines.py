@@ -54,8 +54,8 @@ def lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
 
 def read_numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Lines as `lines` has them, each with its clip's place in the corpus (`POSITION`)."""
-    parts = list_required_shards(path, shard)
-    files = [shard_file(path, part) for part in parts]
+    required_shards = list_required_shards(path, shard)
+    files = [shard_file(path, required_shard) for required_shard in required_shards]
     _check_same_origin(path, files)
     merged = heapq.merge(*map(_read_file_lines, files), key=lambda line: line[POSITION])
     return (
@@ -96,7 +96,7 @@ def _read_file_lines(path: Path) -> Iterator[JsonObject]:
 def _read_raw_lines(path: Path) -> Iterator[bytes]:
     """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are
     too many to hold open."""
-    place = 0
+    offset = 0
     first_mark: tuple[int, int, int] | None = None
     try:
         while True:
@@ -105,9 +105,9 @@ def _read_raw_lines(path: Path) -> Iterator[bytes]:
                 mark = (status.st_ino, status.st_size, status.st_mtime_ns)
                 if mark != (first_mark := first_mark or mark):
                     raise InputError(f"{path} was written again while it was read: try again")
-                file.seek(place)
+                file.seek(offset)
                 texts = file.readlines(_CHUNK_BYTES)
-                place = file.tell()
+                offset = file.tell()
             if not texts:
                 return
             yield from texts
@@ -125,8 +125,8 @@ def _check_same_origin(path: Path, files: Sequence[Path]) -> None:
         label = _read_required_header(file).get("shard")
         if label != file.stem:
             raise InputError(f"{file} is the shard {label}: give it its name again, or delete it")
-        made = read_origin(file)
-        unlike = [name for name in made if made[name] != first[name]]
+        origin = read_origin(file)
+        unlike = [name for name in origin if origin[name] != first[name]]
         if unlike:
             raise InputError(
                 f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one "
@@ -183,8 +183,8 @@ def summarize_stage_output(path: Path) -> str:
 def _read_drop_reasons(path: Path) -> Iterator[str]:
     """Why each item of an output that was just written was dropped, "" if it was kept; lines
     without a "why" are not parsed."""
-    for part in list_required_shards(path, WHOLE):
-        for text in _read_raw_lines(shard_file(path, part)):
+    for required_shard in list_required_shards(path, WHOLE):
+        for text in _read_raw_lines(shard_file(path, required_shard)):
             if text.startswith(b'{"key": '):
                 yield (decode_checked_line(text) or {}).get("why", "") if b'"why": ' in text else ""
 
@@ -239,10 +239,10 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
     entries = {shard.index: hashlib.sha256() for shard in shards}
     step = gcd(count, *(shard.index - shards[0].index for shard in shards))
     for line in read_kept_lines(path, Shard((shards[0].index - 1) % step + 1, step)):
-        place = shard_number(line["key"], count)
-        if place in entries:
+        shard_index = shard_number(line["key"], count)
+        if shard_index in entries:
             text = json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False)
-            entries[place].update(text.encode("utf-8"))
+            entries[shard_index].update(text.encode("utf-8"))
     return [entries[shard.index].hexdigest()[:16] for shard in shards]
 
 

@@ -62,10 +62,10 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 def _compute(item: ResultItem) -> Result:
     measures, options = _resolve_measures(item), _evaluation_options(item.options)
-    found = evaluate_item(item.model, item.clip, item.pair, measures, options)
+    evaluation = evaluate_item(item.model, item.clip, item.pair, measures, options)
     facts = {"measures": list(measures), "min_words": options.min_words}
     facts["protocol"] = item.options.get("protocol")
-    return Result({"facts": {**model_provenance(item.model), **facts}, **vars(found)})
+    return Result({"facts": {**model_provenance(item.model), **facts}, **vars(evaluation)})
 
 
 def _finish(finished: FinishedResults) -> None:

@@ -62,11 +62,11 @@ class GeneratedTextsKind(ResultKind):
             with phase("decoding"):
                 for key in keys:
                     if key not in results:
-                        written = {
+                        new_content = {
                             **_audio_facts(clip),
                             "written": asdict(generate_text(model, clip)),
                         }
-                        results.put(key, content=json.dumps(written, ensure_ascii=False))
+                        results.put(key, content=json.dumps(new_content, ensure_ascii=False))
                     stored = json.loads(results.row(key)["content"])
                 if not keys:
                     stored = _text_of_trained(results, item)
@@ -136,8 +136,8 @@ def generate_ids(model: Model, clip: Clip) -> dict[str, list[int]]:
     """What a stored map of a clip without a text depends on besides the clip: the ids fed to the decoder."""
     if not needs_generated_text(model, clip):
         return {}
-    written = model.generated_texts.get(generated_text_key(model, clip))
-    return {} if written is None else {"written": list(written.ids)}
+    generated_text = model.generated_texts.get(generated_text_key(model, clip))
+    return {} if generated_text is None else {"written": list(generated_text.ids)}
 
 
 def _audio_facts(clip: Clip) -> dict[str, str | None]:

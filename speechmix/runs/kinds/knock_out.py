@@ -15,8 +15,8 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 
 def _compute(item: ResultItem) -> Result:
-    found = knock_out(item.model, item.clip, **item.options)
-    return Result(found.table.to_dict("records"))
+    decision_map = knock_out(item.model, item.clip, **item.options)
+    return Result(decision_map.table.to_dict("records"))
 
 
 KNOCK_OUT_KIND = ResultKind(

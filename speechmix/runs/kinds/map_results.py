@@ -169,10 +169,10 @@ def item_snapshot(item: ResultItem) -> ClipSnapshot:
 def _read_all_maps(results: Results, maps: ModelMaps, keys: Sequence[Key], computed: Maps) -> Maps:
     """Return the maps of all measures, in the order of measures and stacks: computed just now, or stored."""
     names = {name for name, _ in computed}
-    both = {**results.maps([key for key in keys if key.kind not in names]), **computed}
+    maps_by_key = {**results.maps([key for key in keys if key.kind not in names]), **computed}
     measures, stacks = list(maps.mix_request.measures), list(maps.model.stacks)
-    order = sorted(both, key=lambda key: (measures.index(key[0]), stacks.index(key[1])))
-    return Maps({key: both[key] for key in order})
+    order = sorted(maps_by_key, key=lambda key: (measures.index(key[0]), stacks.index(key[1])))
+    return Maps({key: maps_by_key[key] for key in order})
 
 
 def store_maps(
@@ -227,7 +227,11 @@ def _store_maps(results: Results, maps: ModelMaps, item: ResultItem, new_maps: M
     rows: list[tuple[Key, JsonObject]] = []
     clip, model = item.clip, maps.model
     for key in maps.keys(item):
-        by_measure = {place: one for place, one in new_maps.items() if place[0] == key.kind}
+        by_measure = {
+            map_key: mixing_map
+            for map_key, mixing_map in new_maps.items()
+            if map_key[0] == key.kind
+        }
         if not by_measure:
             continue
         with phase("contributions"), memory_errors_named():
@@ -239,8 +243,11 @@ def _store_maps(results: Results, maps: ModelMaps, item: ResultItem, new_maps: M
         if maps.in_shards:
             dtype = maps.options.dtype
             row["tensors"] = {
-                tensor_name(clip.name, *place): (one.scores, dtype or one.scores.dtype.name)
-                for place, one in by_measure.items()
+                tensor_name(clip.name, *map_key): (
+                    mixing_map.scores,
+                    dtype or mixing_map.scores.dtype.name,
+                )
+                for map_key, mixing_map in by_measure.items()
             }
         rows.append((key, row))
     for key, row in rows:

@@ -84,8 +84,8 @@ def _encode_states(states: ItemStates) -> bytes:
 
     return save(
         {
-            f"{stack} {position}": np.ascontiguousarray(at)
-            for (stack, position), at in states.states.items()
+            f"{stack} {position}": np.ascontiguousarray(vector)
+            for (stack, position), vector in states.states.items()
         }
     )
 
@@ -101,14 +101,14 @@ def stored_states(parts: Sequence[Part]) -> dict[str, ItemStates]:
         rows = part.read(("clip", "kind", "content", "vectors"))
         for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
             vectors_by_position = load(row["vectors"])
-            at: dict[tuple[str, str | int], np.ndarray] = {
+            state_vectors: dict[tuple[str, str | int], np.ndarray] = {
                 (name.partition(" ")[0], name.partition(" ")[2]): vector
                 for name, vector in sorted(vectors_by_position.items())
             }
             missing = {
                 (stack, position): reason for stack, position, reason in json.loads(row["content"])
             }
-            by_clip[row["clip"]] = ItemStates(at, missing)
+            by_clip[row["clip"]] = ItemStates(state_vectors, missing)
     return by_clip
 
 

@@ -135,16 +135,18 @@ def _check_columns(
     path: Path,
     table: pd.DataFrame,
     texts: Sequence[str],
-    whole: Sequence[str],
+    integer_columns: Sequence[str],
     numbers: Sequence[str],
 ) -> None:
-    expected = (*texts, *whole, *numbers, *(["seed"] if "init" in texts else []))
+    expected = (*texts, *integer_columns, *numbers, *(["seed"] if "init" in texts else []))
     if not table.columns.is_unique or any(name not in table for name in expected):
         columns = ", ".join(map(str, table.columns[:40]))
         raise damaged(path, f"each of the columns {', '.join(expected)} once, found {columns}")
     wrong = [name for name in texts if not _has_texts(table[name])]
     wrong += [
-        name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()
+        name
+        for name in integer_columns
+        if table[name].dtype.kind not in "iu" or table[name].lt(0).any()
     ]
     wrong += [name for name in numbers if table[name].dtype.kind not in "biuf"]
     if wrong:

@@ -231,10 +231,10 @@ def open_part(path: Path) -> Part:
         )
 
 
-def _part_entry(name: str, part: Path) -> str:
+def _part_entry(name: str, part_path: Path) -> str:
     """Return the relative path of a file of a part, which `run_parts` may remove; raises what
     `path_within` raises."""
-    path_within(part.parent, name, where=part)
+    path_within(part_path.parent, name, where=part_path)
     return name
 
 

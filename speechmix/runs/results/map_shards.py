@@ -50,8 +50,8 @@ class ShardWriter:
         """Write a tensor [L, ...], layer by layer, as numbers of a type; it is there whole, or not
         at all."""
         size = scores.size * np.dtype(dtype).itemsize
-        place = [self._bytes, self._bytes + size]
-        entry = {"dtype": _CODES[dtype], "shape": list(scores.shape), "data_offsets": place}
+        byte_range = [self._bytes, self._bytes + size]
+        entry = {"dtype": _CODES[dtype], "shape": list(scores.shape), "data_offsets": byte_range}
         header_bytes = len(json.dumps({name: entry})) + 2
         too_large = (
             self._bytes + size > _MAX_SHARD_BYTES

@@ -135,12 +135,12 @@ class PartIndex:
 
     def _group(self, part_index: int, group_index: int) -> pa.Table:
         """Return a row group; the few that were read last are in memory."""
-        place = (part_index, group_index)
-        if place not in self._groups:
+        group_key = (part_index, group_index)
+        if group_key not in self._groups:
             if len(self._groups) >= _MAX_GROUPS:
                 del self._groups[next(iter(self._groups))]
-            self._groups[place] = self.parts[part_index].read(RESULTS.names, [group_index])
-        return self._groups[place]
+            self._groups[group_key] = self.parts[part_index].read(RESULTS.names, [group_index])
+        return self._groups[group_key]
 
     def tables(self, keys: Sequence[Key]) -> Iterator[pa.Table]:
         """Yield results in the order of the keys, some thousand at a time."""
@@ -151,8 +151,8 @@ class PartIndex:
                 group_index, row = divmod(row_index, ROWS_PER_GROUP)
                 rows_of_group[part_index, group_index].append((position, row))
             tables, positions = [], []
-            for place, rows in rows_of_group.items():
-                tables.append(self._group(*place).take([row for _, row in rows]))
+            for group_key, rows in rows_of_group.items():
+                tables.append(self._group(*group_key).take([row for _, row in rows]))
                 positions += [position for position, _ in rows]
             order = sorted(range(len(positions)), key=positions.__getitem__)
             yield pa.concat_tables(tables).take(order)

@@ -41,9 +41,9 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
         compare_pages(path)
     if written is not None:
         written.check(path, most=_MAX_COMPARED_BYTES)
-    for place, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
+    for files_dir, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
         for name, mark in marks.items():
-            mark.check(place / name, most=_MAX_COMPARED_BYTES)
+            mark.check(files_dir / name, most=_MAX_COMPARED_BYTES)
     return part
 
 

@@ -146,7 +146,7 @@ def run_times(folder: RunFolder) -> pd.DataFrame:
     Columns are `COLUMNS`; the share is that of the model's seconds, and missing where a thread
     worked ahead, for nobody waited.
     """
-    asked = _read_request(folder)
+    run_request = _read_request(folder)
     labels = sorted(
         path.stem.removeprefix("times-") for path in folder.shards_dir.glob("times-*.json")
     )
@@ -155,7 +155,7 @@ def run_times(folder: RunFolder) -> pd.DataFrame:
             row
             for label in labels
             for row in _read_stored_times(folder, label)
-            if row["asked"] == asked
+            if row["asked"] == run_request
         ]
     )
     rows = [

@@ -73,9 +73,11 @@ class ScoreFiles:
     def append(self, maps: Maps, clip: Clip, model: Model) -> None:
         """Add every score of some maps of one clip, raw and as a share of its row."""
         for (measure, stack), mixing_map in maps.items():
-            place = partition_folder(model.name, model.init, measure, stack) / file_name(model.seed)
+            file_prefix = partition_folder(model.name, model.init, measure, stack) / file_name(
+                model.seed
+            )
             for rows in list_score_rows(mixing_map, clip, model.seed):
-                self.append_rows(place, rows)
+                self.append_rows(file_prefix, rows)
         while self._bytes.total() > MAX_WAITING_BYTES:
             self._write(self._bytes.most_common(1)[0][0])
 
@@ -95,27 +97,29 @@ class ScoreFiles:
         """Bytes of the rows in memory."""
         return self._bytes.total()
 
-    def _write(self, place: Path) -> None:
+    def _write(self, file_prefix: Path) -> None:
         """One row group, sorted by clip."""
-        rows = _join_tables([*self._packed.pop(place, []), *self._waiting.pop(place, [])])
+        rows = _join_tables(
+            [*self._packed.pop(file_prefix, []), *self._waiting.pop(file_prefix, [])]
+        )
         clips = rows["clip"].chunk(0)
         order = np.argsort(np.asarray(clips.dictionary.to_pylist(), dtype=object), kind="stable")
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
         rows = rows.take(np.argsort(ranks[clips.indices.to_numpy()], kind="stable"))
-        del self._rows[place], self._bytes[place]
-        if place not in self._files:
-            self._files[place] = UnfinishedFiles(self._folder / place.parent, COLUMNS)
-        self._files[place].write(rows.cast(COLUMNS))
+        del self._rows[file_prefix], self._bytes[file_prefix]
+        if file_prefix not in self._files:
+            self._files[file_prefix] = UnfinishedFiles(self._folder / file_prefix.parent, COLUMNS)
+        self._files[file_prefix].write(rows.cast(COLUMNS))
 
     def close(self, part: str) -> dict[str, FileMark]:
         """Finish the files of a part, whose name is in theirs; returns their paths below the
         folder, with their marks."""
-        for place in list(self._rows):
-            self._write(place)
+        for file_prefix in list(self._rows):
+            self._write(file_prefix)
         marks = {}
-        for place, files in sorted(self._files.items()):
-            for path in files.close(f"{place.name}{part}"):
+        for file_prefix, files in sorted(self._files.items()):
+            for path in files.close(f"{file_prefix.name}{part}"):
                 marks[path.relative_to(self._folder).as_posix()] = FileMark.of(path)
         self._files = {}
         return marks
@@ -143,9 +147,9 @@ def _join_tables(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _encode_rows(rows: pa.Table) -> pa.Table:
     """Rows whose columns of text are indices into dictionaries."""
-    for place, column in enumerate(rows.schema):
+    for column_index, column in enumerate(rows.schema):
         if pa.types.is_string(column.type):
-            rows = rows.set_column(place, column.name, rows[column.name].dictionary_encode())
+            rows = rows.set_column(column_index, column.name, rows[column.name].dictionary_encode())
     return rows
 
 
@@ -229,10 +233,13 @@ def partition_folder(model: str, init: str, measure: str, stack: str) -> Path:
 def _folder_value(value: str) -> str:
     """Return a value as part of a folder's name; one that no file system takes is cut, with a hash
     of the whole."""
-    shown = value
-    while len(quote(shown, safe="")) > _MAX_NAME_LENGTH:
-        shown = shown[:-1]
-    return quote(shown if shown == value else f"{shown}-{digest(value)[:8]}", safe="")
+    shortened_value = value
+    while len(quote(shortened_value, safe="")) > _MAX_NAME_LENGTH:
+        shortened_value = shortened_value[:-1]
+    return quote(
+        shortened_value if shortened_value == value else f"{shortened_value}-{digest(value)[:8]}",
+        safe="",
+    )
 
 
 def file_name(seed: int | None) -> str:

@@ -35,17 +35,17 @@ class RowGroups:
 
     def rows_of(self, path: Path, group: int, clip: str) -> pa.Table:
         """Rows of a clip that the group holds."""
-        place = (path, group)
-        if place in self._groups:
-            self._groups.move_to_end(place)
+        group_key = (path, group)
+        if group_key in self._groups:
+            self._groups.move_to_end(group_key)
         else:
-            self._groups[place] = _read_group(path, group)
+            self._groups[group_key] = _read_group(path, group)
             while (
                 len(self._groups) > 2
                 and sum(len(rows) for rows, _ in self._groups.values()) > self._most_rows
             ):
                 self._groups.popitem(last=False)
-        rows, stretches = self._groups[place]
+        rows, stretches = self._groups[group_key]
         return rows.slice(*stretches[clip])
 
 
@@ -81,9 +81,9 @@ class CopiedScores:
 
     def rows_of(self, clip: str) -> pa.Table | None:
         """Rows of a clip; None if the files have none."""
-        parts = [
+        tables = [
             self._groups.rows_of(path, group, clip)
             for path, assign_groups in self._places
             for group in assign_groups.get(clip, ())
         ]
-        return pa.concat_tables(parts) if parts else None
+        return pa.concat_tables(tables) if tables else None

@@ -66,18 +66,20 @@ def _list_part_models(run: StoredRun) -> list[ScoredModel]:
 
 def _make_scored_model(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredModel:
     measures = pa.array(run.description.get("options", {}).get("measures", ()), pa.string())
-    place: dict[str, Part] = {}
+    part_by_clip: dict[str, Part] = {}
     for part in parts:
         rows = part.read(("clip", "kind"))
         scored = rows.filter(pc.is_in(rows["kind"], value_set=measures))
-        place |= dict.fromkeys(scored["clip"].to_pylist(), part)
+        part_by_clip |= dict.fromkeys(scored["clip"].to_pylist(), part)
     return ScoredModel(
         owner.name or "",
         owner.init or "",
         owner.seed,
         owner.weights or "",
-        list(place),
+        list(part_by_clip),
         lambda clip: (
-            run.read_part_maps(place[clip], clip) if place[clip].scores or place[clip].maps else {}
+            run.read_part_maps(part_by_clip[clip], clip)
+            if part_by_clip[clip].scores or part_by_clip[clip].maps
+            else {}
         ),
     )

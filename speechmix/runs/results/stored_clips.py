@@ -137,7 +137,10 @@ def read_stored_clip(
         name=name,
         language=row.get("language") or None,
         audio_hash=row.get("sound") or None,
-        **{part: provenance.get(part) for part in ("text", "cue", "target", "foil")},
+        **{
+            field_name: provenance.get(field_name)
+            for field_name in ("text", "cue", "target", "foil")
+        },
     )
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
 
@@ -161,12 +164,12 @@ def clip_row(run: StoredRun, name: str) -> JsonObject:
     rows = run.clips[run.clips["clip"] == str(name)]
     if rows.empty:
         first = ", ".join(map(str, run.clips["clip"].head(5)))
-        there = (
+        available_text = (
             f"there are {len(run.clips)}: {first}{', ...' if len(run.clips) > 5 else ''}"
             if first
             else "it has no clips"
         )
-        raise InputError(f"no clip {name!r} in {run.out}; {there}")
+        raise InputError(f"no clip {name!r} in {run.out}; {available_text}")
     return {str(column): cell for column, cell in rows.iloc[0].items()}
 
 

@@ -75,13 +75,13 @@ def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mixin
             )
         return check_map(MixingMap(scores=stored, **map_labels), where)
     owner = part.owner
-    place = partition_folder(
+    partition = partition_folder(
         owner.name or "", owner.init or "", map_labels["measure"], map_labels["stack"]
     )
     names = [
         name
         for name in part.scores
-        if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")
+        if name.startswith(f"{partition.as_posix()}/{file_name(owner.seed)}")
     ]
     if not names:
         return None
@@ -103,11 +103,11 @@ def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mixin
     return check_map(MixingMap(scores=scores.astype(dtype), **map_labels), where)
 
 
-def _read_clip_rows(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table]:
+def _read_clip_rows(path: Path, recorded_mark: FileMark, clip: str) -> Iterator[pa.Table]:
     """Rows of a clip in a file of scores, a row group at a time."""
     with readable_parquet(path):
         mark = read_mark(path)
-        _check_part(path, written, mark)
+        _check_part(path, recorded_mark, mark)
         for group in find_row_groups(path, "clip").get(clip, ()):
             rows = _row_group(path, group, mark)
             names = rows[
@@ -118,9 +118,9 @@ def _read_clip_rows(path: Path, written: FileMark, clip: str) -> Iterator[pa.Tab
 
 
 @lru_cache(maxsize=1_000)
-def _check_part(path: Path, written: FileMark, mark: object) -> None:
+def _check_part(path: Path, recorded_mark: FileMark, mark: object) -> None:
     """Compare a file with what was written, once while it stays the same."""
-    written.check(path)
+    recorded_mark.check(path)
 
 
 @lru_cache(maxsize=2)
@@ -143,14 +143,14 @@ def check_map(mixing_map: MixingMap, where: object) -> MixingMap:
     """
     provenance = mixing_map.provenance
     words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
-    right = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
-    right &= isinstance(provenance.get("seed"), int | None) and all(
+    is_valid = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)
+    is_valid &= isinstance(provenance.get("seed"), int | None) and all(
         isinstance(provenance.get(name), str | None) for name in texts
     )
-    right &= isinstance(words, list | tuple) and all(
+    is_valid &= isinstance(words, list | tuple) and all(
         isinstance(word, list | tuple) and len(word) in (3, 5) for word in words
     )
-    if not right:
+    if not is_valid:
         raise _damaged_map_error(where, "a map that says of which model and clip it is")
     if words:
         check_words(words, where=str(where))

@@ -97,13 +97,13 @@ def _share_to_word_after_target(
     """For each layer what the first word after the target that is not the cue gives; missing where
     it gives nothing to see."""
     words, target = clip.words or (), clip.target or 0
-    after = next(
+    next_word = next(
         (word for word in range(target + 1, len(words)) if word not in clip.cue_words), None
     )
     held = {source.word for source in mixing_map.sources}
-    if after is None or mixing_map.stack == "decoder" or after not in held:
+    if next_word is None or mixing_map.stack == "decoder" or next_word not in held:
         return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
-    shares = cue_contribution(mixing_map, cue=after, target=target, rows=rows)
+    shares = cue_contribution(mixing_map, cue=next_word, target=target, rows=rows)
     return [{AFTER_TARGET: share} for share in shares.tolist()]
 
 
@@ -166,14 +166,14 @@ def clip_facts(clip: Clip) -> dict[str, JsonObject]:
     from."""
     words = clip.words or ()
     cue, target = (cue_text(words, index) for index in (clip.cue, clip.target))
-    own = {
+    clip_columns = {
         "clip": clip.name,
         "seconds": round(clip.duration, 3),
         "text": clip.text,
         "cue": cue,
         "target": target,
     }
-    own |= {
+    clip_columns |= {
         "foil": clip.foil,
         "alignment": clip.alignment,
         "doubts": " ".join(clip.doubts),
@@ -184,7 +184,7 @@ def clip_facts(clip: Clip) -> dict[str, JsonObject]:
         "fingerprint": getattr(clip, "fingerprint", ""),
         "sound": getattr(clip, "audio_hash", ""),
     }
-    return {"own": own, "meta": dict(clip.meta), "source": source}
+    return {"own": clip_columns, "meta": dict(clip.meta), "source": source}
 
 
 def facts_table(facts: Sequence[Mapping[str, Mapping[str, Json]]]) -> pd.DataFrame:
@@ -237,11 +237,11 @@ def result_line(
     transcript : str, optional
         What the model writes, if it was asked; it is compared with the clip's text.
     """
-    parts = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
+    phrases = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
     if clip.doubts:
-        parts.append(f"word times may be wrong: {' '.join(clip.doubts)}")
+        phrases.append(f"word times may be wrong: {' '.join(clip.doubts)}")
     if transcript is not None:
-        parts.append(describe_accuracy(transcript, clip.text))
+        phrases.append(describe_accuracy(transcript, clip.text))
     if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = cue_text(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]
@@ -257,10 +257,10 @@ def result_line(
                 highest = peaks.setdefault(row["stack"], row)
                 if row["contribution"] > highest["contribution"]:
                     peaks[row["stack"]] = row
-        shown = ", ".join(
+        peak_text = ", ".join(
             f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer "
             f"{p['layer']})"
             for p in peaks.values()
         )
-        parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
-    return "  ".join(parts)
+        phrases.append(f"{cue} -> {target}: {measure} peaks at {peak_text}")
+    return "  ".join(phrases)

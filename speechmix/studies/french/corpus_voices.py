@@ -83,16 +83,19 @@ class CorpusVoices:
         speaker = line["speaker"] if line["speaker"] in self._trusted_clips else ""
         return speaker, int(PART_COUNT * seeded_uniform(line["key"], 0))
 
-    def _training_clips(self, speaker: str, part: int) -> list[tuple[float, str, str]]:
-        clips = (clip for clip in self._trusted_clips[speaker] if int(PART_COUNT * clip[0]) != part)
+    def _training_clips(self, speaker: str, fold_index: int) -> list[tuple[float, str, str]]:
+        clips = (
+            clip for clip in self._trusted_clips[speaker] if int(PART_COUNT * clip[0]) != fold_index
+        )
         return heapq.nsmallest(MAX_VOICE_CLIPS, clips)
 
-    def _load_or_learn(self, name: str, speaker: str, part: int) -> SpeakerVoice | None:
+    def _load_or_learn(self, name: str, speaker: str, fold_index: int) -> SpeakerVoice | None:
         path = self._folder / f"{name}.safetensors"
         if path.is_file():
             return SpeakerVoice.load(path)
         lines = (
-            self._first_lines.read_line(key) for _, key, _ in self._training_clips(speaker, part)
+            self._first_lines.read_line(key)
+            for _, key, _ in self._training_clips(speaker, fold_index)
         )
         voice = learn_voice(
             frames_by_sound(_read_recording(line) for line in lines if line is not None)

@@ -61,7 +61,7 @@ def parse_draw(text: str) -> dict[str, int]:
     """
     draw: dict[str, int] = {}
     for entry in text.split(","):
-        name, _, count = (part.strip() for part in entry.partition("="))
+        name, _, count = (field_text.strip() for field_text in entry.partition("="))
         if not name or not count.isascii() or not count.isdigit() or int(count) < 1 or name in draw:
             raise InputError(
                 "--draw takes each template once with a count from 1, as in "

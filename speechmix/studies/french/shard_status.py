@@ -96,6 +96,6 @@ def _read_complete_lines(file: Path) -> Iterator[JsonObject]:
 
 def parse_shard_indices(text: str) -> Iterator[int]:
     """Numbers of a list as `format_indices` writes it."""
-    for part in filter(None, text.split(",")):
-        first, _, last_digest = part.partition("-")
+    for index_range in filter(None, text.split(",")):
+        first, _, last_digest = index_range.partition("-")
         yield from range(int(first), int(last_digest or first) + 1)

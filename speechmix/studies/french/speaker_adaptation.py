@@ -218,9 +218,9 @@ def _align_first(line: JsonObject) -> JsonObject:
     return {**_make_stored_line(clip, alignment), "speaker": speaker, "path": line["path"]}
 
 
-def _synthesis_alignment(clip: Clip, own: SpeakerVoice | None = None) -> Alignment:
+def _synthesis_alignment(clip: Clip, speaker_voice: SpeakerVoice | None = None) -> Alignment:
     return align_by_synthesis(
-        clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
+        clip.audio(16_000), clip.text or "", language=clip.language or "", own=speaker_voice
     )
 
 
@@ -255,25 +255,25 @@ class _SecondAlignment:
         first_line = self._find_first_line(line["key"]) or {}
         if "why" in first_line:
             raise SkipItem(first_line["why"], first_line["reason"])
-        clip, own = clip_from_line(line), self._voices.load_voice(first_line)
+        clip, speaker_voice = clip_from_line(line), self._voices.load_voice(first_line)
         first = {name: first_line[name] for name in _STORED_FIELDS}
-        result = first if own is None else _adapt_alignment(clip, first, own)
+        result = first if speaker_voice is None else _adapt_alignment(clip, first, speaker_voice)
         words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in result["words"]]
         write_clip_textgrid(self._textgrids, clip, words)
         return {**{name: result[name] for name in _STORED_FIELDS}, "first_score": first["score"]}
 
 
-def _adapt_alignment(clip: Clip, first: JsonObject, own: SpeakerVoice) -> JsonObject:
+def _adapt_alignment(clip: Clip, first: JsonObject, speaker_voice: SpeakerVoice) -> JsonObject:
     """A clip's line after adaptation: near the first alignment if that trusts the text, else the
     less doubtful one."""
     if first["score"] < TRUSTED_TEXT:
         return max(
             first,
-            _make_stored_line(clip, _synthesis_alignment(clip, own)),
+            _make_stored_line(clip, _synthesis_alignment(clip, speaker_voice)),
             key=lambda line: (not line["doubts"], line["score"]),
         )
     words = words_by_synthesis(
-        clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
+        clip.audio(16_000), clip.text or "", language=clip.language or "", own=speaker_voice
     )
     second = make_stored_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
     shifted_words = _shift_boundaries(first["words"], second["words"])

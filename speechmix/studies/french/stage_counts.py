@@ -244,9 +244,9 @@ def format_stage_counts(folder: Path) -> str:
         sections["draws"] = draws.to_string(index=False)
         incomplete_draws = draws[draws["drawn"] < draws["asked"]]
         sections["few"] = "\n".join(
-            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there "
-            f"are, of {asked}"
-            for template, value, drawn, asked in incomplete_draws[
+            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn_count} there "
+            f"are, of {requested_count}"
+            for template, value, drawn_count, requested_count in incomplete_draws[
                 ["template", "value", "drawn", "asked"]
             ].itertuples(index=False)
         )

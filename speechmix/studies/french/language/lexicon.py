@@ -164,9 +164,9 @@ class Lexicon:
                 for row in rows
             }
             moods = {
-                part.rpartition(":")[0] if part.count(":") == 2 else part
+                inflection.rpartition(":")[0] if inflection.count(":") == 2 else inflection
                 for _, verb, _ in rows
-                for part in verb.split(";")
+                for inflection in verb.split(";")
             }
             self._features = LexiconFeatures(
                 {pos for pos, _, _ in rows},

@@ -114,7 +114,9 @@ def spoken_text(text: str) -> str:
     >>> spoken_text("Le 1er mai, à 14h30, l'œuf coûtait 3,50 €.")
     "le premier mai à quatorze heures trente l' oeuf coûtait trois virgule cinquante euros"
     """
-    return " ".join(part for word in split_written_words(text) for part in word.spoken_words)
+    return " ".join(
+        spoken_word for word in split_written_words(text) for spoken_word in word.spoken_words
+    )
 
 
 def spell_number(number: int) -> str:
@@ -126,29 +128,31 @@ def spell_number(number: int) -> str:
     ('quatre-vingts', 'soixante et onze', 'deux millions deux cent mille trois cent
     quatre-vingt-un')
     """
-    parts = []
+    number_words = []
     for scale, name in _SCALES:
         if number >= scale:
             scale_count, number = divmod(number, scale)
-            parts.append(f"{_spell_below_thousand(scale_count)} {name}{'s' * (scale_count > 1)}")
+            number_words.append(
+                f"{_spell_below_thousand(scale_count)} {name}{'s' * (scale_count > 1)}"
+            )
     if number >= 1000:
         scale_count, number = divmod(number, 1000)
         # "quatre-vingts" and "cents" lose their s before "mille", which is a number; "millions" is
         # a noun.
-        parts += (
+        number_words += (
             []
             if scale_count == 1
             else [re.sub(r"(?<=vingt)s$|(?<=cent)s$", "", _spell_below_thousand(scale_count))]
         )
-        parts.append("mille")
-    if number or not parts:
-        parts.append(_spell_below_thousand(number))
-    return " ".join(parts)
+        number_words.append("mille")
+    if number or not number_words:
+        number_words.append(_spell_below_thousand(number))
+    return " ".join(number_words)
 
 
 def _spell_below_thousand(number: int) -> str:
     hundreds, remainder = divmod(number, 100)
-    parts = (
+    number_words = (
         []
         if not hundreds
         else ["cent"]
@@ -156,8 +160,8 @@ def _spell_below_thousand(number: int) -> str:
         else [_UNITS[hundreds], "cent" + "s" * (remainder == 0)]
     )
     if remainder or not hundreds:
-        parts.append(_spell_below_hundred(remainder))
-    return " ".join(parts)
+        number_words.append(_spell_below_hundred(remainder))
+    return " ".join(number_words)
 
 
 def _spell_below_hundred(number: int) -> str:
@@ -194,8 +198,8 @@ def _spell_match(match: re.Match[str]) -> str:
         )
     decimals = groups["decimals"] or ""
     zero_count = len(decimals) - len(decimals.lstrip("0")) if decimals.strip("0") else len(decimals)
-    parts = [_spell_digits(re.sub(r"\D", "", groups["whole"]))]
-    parts += (
+    number_words = [_spell_digits(re.sub(r"\D", "", groups["whole"]))]
+    number_words += (
         [
             "virgule",
             *["zéro"] * zero_count,
@@ -204,7 +208,7 @@ def _spell_match(match: re.Match[str]) -> str:
         if decimals
         else []
     )
-    return " ".join(parts)
+    return " ".join(number_words)
 
 
 def _spell_digits(figures: str) -> str:
@@ -222,7 +226,11 @@ def _parse_roman(number: str) -> int:
 
 def _split_spoken_words(words: str) -> list[str]:
     """Words of something said; an apostrophe at the end marks an elision and stays."""
-    return [part for part in re.split(r"[-\s~_]+", words) if any(c.isalnum() for c in part)]
+    return [
+        spoken_word
+        for spoken_word in re.split(r"[-\s~_]+", words)
+        if any(c.isalnum() for c in spoken_word)
+    ]
 
 
 def _trim_range(text: str, start: int, stop: int) -> tuple[int, int]:

@@ -72,9 +72,11 @@ def make_reading(
     """
     sound, lemma, pos, gender, number, frequency, verb, *meaning = row
     features = []
-    for part in verb.strip('"').split(";"):
-        mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
-        if part and not (is_french and not form.endswith(_PERSON_ENDINGS.get(person, ("",)))):
+    for inflection in verb.strip('"').split(";"):
+        mood_tense, _, person = (
+            inflection.rpartition(":") if inflection.count(":") == 2 else (inflection, "", "")
+        )
+        if inflection and not (is_french and not form.endswith(_PERSON_ENDINGS.get(person, ("",)))):
             features.append((mood_tense, person))
     if is_french and pos in ("NOUN", "ADJ") and (not number or form == lemma):
         number = _infer_number(form, lemma, number, known_forms)

@@ -248,9 +248,9 @@ class WordKinds(dict[str, WordKind]):
     def _guess_kind(self, kind: WordKind) -> None:
         """A word that the lexicon lacks: for a compound, what its first or last part is; else a
         noun."""
-        parts = kind.key.split("-")
-        for part in (parts[0], parts[-1]) if len(parts) > 1 else ():
-            part_kind = self[part] if part else None
+        components = kind.key.split("-")
+        for component in (components[0], components[-1]) if len(components) > 1 else ():
+            part_kind = self[component] if component else None
             if part_kind is not None and part_kind.noun_bits and part_kind.is_known:
                 kind.noun_bits, kind.noun_frequency = part_kind.noun_bits | kind.noun_bits, 0.5
         if not kind.noun_bits and "~" not in kind.key and kind.key.isascii() | kind.key.isalpha():
