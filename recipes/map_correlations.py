@@ -82,7 +82,7 @@ def _scored(model, texts: list[str], options) -> pd.DataFrame:
     done = compute_item_lines(
         Path(options.out) / "correlations" / f"{safe_name(model.label)}.jsonl",
         sentences,
-        asked=lambda sentence: asked,
+        make_request=lambda sentence: asked,
         answer=correlated,
         is_whole=lambda rows: all(len(row) == len(_COLUMNS) for row in rows),
         refused=lambda sentence, error: print(

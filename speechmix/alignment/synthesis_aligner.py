@@ -65,7 +65,7 @@ def align_by_synthesis(
     *,
     language: str,
     sample_rate: int = SAMPLE_RATE,
-    own: SpeakerVoice | None = None,
+    speaker_voice: SpeakerVoice | None = None,
 ) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
@@ -80,7 +80,7 @@ def align_by_synthesis(
         A language code of `speechmix.alignment.espeak.espeak_voices`.
     sample_rate : int
         Hz.
-    own : SpeakerVoice, optional
+    speaker_voice : SpeakerVoice, optional
         The speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_sounds`).
 
     Returns
@@ -108,7 +108,7 @@ def align_by_synthesis(
     [True, True, True]
     """
     with run_on_one_thread():
-        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, own)
+        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)
         evidence = collect_evidence(chorus)
     scores = word_confidence(evidence)
     words = tuple(
@@ -118,7 +118,7 @@ def align_by_synthesis(
         )
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
-    adapted = own is not None
+    adapted = speaker_voice is not None
     doubts = list_doubts(words, evidence, adapted=adapted, language=language)
     return Alignment(
         words, ADAPTED if adapted else "synthesis", text_confidence(evidence), doubts, phonemes
@@ -131,7 +131,7 @@ def words_by_synthesis(
     *,
     language: str,
     sample_rate: int = SAMPLE_RATE,
-    own: SpeakerVoice | None = None,
+    speaker_voice: SpeakerVoice | None = None,
 ) -> tuple[Word, ...]:
     """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and
     doubts.
@@ -146,7 +146,7 @@ def words_by_synthesis(
     [('le', True, None), ('chat', True, None), ('dort', True, None)]
     """
     with run_on_one_thread():
-        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, own)
+        chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)
         forwards = np.arange(len(chorus.words))
         ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
         no_borders = np.empty((2, 0, 0))
@@ -241,7 +241,7 @@ def _refine_until_stable(
     tempo, fitted, way = np.ones(len(chorus.natural)), None, way or _Way()
     for _ in range(PASSES):
         plan = plan_speech(chorus.words, tempo, order, flipped=flipped)
-        distances = chorus.distances(plan, fitted, of=way.speakers)
+        distances = chorus.distances(plan, fitted, speaker_indices=way.speakers)
         gap = _gap_costs(chorus.recording, distances, way)
         path = cheapest_path(distances, gap, plan.slot)
         fitted = (plan, path)

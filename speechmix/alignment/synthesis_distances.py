@@ -46,7 +46,7 @@ class SpeechPlan:
 
     times: np.ndarray
     slot: np.ndarray
-    place: np.ndarray
+    slot_position: np.ndarray
 
 
 class Chorus:
@@ -57,15 +57,18 @@ class Chorus:
     recording : RecordingCepstra
     speakers : list of Speech
         Of the same text; the first one's clock is that of all plans.
-    own : SpeakerVoice, optional
+    speaker_voice : SpeakerVoice, optional
         The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its
         and the speakers'.
     """
 
     def __init__(
-        self, recording: RecordingCepstra, speakers: list[Speech], own: SpeakerVoice | None = None
+        self,
+        recording: RecordingCepstra,
+        speakers: list[Speech],
+        speaker_voice: SpeakerVoice | None = None,
     ):
-        self.recording, self.speakers, self.own = recording, speakers, own
+        self.recording, self.speakers, self.speaker_voice = recording, speakers, speaker_voice
         self.words = speakers[0].words
         self.natural = np.array([max(word.end - word.start, 0.02) for word in self.words])
 
@@ -80,7 +83,11 @@ class Chorus:
         return cepstra
 
     def distances(
-        self, plan: SpeechPlan, fitted: tuple[SpeechPlan, np.ndarray] | None, *, of: Sequence[int]
+        self,
+        plan: SpeechPlan,
+        fitted: tuple[SpeechPlan, np.ndarray] | None,
+        *,
+        speaker_indices: Sequence[int],
     ) -> np.ndarray:
         """Distance between every frame of the recording and of the synthesis, [T, N]: that of the
         nearest speaker.
@@ -91,7 +98,7 @@ class Chorus:
         fitted : (SpeechPlan, int array [T]), optional
             An earlier plan and the path found with it: the speakers' cepstra are mapped to the
             recording's along it.
-        of : sequence of int
+        speaker_indices : sequence of int
             Which speakers.
         """
         voiced = (
@@ -102,7 +109,7 @@ class Chorus:
         heard_deltas = standardise_cepstra(self.recording.cepstra, voiced)
         recording_cepstra = heard_deltas[:, :N_CEPSTRA]
         distances = np.full((len(recording_cepstra), len(plan.times)), np.inf, np.float32)
-        for index in of:
+        for index in speaker_indices:
             spoken = self._at(index, plan.times)
             if fitted is not None:
                 spoken = _fit_voice_map(spoken, recording_cepstra, plan, *fitted)
@@ -116,8 +123,8 @@ class Chorus:
         np.sqrt(
             np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances
         )
-        if self.own is not None:
-            voice_distances = self.own.distances(
+        if self.speaker_voice is not None:
+            voice_distances = self.speaker_voice.distances(
                 heard_deltas, find_sounds(self.speakers[0].phonemes, plan.times)
             )
             own_sounds = np.isfinite(voice_distances[0])
@@ -205,7 +212,9 @@ def _fit_voice_map(
     towards identity."""
     frames = np.flatnonzero(path >= 0)
     partners = np.clip(
-        np.searchsorted(plan.place, old_plan.place[path[frames]]), 0, len(plan.place) - 1
+        np.searchsorted(plan.slot_position, old_plan.slot_position[path[frames]]),
+        0,
+        len(plan.slot_position) - 1,
     )
     inputs = np.c_[spoken, np.ones(len(spoken), np.float32)]
     unchanged = np.eye(inputs.shape[1], spoken.shape[1])

@@ -23,14 +23,17 @@ _BETWEEN, _UNNAMED = " ", "\0"
 
 
 def link_words(
-    written: Sequence[tuple[str, str]], heard: Sequence[Word], *, spoken: Callable[[str], str] = str
+    transcript_words: Sequence[tuple[str, str]],
+    timed_words: Sequence[Word],
+    *,
+    spoken: Callable[[str], str] = str,
 ) -> tuple[Word, ...]:
     """Give written words the times of heard ones.
 
     Parameters
     ----------
-    written : sequence of (as written, as spoken)
-    heard : sequence of Word
+    transcript_words : sequence of (as written, as spoken)
+    timed_words : sequence of Word
         In time order.
     spoken : callable
         What turns a heard label into words as spoken.
@@ -53,20 +56,20 @@ def link_words(
     >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link_words(written, heard)]
     [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
     """
-    heard = [part for _, part in list_parts(heard)]
-    if broken := next((word for word in heard if word.pieces), None):
+    timed_words = [part for _, part in list_parts(timed_words)]
+    if broken := next((word for word in timed_words if word.pieces), None):
         raise AlignmentError(
             f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}"
         )
     labels = [
         "" if word.text.lower() in UNKNOWN_WORD else _plain_letters(spoken(word.text))
-        for word in heard
+        for word in timed_words
     ]
     # A mark between words keeps the matcher from giving a word's last letter to another one that
     # ends alike.
     written_letters = [
         (letter, index)
-        for index, (_, form) in enumerate(written)
+        for index, (_, form) in enumerate(transcript_words)
         for letter in (_BETWEEN, *_plain_letters(form), _BETWEEN)
     ]
     heard_letters = [
@@ -77,20 +80,22 @@ def link_words(
     # Letters alone are matched; the rest of an entry says whose they are.
     sought, offered = [entry[0] for entry in written_letters], [entry[0] for entry in heard_letters]
     matcher = SequenceMatcher(None, sought, offered, autojunk=False)
-    matched: list[list[tuple[int, float]]] = [[] for _ in written]
+    matched: list[list[tuple[int, float]]] = [[] for _ in transcript_words]
     for block in matcher.get_matching_blocks():
         for step in range(block.size):
             if written_letters[block.a + step][0] != _BETWEEN:
                 matched[written_letters[block.a + step][1]].append(
                     heard_letters[block.b + step][1:]
                 )
-    fewest = [_MIN_MATCHING_SHARE * max(1, len(_plain_letters(form))) for _, form in written]
+    fewest = [
+        _MIN_MATCHING_SHARE * max(1, len(_plain_letters(form))) for _, form in transcript_words
+    ]
     placed = [
-        _letter_span(letters, heard, labels) if len(letters) >= fewest[index] else None
+        _letter_span(letters, timed_words, labels) if len(letters) >= fewest[index] else None
         for index, letters in enumerate(matched)
     ]
-    times = _add_unknown_words(placed, written, heard, labels)
-    return tuple(Word(text, *time) for (text, _), time in zip(written, times, strict=True))
+    times = _add_unknown_words(placed, transcript_words, timed_words, labels)
+    return tuple(Word(text, *time) for (text, _), time in zip(transcript_words, times, strict=True))
 
 
 def _plain_letters(text: str) -> str:

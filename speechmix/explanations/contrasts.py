@@ -46,10 +46,12 @@ class Contrast:
     texts: tuple[str, ...] = ()
 
 
-def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+def contrast_with_wording(
+    writing: Writing, words: Sequence[str], word_index: int
+) -> Contrast | None:
     """Where what is written parts from another wording, whose first `place` words are the same."""
     if not writing.by_frame:
-        return _contrast_in_tokens(writing, words, place)
+        return _contrast_in_tokens(writing, words, word_index)
     contrast = _contrast_in_frames(writing, words)
     return (
         None
@@ -58,11 +60,12 @@ def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) ->
     )
 
 
-def contrast_with_runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
+def contrast_with_runner_up(writing: Writing, token_indices: Sequence[int]) -> Contrast:
     """Against the second-likeliest token, at the one of these tokens that the model was least sure
     of."""
     token = min(
-        (writing.tokens[token_index] for token_index in places), key=lambda token: token.probability
+        (writing.tokens[token_index] for token_index in token_indices),
+        key=lambda token: token.probability,
     )
     other = token.runners_up[0]
     return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)

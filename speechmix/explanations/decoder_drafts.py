@@ -69,7 +69,7 @@ def decode_pieces(model: Model, ids: Sequence[int]) -> list[str]:
 
 
 def draft_tokens(
-    model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, ahead: int = 1
+    model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, lookahead: int = 1
 ) -> tuple[list[Draft], list[str]]:
     """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
     the text has one."""
@@ -80,7 +80,7 @@ def draft_tokens(
         Draft(
             id_,
             token_label(model, id_),
-            n_prefix + token_index - ahead,
+            n_prefix + token_index - lookahead,
             word,
             n_prefix + token_index,
         )
@@ -88,7 +88,7 @@ def draft_tokens(
         if timestamps is None or id_ < timestamps
     ]
     if ended:
-        drafts.append(Draft(model.tokenizer.eos_token_id, END, len(ids) - ahead, None))
+        drafts.append(Draft(model.tokenizer.eos_token_id, END, len(ids) - lookahead, None))
     return drafts, words
 
 

@@ -141,14 +141,16 @@ class PairRuns:
 
     first: np.ndarray
     second: np.ndarray
-    both: np.ndarray
+    without_both: np.ndarray
     probability_without: np.ndarray
     fills: Sequence[str]
 
     def typical(self, choice: int, value: float) -> int | None:
         """The combination of fills whose difference from the sum is the median; of two in the
         middle the smaller one."""
-        beyond = self.first[:, choice] + self.second[:, choice] - self.both[:, choice] - value
+        beyond = (
+            self.first[:, choice] + self.second[:, choice] - self.without_both[:, choice] - value
+        )
         order = [
             index
             for index in np.argsort(beyond, kind="stable").tolist()
@@ -180,7 +182,7 @@ def make_pairs(
                 continue
             alone, other, joint_drop = (
                 float(values[choice_index] - values_without[turn, choice_index])
-                for values_without in (of_pair.first, of_pair.second, of_pair.both)
+                for values_without in (of_pair.first, of_pair.second, of_pair.without_both)
             )
             probability = float(of_pair.probability_without[turn, choice_index])
             of_choice.append(

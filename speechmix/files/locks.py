@@ -34,14 +34,16 @@ _held: dict[
 
 
 @contextmanager
-def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
+def hold_lock(
+    folder: str | PathLike[str], lock_name: str = "", *, wait: float = 0
+) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; a block within a block of the same thread
     may hold it again.
 
     Parameters
     ----------
     folder : path
-    part : str
+    lock_name : str
         Hold only what is called so; holders of other parts, and of the folder as a whole, are none
         of its business.
     wait : float
@@ -67,11 +69,11 @@ def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -
         os.getpid(),
         threading.get_ident(),
     )  # the process too: a fork takes the dictionary along, not the lock
-    if _held.get((folder, part)) == this_thread:
+    if _held.get((folder, lock_name)) == this_thread:
         yield
         return
-    lock_file, holder_file = _lock_files(folder, part)
-    what = f"{folder}{part and f', {part},'}"
+    lock_file, holder_file = _lock_files(folder, lock_name)
+    what = f"{folder}{lock_name and f', {lock_name},'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(lock_file, timeout=max(wait, _POLL_SECONDS), thread_local=False)
@@ -85,19 +87,19 @@ def hold_lock(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -
         ) from None
     except OSError as error:
         raise write_error(folder, error) from error
-    _held[folder, part] = this_thread
+    _held[folder, lock_name] = this_thread
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
             holder_file.write_text(json.dumps(_holder_facts()), encoding="utf-8")
         yield
     finally:
-        del _held[folder, part]
+        del _held[folder, lock_name]
         with suppress(OSError):
             holder_file.unlink(missing_ok=True)
         lock.release()
 
 
-def is_held(folder: str | PathLike[str], part: str = "") -> bool:
+def is_held(folder: str | PathLike[str], lock_name: str = "") -> bool:
     """Whether some process (or thread) holds a folder, or a part of it, now; nothing is written.
 
     Examples
@@ -110,7 +112,7 @@ def is_held(folder: str | PathLike[str], part: str = "") -> bool:
     >>> is_held(folder)
     False
     """
-    lock_file, holder_file = _lock_files(Path(folder), part)
+    lock_file, holder_file = _lock_files(Path(folder), lock_name)
     if sys.platform == "win32":
         return holder_file.is_file()  # also where a holder died
     import fcntl
@@ -127,14 +129,14 @@ def is_held(folder: str | PathLike[str], part: str = "") -> bool:
 
 @contextmanager
 def hold_writing_lock(
-    folder: str | PathLike[str], part: str = "", *, wait: float = 0
+    folder: str | PathLike[str], lock_name: str = "", *, wait: float = 0
 ) -> Iterator[None]:
     """Hold a folder, or a part of it.
 
     What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is
     kept.
     """
-    with hold_lock(folder, part, wait=wait):
+    with hold_lock(folder, lock_name, wait=wait):
         try:
             yield
         except StorageError:

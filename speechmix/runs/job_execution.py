@@ -189,7 +189,7 @@ class StartedJob:
 
     def _draw(self) -> None:
         """Draw the figures of the clips that were scored, now that all models are."""
-        if not self.request.drawn and not self.folder.path.joinpath("figures").is_dir():
+        if not self.request.drawn_clip_names and not self.folder.path.joinpath("figures").is_dir():
             return
         from ..reporting.clip_figures import draw_clip_figures
 
@@ -205,7 +205,7 @@ class StartedJob:
             self.folder,
             parts,
             self.ready,
-            clips_to_draw=self.request.drawn,
+            clips_to_draw=self.request.drawn_clip_names,
             measures=measures,
             report_failure=failed,
         )

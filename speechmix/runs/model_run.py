@@ -44,7 +44,7 @@ class RunRequest:
     ----------
     kinds : tuple of (ResultKind, mapping)
         In the order in which they are computed, each with its options.
-    drawn : frozenset of str
+    drawn_clip_names : frozenset of str
         Names of the clips to draw.
     twin_clips : frozenset of str, optional
         Names of the clips that further random twins hear, which only say how much the draw of
@@ -58,7 +58,7 @@ class RunRequest:
     """
 
     kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
-    drawn: frozenset[str] = frozenset()
+    drawn_clip_names: frozenset[str] = frozenset()
     twin_clips: frozenset[str] | None = None
     snapshots: Mapping[str, ClipSnapshot] = field(default_factory=dict)
     pairs: Mapping[str, Clip] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class ModelRun:
         is_further = model.init == "random" and twin > 0
         self._twin_index = twin if model.init == "random" else 0
         self._few = request.twin_clips if is_further else None
-        self._drawn = frozenset() if is_further else request.drawn
+        self._drawn = frozenset() if is_further else request.drawn_clip_names
         self._shared: dict[str, JsonObject] = {kind.name: {} for kind, _ in request.kinds}
 
     def score(

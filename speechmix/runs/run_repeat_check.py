@@ -79,11 +79,11 @@ def _package() -> str:
 
 
 def read_figure_marks(
-    folder: RunFolder, marker: CompletionRecord, drawn: Iterable[Clip]
+    folder: RunFolder, marker: CompletionRecord, drawn_clips: Iterable[Clip]
 ) -> dict[str, FileMark]:
     """Size and hash of the pictures that are there of some clips, by the models of a marker."""
     labels = [str(owner["label"]) for owner, _ in marker.models]
-    paths = [folder.figure_path(label, clip) for clip in drawn for label in labels]
+    paths = [folder.figure_path(label, clip) for clip in drawn_clips for label in labels]
     return {
         path.relative_to(folder.path).as_posix(): FileMark.of(path)
         for path in paths
@@ -100,7 +100,7 @@ def is_unchanged(
     clips: Sequence[Clip],
     models: Iterable[Model | Callable[[], Model]],
     skipped: Sequence[Mapping[str, Json]],
-    drawn: Iterable[Clip],
+    drawn_clips: Iterable[Clip],
     report: Callable[[str], None],
 ) -> bool:
     """Whether the shard has answered all this, and what it kept is as it was written.
@@ -121,7 +121,7 @@ def is_unchanged(
         is left alone.
     skipped : sequence of dict
         What was left out before the run began; if it left out more, that is tried again.
-    drawn : iterable of Clip
+    drawn_clips : iterable of Clip
         Those of the shard that have pictures.
     report : callable
         Gets a line for a part of the clips' rows that is damaged.
@@ -134,7 +134,7 @@ def is_unchanged(
         remember_recordings(of_clips)
     if marker.told != shard_fingerprint(
         run_key, mix_request, clips, _find_known_sound
-    ) or not _has_all_files(folder, marker, drawn):
+    ) or not _has_all_files(folder, marker, drawn_clips):
         return False
     return all(
         _model_owner(model) == owner

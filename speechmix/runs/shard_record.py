@@ -98,10 +98,12 @@ def list_shard_labels(folder: RunFolder) -> list[str]:
     )
 
 
-def list_missing_shards(folder: RunFolder, asked: str, count: int, job: str = "") -> list[int]:
+def list_missing_shards(
+    folder: RunFolder, request_hash: str, count: int, job: str = ""
+) -> list[int]:
     """Shards of a run that are not done, or were asked something else."""
     markers = (
         (index, CompletionRecord.read(folder, Shard(index, count), job))
         for index in range(1, count + 1)
     )
-    return [index for index, marker in markers if marker is None or marker.asked != asked]
+    return [index for index, marker in markers if marker is None or marker.asked != request_hash]

@@ -72,7 +72,7 @@ def aligned(monkeypatch, voice):
     monkeypatch.setattr(corpus_voices, "frames_by_sound", lambda clips: {})
     monkeypatch.setattr(corpus_voices, "learn_voice", lambda frames: voice)
 
-    def align(audio, text, *, language, own=None):
+    def align(audio, text, *, language, speaker_voice=None):
         asked.append((text, own is not None))
         trusted = text.startswith("il")
         score = (0.8 if trusted else 0.5) if own is None else 0.4 if text.startswith("non") else 0.9
@@ -89,8 +89,8 @@ def aligned(monkeypatch, voice):
             words, "synthesis" if own is None else adapting.ADAPTED, score, doubts, phonemes
         )
 
-    def words(audio, text, *, language, own=None):
-        return align(audio, text, language=language, own=own).words
+    def words(audio, text, *, language, speaker_voice=None):
+        return align(audio, text, language=language, speaker_voice=speaker_voice).words
 
     monkeypatch.setattr(adapting, "align_by_synthesis", align)
     monkeypatch.setattr(adapting, "words_by_synthesis", words)

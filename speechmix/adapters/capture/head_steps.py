@@ -25,13 +25,13 @@ class HeadStep(NamedTuple):
     position was chosen."""
 
     module: nn.Module
-    before: Tensor
-    after: Tensor
+    step_input: Tensor
+    step_output: Tensor
 
     def select_position(self, position: int) -> tuple[Tensor, Tensor]:
         """Input and output [1, D] at one position."""
         step_input, step_output = (
-            x[:, position] if x.ndim == 3 else x for x in (self.before, self.after)
+            x[:, position] if x.ndim == 3 else x for x in (self.step_input, self.step_output)
         )
         return step_input, step_output
 

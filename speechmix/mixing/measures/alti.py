@@ -72,7 +72,7 @@ def linearize_attention_block(block: Block, rows: Tensor) -> LinearizedBlock:
 
 
 def source_vectors(
-    block: Block, units: Units, parts: LinearizedBlock, batch_size: int
+    block: Block, units: Units, linearized_block: LinearizedBlock, batch_size: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
@@ -81,11 +81,13 @@ def source_vectors(
         source_weights = alpha[:, :, position_indices].permute(1, 2, 0).flatten(1)  # [R, K' H]
         projected = projected_values(block, position_indices).flatten(0, 1)  # [K' H, D]
         for rows in all_rows.split(batch_size):
-            vectors = parts.scale[rows, None] * parts.linear(source_weights[rows] @ projected)
+            vectors = linearized_block.scale[rows, None] * linearized_block.linear(
+                source_weights[rows] @ projected
+            )
             if block.stack.name != "cross":
                 vectors = (
                     vectors
-                    + parts.residual[rows]
+                    + linearized_block.residual[rows]
                     * _range_mask(units.rows[rows], units.sources[source])[:, None]
                 )
             yield source, rows, vectors

@@ -48,7 +48,7 @@ def attention_norm(
 
 
 def pool_part_norms(
-    block: Block, units: Units, parts: LinearizedBlock, *, batch_size: int = 2048
+    block: Block, units: Units, linearized_block: LinearizedBlock, *, batch_size: int = 2048
 ) -> Tensor:
     """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
 
@@ -56,7 +56,7 @@ def pool_part_norms(
     -------
     Tensor [W_t, W_s]
     """
-    return _pooled_norms(block, units, parts, False, batch_size)
+    return _pooled_norms(block, units, linearized_block, False, batch_size)
 
 
 def _pooled_norms(

@@ -141,7 +141,7 @@ def logit_contributions(
     ):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         terms = configured_measure(LogitPass(model, view, request, inputs), objectives)
-    rounding_dtype = torch.float32 if precision_detector.found else precision.states
+    rounding_dtype = torch.float32 if precision_detector.has_downcast else precision.states
     contributions = label_contributions(
         model,
         view,
@@ -260,12 +260,12 @@ class SinglePrecisionDetector(TorchFunctionMode):
 
     Attributes
     ----------
-    found : bool
+    has_downcast : bool
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = False
+        self.has_downcast = False
 
     def __torch_function__(
         self,
@@ -276,7 +276,7 @@ class SinglePrecisionDetector(TorchFunctionMode):
     ) -> object:
         result = func(*args, **(kwargs or {}))
         if func in _CONVERSIONS and isinstance(result, Tensor) and result.dtype == torch.float32:
-            self.found = self.found or (
+            self.has_downcast = self.has_downcast or (
                 isinstance(args[0], Tensor) and args[0].dtype == torch.float64
             )
         return result

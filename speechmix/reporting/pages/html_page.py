@@ -88,13 +88,15 @@ Item: TypeAlias = "str | TermList | pd.DataFrame | SortableTable | Picture | Fig
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
-def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
+def render_page(
+    title: str, page_sections: Sequence[Part], *, first: FirstScreen | None = None
+) -> str:
     """Render a page as HTML.
 
     Parameters
     ----------
     title : str
-    parts : sequence of (heading, items)
+    page_sections : sequence of (heading, items)
         Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture),
         clips or explanations (PageCard). Clips are closed, and drawn when they are opened.
     first : FirstScreen, optional
@@ -114,7 +116,8 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
         trim_blocks=True,
     )
     parts_by_kind = [
-        (heading, [_macro_and_arguments(item) for item in items]) for heading, items in parts
+        (heading, [_macro_and_arguments(item) for item in items])
+        for heading, items in page_sections
     ]
     has_explanations = any(kind == "why" for _, items in parts_by_kind for kind, _ in items)
     script = "\n".join(

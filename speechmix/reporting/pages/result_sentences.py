@@ -201,7 +201,7 @@ def _length_sentence(row: TableRow) -> str:
     )
 
 
-def format_count(count: int, thing: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Format a count with its noun in singular or plural.
 
     Examples
@@ -209,4 +209,4 @@ def format_count(count: int, thing: str) -> str:
     >>> format_count(1, "clip"), format_count(3, "clip")
     ('1 clip', '3 clips')
     """
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -141,9 +141,9 @@ def _pivot_by_layer(cell_means: pd.DataFrame, measures: Sequence[str]) -> pd.Dat
     return pivot.sort_index().reindex(columns=list(measures))
 
 
-def mean_grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
+def mean_grid(cell_means: pd.DataFrame, measures: Sequence[str]) -> Grid:
     """Return the layers, and the mean over units as [layers, measures]."""
-    pivot = _pivot_by_layer(part, measures)
+    pivot = _pivot_by_layer(cell_means, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 

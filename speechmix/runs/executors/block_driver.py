@@ -64,7 +64,7 @@ class BlockExecutor(ABC):
         """Be connected to the workers."""
 
     @abstractmethod
-    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
+    def rows(self, clip_pass: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Rows (`block_worker.ROW`) of the clips, those of one block together.
 
         Raises

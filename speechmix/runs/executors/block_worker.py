@@ -72,7 +72,7 @@ class Pass:
     request : RunRequest
     former : sequence of Owner
         The models of the run that had their pass before.
-    parts : sequence of Path
+    part_paths : sequence of Path
         Part files that are there when the pass begins.
     attempts : Path
         Folder of notes (`Attempts`).
@@ -82,7 +82,7 @@ class Pass:
     load: Callable[[], Model] | None
     request: RunRequest
     former: Sequence[Owner]
-    parts: Sequence[Path]
+    part_paths: Sequence[Path]
     attempts: Path
 
     @property
@@ -97,7 +97,7 @@ class BlockWorker:
 
     Parameters
     ----------
-    asked : Pass
+    clip_pass : Pass
     node : str
         The machine it is on.
     alive_nodes : callable
@@ -109,20 +109,25 @@ class BlockWorker:
         If the model cannot be loaded.
     """
 
-    asked: Pass
+    clip_pass: Pass
     node: str
     alive_nodes: Callable[[], Collection[str]]
     _open: ExitStack = field(default_factory=ExitStack, init=False)
     _lines: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        folder, model = RunFolder(self.asked.folder), self.asked.load and self.asked.load()
+        folder, model = (
+            RunFolder(self.clip_pass.folder),
+            self.clip_pass.load and self.clip_pass.load(),
+        )
         self.owner, self.run = self._start(folder, model)
         self._attempts = Attempts(
-            self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
+            self.clip_pass.attempts, secrets.token_hex(8), self.node, self.alive_nodes
         )
         owner_paths = [
-            path for path in self.asked.parts if path.parent == folder.results_dir(self.owner.label)
+            path
+            for path in self.clip_pass.part_paths
+            if path.parent == folder.results_dir(self.owner.label)
         ]
         self._results = self._open.enter_context(
             Results(folder, self.owner, Shard(), self._lines.append, paths=owner_paths)
@@ -133,15 +138,15 @@ class BlockWorker:
     def _start(
         self, folder: RunFolder, model: Model | None
     ) -> tuple[Owner, ModelRun | AlignmentRun]:
-        if self.asked.is_alignment or model is None:
-            return Owner(), AlignmentRun(model, self.asked.request)
+        if self.clip_pass.is_alignment or model is None:
+            return Owner(), AlignmentRun(model, self.clip_pass.request)
         model.forget_fingerprint()
-        owner, former = Owner.of(model), self.asked.former
+        owner, former = Owner.of(model), self.clip_pass.former
         twin = sum(
             (former_owner.name, former_owner.init) == (model.name, "random")
             for former_owner in former
         )
-        return owner, ModelRun(folder, model, owner, self.asked.request, twin=twin)
+        return owner, ModelRun(folder, model, owner, self.clip_pass.request, twin=twin)
 
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Work on a block; its results are on the disk when the first row comes.

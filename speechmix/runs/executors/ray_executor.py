@@ -89,7 +89,7 @@ class RayExecutor(BlockExecutor):
         """Clips in a block."""
         return min(max(math.ceil(clips / (_BLOCKS_PER_WORKER * workers)), FEWEST), MOST)
 
-    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
+    def rows(self, clip_pass: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Rows of the clips, in the order in which blocks are done."""
         import ray
 
@@ -110,7 +110,7 @@ class RayExecutor(BlockExecutor):
         )
         dataset: Dataset = ray.data.from_arrow(blocks).map_batches(
             RayWorker,
-            fn_constructor_kwargs={"asked": ray.cloudpickle.dumps(asked)},
+            fn_constructor_kwargs={"asked": ray.cloudpickle.dumps(clip_pass)},
             batch_size=None,
             batch_format="pyarrow",
             compute=pool,

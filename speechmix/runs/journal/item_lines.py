@@ -70,7 +70,7 @@ def compute_item_lines(
     path: Path,
     items: Iterable[Named],
     *,
-    asked: Callable[[Named], JsonObject],
+    make_request: Callable[[Named], JsonObject],
     answer: Callable[[Named], list[Any]],
     is_whole: Callable[[list[Any]], bool],
     refused: Callable[[Named, SpeechmixError], object],
@@ -83,7 +83,7 @@ def compute_item_lines(
         JSON lines; a damaged one, or one that was cut off, is removed and made again.
     items : iterable
         Each with a `name`.
-    asked : callable
+    make_request : callable
         Item to everything that decides its answer.
     answer : callable
         Item to a list of plain values.
@@ -101,7 +101,7 @@ def compute_item_lines(
     with path.open("a", encoding="utf-8") as file:
         for item in items:
             name = item.name
-            item_request = {"item": name, **json.loads(json.dumps(asked(item)))}
+            item_request = {"item": name, **json.loads(json.dumps(make_request(item)))}
             line = stored.get(name, {})
             if line.get("asked") != item_request:
                 try:

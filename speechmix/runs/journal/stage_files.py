@@ -38,13 +38,13 @@ class StageFiles:
     """
 
     count: int
-    done: frozenset[int] = frozenset()
+    finished_shards: frozenset[int] = frozenset()
     unfinished: frozenset[int] = frozenset()
 
     @property
     def missing(self) -> list[int]:
         """Shards that are not done, begun or not."""
-        return [index for index in range(1, self.count + 1) if index not in self.done]
+        return [index for index in range(1, self.count + 1) if index not in self.finished_shards]
 
 
 def shard_file(output: Path, shard: Shard) -> Path:

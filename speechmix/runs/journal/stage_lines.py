@@ -205,7 +205,7 @@ def read_stage_options(path: Path) -> JsonObject:
     """Options that an output, or the first of its shards whose first line can be read, was or is
     made with; else nothing."""
     files = stage_files(path)
-    for indices, ending in ((files.done, ""), (files.unfinished, UNFINISHED)):
+    for indices, ending in ((files.finished_shards, ""), (files.unfinished, UNFINISHED)):
         for index in sorted(indices):
             file = shard_file(path, Shard(index, files.count))
             header = read_header(file.with_name(f"{file.name}{ending}"))

@@ -69,7 +69,7 @@ def _compute(item: ResultItem) -> Result:
 
 
 def _finish(finished: FinishedResults) -> None:
-    for results in stored_faithfulness(finished.parts.values(), finished.clips):
+    for results in stored_faithfulness(finished.parts_by_owner.values(), finished.clips):
         results.write(finished.folder.path)
 
 

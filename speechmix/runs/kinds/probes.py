@@ -72,7 +72,7 @@ def _finish(finished: FinishedResults) -> None:
     """Fit and write the probes of all models whose states are stored, in a run of all kinds."""
     if finished.job:
         return
-    states = {owner: stored_states(parts) for owner, parts in finished.parts.items()}
+    states = {owner: stored_states(parts) for owner, parts in finished.parts_by_owner.items()}
     write_probes(finished, {owner: by_clip for owner, by_clip in states.items() if by_clip})
 
 

@@ -112,7 +112,7 @@ class FinishedResults:
     Attributes
     ----------
     folder : RunFolder
-    parts : mapping of Owner to list of Part
+    parts_by_owner : mapping of Owner to list of Part
         Part files of each model.
     clips : sequence of Clip
         With words.
@@ -123,7 +123,7 @@ class FinishedResults:
     """
 
     folder: RunFolder
-    parts: Mapping[Owner, Sequence[Part]]
+    parts_by_owner: Mapping[Owner, Sequence[Part]]
     clips: Sequence[Clip]
     report: Callable[[str], None]
     job: str = ""

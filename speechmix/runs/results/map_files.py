@@ -135,11 +135,11 @@ class MapFiles:
             self._tables.write(pa.concat_tables(self._waiting).cast(COLUMNS).combine_chunks())
         self._waiting, self._cells = [], 0
 
-    def close(self, part: str) -> dict[str, FileMark]:
+    def close(self, part_name: str) -> dict[str, FileMark]:
         """Finish the files of a part, whose name is in theirs; returns their paths below the
         folder, with their marks."""
         self._write_rows()
-        paths = [*self._shards.close(part), *self._tables.close(part)]
+        paths = [*self._shards.close(part_name), *self._tables.close(part_name)]
         return {path.relative_to(self._folder).as_posix(): FileMark.of(path) for path in paths}
 
     def discard(self) -> None:

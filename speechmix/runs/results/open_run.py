@@ -61,10 +61,10 @@ class _ReadMaps:
         self._bytes = 0
 
     def read(
-        self, place: Hashable, read: Callable[[], dict[tuple[str, str], MixingMap]]
+        self, cache_key: Hashable, read: Callable[[], dict[tuple[str, str], MixingMap]]
     ) -> dict[tuple[str, str], MixingMap]:
         content = self._maps.get(
-            place
+            cache_key
         )  # one look: another thread may begin anew before a second one
         if isinstance(content, SpeechmixError):
             raise content
@@ -73,13 +73,13 @@ class _ReadMaps:
         try:
             maps = read()
         except SpeechmixError as error:
-            self._maps[place] = error
+            self._maps[cache_key] = error
             raise
         size = sum(mixing_map.scores.nbytes for mixing_map in maps.values())
         self._bytes += size
         if self._bytes > _MAX_MAP_BYTES:
             self._maps, self._bytes = {}, size
-        self._maps[place] = maps
+        self._maps[cache_key] = maps
         return maps
 
 

@@ -18,7 +18,7 @@ from .run_state import RunState
 _MAX_COMPARED_BYTES = 2**25  # bytes of a file that is compared with its checksums when it is found
 
 
-def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None) -> Part:
+def checked_part(folder: RunFolder, path: Path, recorded_mark: FileMark | None = None) -> Part:
     """Open a part file, and compare it, its scores and its maps with what they were when they were
     written.
 
@@ -28,7 +28,7 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
     ----------
     folder : RunFolder
     path : Path
-    written : FileMark, optional
+    recorded_mark : FileMark, optional
         Of the part file itself, where `run.json` has it.
 
     Raises
@@ -39,8 +39,8 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
     part = open_part(path)
     if path.stat().st_size <= _MAX_COMPARED_BYTES:
         compare_pages(path)
-    if written is not None:
-        written.check(path, most=_MAX_COMPARED_BYTES)
+    if recorded_mark is not None:
+        recorded_mark.check(path, most=_MAX_COMPARED_BYTES)
     for files_dir, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
         for name, mark in marks.items():
             mark.check(files_dir / name, most=_MAX_COMPARED_BYTES)

@@ -81,16 +81,16 @@ class ScoreFiles:
         while self._bytes.total() > MAX_WAITING_BYTES:
             self._write(self._bytes.most_common(1)[0][0])
 
-    def append_rows(self, place: Path, rows: pa.Table) -> None:
+    def append_rows(self, file_prefix: Path, rows: pa.Table) -> None:
         """Add rows of one clip to the files of a folder (`partition_folder`) that begin like
         `file_name`."""
-        self._waiting[place].append(rows)
-        self._rows[place] += rows.num_rows
-        self._bytes[place] += rows.nbytes
-        if len(self._waiting[place]) >= _TABLES_AT_ONCE:
-            self._packed[place].append(_join_tables(self._waiting.pop(place)))
-        if self._rows[place] >= self._rows_per_group:
-            self._write(place)
+        self._waiting[file_prefix].append(rows)
+        self._rows[file_prefix] += rows.num_rows
+        self._bytes[file_prefix] += rows.nbytes
+        if len(self._waiting[file_prefix]) >= _TABLES_AT_ONCE:
+            self._packed[file_prefix].append(_join_tables(self._waiting.pop(file_prefix)))
+        if self._rows[file_prefix] >= self._rows_per_group:
+            self._write(file_prefix)
 
     @property
     def waiting_bytes(self) -> int:
@@ -112,14 +112,14 @@ class ScoreFiles:
             self._files[file_prefix] = UnfinishedFiles(self._folder / file_prefix.parent, COLUMNS)
         self._files[file_prefix].write(rows.cast(COLUMNS))
 
-    def close(self, part: str) -> dict[str, FileMark]:
+    def close(self, part_name: str) -> dict[str, FileMark]:
         """Finish the files of a part, whose name is in theirs; returns their paths below the
         folder, with their marks."""
         for file_prefix in list(self._rows):
             self._write(file_prefix)
         marks = {}
         for file_prefix, files in sorted(self._files.items()):
-            for path in files.close(f"{file_prefix.name}{part}"):
+            for path in files.close(f"{file_prefix.name}{part_name}"):
                 marks[path.relative_to(self._folder).as_posix()] = FileMark.of(path)
         self._files = {}
         return marks

@@ -97,7 +97,7 @@ def decide_items(
     answered_items = compute_item_lines(
         path,
         items,
-        asked=lambda item: {
+        make_request=lambda item: {
             **_model_key(model),
             "sentence": item.sentence(masked=False).fingerprint,
         },
@@ -147,7 +147,7 @@ def align_items(
     answered_items = compute_item_lines(
         path,
         items,
-        asked=lambda item: _cache_key(model, item, measure_names, options),
+        make_request=lambda item: _cache_key(model, item, measure_names, options),
         answer=lambda item: _alignment_rows(model, item, measure_names, options),
         is_whole=lambda rows: all(len(row) == len(_STORED_COLUMNS) for row in rows),
         refused=lambda item, error: on_skip(item.name, "cannot be scored", str(error)),

@@ -35,17 +35,19 @@ def describe_shards(
     """Status of one output."""
     kept_count, dropped = 0, Counter[str]()
     damaged: set[int] = set()
-    for index in sorted(files.done | files.unfinished):
+    for index in sorted(files.finished_shards | files.unfinished):
         file = shard_file(output, Shard(index, files.count))
         try:
-            shard_lines = lines(file) if index in files.done else _read_complete_lines(file)
+            shard_lines = (
+                lines(file) if index in files.finished_shards else _read_complete_lines(file)
+            )
             shard_kept, shard_dropped = count_kept_and_dropped(shard_lines)
         except InputError:
             damaged.add(index)
             continue
         kept_count, dropped = kept_count + shard_kept, dropped + shard_dropped
     missing = (
-        {index for index in range(1, expected + 1) if index not in files.done}
+        {index for index in range(1, expected + 1) if index not in files.finished_shards}
         | damaged
         | {*outdated}
     )
@@ -71,7 +73,7 @@ def outdated_shards(output: Path, files: StageFiles) -> set[int]:
     """Complete shards that are of other options or another corpus than the one that was written
     last."""
     digests, write_times = {}, {}
-    for index in files.done:
+    for index in files.finished_shards:
         file = shard_file(output, Shard(index, files.count))
         with suppress(InputError, FileNotFoundError):  # damaged; removed since
             digests[index], write_times[index] = read_origin(file), file.stat().st_mtime_ns

@@ -220,7 +220,10 @@ def _align_first(line: JsonObject) -> JsonObject:
 
 def _synthesis_alignment(clip: Clip, speaker_voice: SpeakerVoice | None = None) -> Alignment:
     return align_by_synthesis(
-        clip.audio(16_000), clip.text or "", language=clip.language or "", own=speaker_voice
+        clip.audio(16_000),
+        clip.text or "",
+        language=clip.language or "",
+        speaker_voice=speaker_voice,
     )
 
 
@@ -273,7 +276,10 @@ def _adapt_alignment(clip: Clip, first: JsonObject, speaker_voice: SpeakerVoice)
             key=lambda line: (not line["doubts"], line["score"]),
         )
     words = words_by_synthesis(
-        clip.audio(16_000), clip.text or "", language=clip.language or "", own=speaker_voice
+        clip.audio(16_000),
+        clip.text or "",
+        language=clip.language or "",
+        speaker_voice=speaker_voice,
     )
     second = make_stored_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
     shifted_words = _shift_boundaries(first["words"], second["words"])

@@ -217,7 +217,7 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
 def _read_pair_digests(output: Path, files: StageFiles) -> dict[Shard, str]:
     """By complete shard of an output, the hash of the pairs that it says it is of."""
     pair_digests = {}
-    for shard in (Shard(index, files.count) for index in sorted(files.done)):
+    for shard in (Shard(index, files.count) for index in sorted(files.finished_shards)):
         with suppress(InputError):
             pairs = read_stage_inputs(shard_file(output, shard)).get("pairs")
             if pairs is not None:
