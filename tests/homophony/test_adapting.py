@@ -75,8 +75,18 @@ def aligned(monkeypatch, voice):
     def align(audio, text, *, language, speaker_voice=None):
         asked.append((text, speaker_voice is not None))
         trusted = text.startswith("il")
-        score = (0.8 if trusted else 0.5) if speaker_voice is None else 0.4 if text.startswith("non") else 0.9
-        doubts = ("may not be what is said",) if text.startswith("elle") and speaker_voice is not None else ()
+        score = (
+            (0.8 if trusted else 0.5)
+            if speaker_voice is None
+            else 0.4
+            if text.startswith("non")
+            else 0.9
+        )
+        doubts = (
+            ("may not be what is said",)
+            if text.startswith("elle") and speaker_voice is not None
+            else ()
+        )
         shift = 0.0 if speaker_voice is None else 0.1
         words = tuple(
             Word(word, 0.1 + shift + i / 3, 0.3 + shift + i / 3, score)
@@ -86,7 +96,11 @@ def aligned(monkeypatch, voice):
             Word(name, i / 5, (i + 1) / 5) for i, name in enumerate(("ˈa", "s", "a", "s"))
         )
         return Alignment(
-            words, "synthesis" if speaker_voice is None else adapting.ADAPTED, score, doubts, phonemes
+            words,
+            "synthesis" if speaker_voice is None else adapting.ADAPTED,
+            score,
+            doubts,
+            phonemes,
         )
 
     def words(audio, text, *, language, speaker_voice=None):

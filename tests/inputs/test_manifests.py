@@ -12,6 +12,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
+from speechmix.inputs import bundled
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.corpora.corpus_reading import read_corpus
@@ -440,3 +441,8 @@ def test_clips_without_words_open_no_audio(folder, monkeypatch):
         len(read_clips(manifest(folder, "path\ttext\tcue\n" + "clip.wav\tles livres\tles\n" * 200)))
         == 200
     )
+
+
+def test_bundled_clips_have_a_name():
+    named = read_clips("bundled:clips")
+    assert [clip.name for clip in named] == [clip.name for clip in bundled.clips()]

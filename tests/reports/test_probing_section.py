@@ -27,7 +27,7 @@ def write(folder, *tables):
 def test_sentence_table_figure_and_agreement(folder, undrawn):
     write(folder, synthetic_probes())
     ((title, items),) = PROBING.parts(PageContent(Study.open(folder)))
-    assert title == "What can be read off the states?"
+    assert title == "What can a probe predict from the hidden states?"
     assert "from layer 2 on" in items[0]
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
     row = tables[0].iloc[0]
@@ -72,7 +72,8 @@ def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):
     write(folder, synthetic_probes())
     (folder / "probe_answers.csv").unlink()
     assert (
-        "probe_answers.csv is not beside probes.csv" in PROBING.parts(PageContent(study))[0][1][0]
+        "probe_answers.csv is missing in the folder of probes.csv"
+        in PROBING.parts(PageContent(study))[0][1][0]
     )
     write(folder, synthetic_probes(), synthetic_probes())
     assert "a row is there twice" in PROBING.parts(PageContent(study))[0][1][0]

@@ -7,6 +7,7 @@ Out: folders to load (`models`) and pairs of clips (`clips`). Both were made by
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,17 @@ def models() -> dict[str, Path]:
     }
 
 
+def manifest_path(source: str | PathLike[str]) -> Path:
+    """Return the bundled clips' manifest for ``"bundled:clips"``, any other path as it is.
+
+    Examples
+    --------
+    >>> manifest_path("bundled:clips").name, manifest_path("clips.tsv").name
+    ('manifest.jsonl', 'clips.tsv')
+    """
+    return _HERE / "clips" / "manifest.jsonl" if str(source) == "bundled:clips" else Path(source)
+
+
 def clips() -> list[Clip]:
     """Return the evaluation clips, both members of each pair, with words, cue and target.
 
@@ -46,4 +58,4 @@ def clips() -> list[Clip]:
     """
     from ..clips.manifests import read_clips
 
-    return read_clips(_HERE / "clips" / "manifest.jsonl")
+    return read_clips("bundled:clips")

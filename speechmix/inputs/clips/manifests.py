@@ -10,9 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from os import PathLike
-from pathlib import Path
 
 from ...errors import InputError
+from ..bundled import manifest_path
 from .clip import Clip
 from .corpus_row import Row
 from .deduplication import number_duplicates
@@ -42,7 +42,7 @@ def read_clips(
 
     Parameters
     ----------
-    manifest : path ending in .tsv, .csv or .jsonl
+    manifest : path ending in .tsv, .csv or .jsonl, or "bundled:clips"
     tier : str, optional
         Which tier of the TextGrids holds the words.
     allow_outside : bool
@@ -60,7 +60,7 @@ def read_clips(
         If the manifest cannot be read, has no path column or no rows; with "raise", for the first
         unusable row.
     """
-    manifest = Path(manifest)
+    manifest = manifest_path(manifest)
     if not (callable(on_error) or on_error in ("raise", "skip")):
         raise InputError(
             'on_error must be "raise", "skip" or a function of row, name and error, found '

@@ -45,15 +45,24 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
 
 def add_clips_option(command: argparse.ArgumentParser) -> None:
     """Add `--clips PATH...`, and the same paths without the option's name."""
-    command.add_argument("paths", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
+    command.add_argument(
+        "paths", nargs="*", type=_clip_path, metavar="PATH", help=argparse.SUPPRESS
+    )
     command.add_argument(
         "--clips",
         nargs="+",
         action="extend",
         default=[],
+        type=_clip_path,
         metavar="PATH",
-        help="audio files, a manifest, a corpus or a run; also without --clips",
+        help="audio files, a manifest, a corpus, a run or bundled:clips; also without --clips",
     )
+
+
+def _clip_path(text: str) -> str:
+    from ...inputs.bundled import manifest_path
+
+    return str(manifest_path(text)) if text == "bundled:clips" else text
 
 
 def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

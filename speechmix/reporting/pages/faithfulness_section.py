@@ -99,7 +99,7 @@ def _format_cell(value: object) -> str:
 
 
 FAITHFULNESS = PageSection(
-    "Which measure can be believed here?",
+    "Which measure is faithful on these clips?",
     _faithfulness_items,
     lambda content: (content.folder / FILE).is_file(),
 )

@@ -217,7 +217,7 @@ def _agreement_items(study: Study, positions: pd.DataFrame) -> list[Item]:
 
 def _read_probe_table(path: Path) -> pd.DataFrame:
     if not path.is_file():
-        raise InputError(f"{path.name} is not beside {FILE}: probe again")
+        raise InputError(f"{path.name} is missing in the folder of {FILE}: run the probe again")
     table = read_csv(path)
     if missing_columns := [name for name in _REQUIRED_COLUMNS[path.name] if name not in table]:
         raise InputError(
@@ -238,7 +238,7 @@ def _read_probe_table(path: Path) -> pd.DataFrame:
 
 
 PROBING = PageSection(
-    "What can be read off the states?",
+    "What can a probe predict from the hidden states?",
     _probing_items,
     lambda content: (content.folder / FILE).is_file(),
 )

@@ -386,7 +386,7 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
     table = pd.read_csv(path)
     assert len(table) == 2 * len(trial.to_dataframe())
     ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
-    assert title == "Which measure can be believed here?"
+    assert title == "Which measure is faithful on these clips?"
     assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
     path.write_text("a,b\n1,2\n")
     assert "found no column stack" in FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))[0][1][0]
