@@ -29,6 +29,7 @@ from tests.models import (
     trained,
     trained_and_twin,
 )
+from tests.models.more_families import MORE_FAMILIES
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -78,8 +79,15 @@ _LONG_FILES = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest drops the long ones
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, for `--dist loadfile --no-loadscope-reorder`, as `make test` has it."""
+    for item in items:
+        if item.get_closest_marker("every_family"):
+            parameters = {name for name in item.callspec.params.values() if isinstance(name, str)}
+            families = parameters & {*ALL_FAMILIES, *MORE_FAMILIES}
+            if families and not families & REPRESENTATIVES:
+                item.add_marker(pytest.mark.long)
     place = {name: number for number, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
@@ -111,21 +119,22 @@ def undrawn(figures_saved_empty):
         yield
 
 
-@pytest.fixture(autouse=True)
-def _shared_models_stay_as_loaded():
-    yield
-    changed = shared_models.changed_since_taken()
-    assert not changed, (
-        f"this test changed shared models, which others use: {changed}. Let it build its own"
-    )
-
-
 @pytest.fixture(scope="module", autouse=True)
-def _shared_models_stay_as_loaded_in_every_file():
+def _shared_models_stay_as_loaded():
     yield
     shared_models.take_all()
     changed = shared_models.changed_since_taken()
-    assert not changed, f"a test of this file changed shared models after it had ended: {changed}"
+    assert not changed, (
+        f"a test of this file changed shared models, which others use: {changed}. Let it build its own"
+    )
+
+
+# One or two of each kind: in tests marked `every_family` the cases of other families are `long`.
+REPRESENTATIVES = {
+    *("wav2vec2-post", "wav2vec2-stable", "wavlm-stable", "whisper-80", "seamless-m4t-v2"),
+    *("parakeet", "moonshine", "qwen2-audio"),
+    *("bert", "gpt2", "llama", "gemma3_text", "bart", "t5", "modernbert", "deberta-v2", "falcon"),
+}
 
 
 @pytest.fixture(params=FAMILIES)

@@ -1,14 +1,11 @@
-"""Word times without any weights: synthesise the transcript, then warp the synthetic speech onto
-the recording.
+"""Align words without a model: synthesise the text and warp the speech onto the recording.
 
-In: audio and its text. Out: an `Alignment` with method "synthesis". espeak-ng speaks the text (word
-times known), and dynamic time warping on cepstra carries its word boundaries over. What makes it
-work on spontaneous speech: between any two words the path may rest in a gap, which takes silence
-cheaply, and at a price a hesitation, a repetition or a word that is not in the text; the synthesis
-is given the recording's noise and level; and after each pass the synthetic cepstra are fitted to
-the recording's voice by a ridge-regularised affine map along the path found so far, and the words
-to its tempo. All this is done in several ways, with other voices and other prices: a word lies at
-the median of them, and where they differ it is not sure (see `confidence`).
+In: audio and its text. Out: an `Alignment` with method "synthesis". espeak-ng speaks the text, and
+dynamic time warping on cepstra carries its word boundaries over. Between any two words the path may
+rest in a gap: silence is cheap there, a hesitation or a word that is not in the text has a price.
+The synthesis is given the recording's noise and level. After each pass a ridge-regularised affine
+map fits the synthetic cepstra to the recording's voice, and the words to its tempo. All this is done
+with several voices and prices: a word lies at their median, and where they differ it is not sure.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ def error(found, expected) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 @pytest.mark.parametrize("heads", ["mean", "each"])
 def test_is_replay(name, heads):
@@ -67,6 +68,7 @@ def short(name):
     return model, inputs, speechmix.mix(model, inputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "wav2vec2-adapters"])
 @pytest.mark.parametrize("batch_size", [1, 7, 100, 10_000])
 def test_batch_size_changes_nothing(name, batch_size):

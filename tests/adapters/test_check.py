@@ -460,6 +460,7 @@ class TestTolerance:
         with pytest.raises(ModelError, match="mixes positions"):
             speechmix.load(module)
 
+    @pytest.mark.every_family
     @pytest.mark.parametrize("strength", [1e-2, 1e-3])
     @pytest.mark.parametrize("name", ALL_FAMILIES)
     def test_weak_attention_is_no_fault(self, name, strength):

@@ -96,6 +96,7 @@ def in_training(name, **changes):
 MEASURES = ["value_zeroing", "attention", "attention_norm"]
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_model_in_training_is_given_back_as_it_was(name, dtype):

@@ -270,6 +270,7 @@ class TestPrecisionAndDevice:
         for key in expected:
             np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-8)
 
+    @pytest.mark.every_family
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
     def test_half_precision_model_is_scored_in_float32_and_given_back_bit_by_bit(
         self, family_name, tmp_path, dtype

@@ -223,6 +223,7 @@ def test_a_pair_is_used_though_its_clips_are_in_two_shards(model, clips, tmp_pat
     pd.testing.assert_frame_equal(one.drops, several.drops)
 
 
+@pytest.mark.long
 def test_local_workers_have_pairs_too(clips, whole, tmp_path):
     faithfulness_of_clips(
         partial(trained, "tiny-french-ctc"),

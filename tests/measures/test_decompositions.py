@@ -80,6 +80,7 @@ def all_maps_of(name, measures, **options):
     return maps
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("measure", LENGTHS)
 @pytest.mark.parametrize("name", WITH_ORACLE)
 def test_lengths_are_those_of_the_explicit_vectors(name, measure):

@@ -100,6 +100,7 @@ def mix(model, measure, **options):
 
 
 class TestEveryFamily:
+    @pytest.mark.every_family
     @pytest.mark.parametrize("measure", MEASURES)
     @pytest.mark.filterwarnings("ignore:integrated gradients")
     def test_one_row_of_finite_numbers_and_causal_zeros(self, headed_name, headed, measure):
@@ -157,6 +158,7 @@ class TestEveryFamily:
                         run.value(stack, layer, torch.stack([x, x])).tolist(), clean, rtol=1e-6
                     )
 
+    @pytest.mark.every_family
     @pytest.mark.parametrize("steps", [50, 200])
     def test_integrated_gradients_are_complete(self, headed, steps):
         rounded = headed.config.model_type in ROUNDED

@@ -113,6 +113,7 @@ def test_layer_wise_is_the_norm_of_the_jacobian(any_model):
             close(maps["hta", stack].layer(index), expected, any_model)
 
 
+@pytest.mark.every_family
 def test_from_the_input_is_the_norm_of_the_jacobian_of_all_layers_up_to_it(any_model):
     inputs = inputs_of(any_model)
     maps = speechmix.mix(

@@ -86,6 +86,7 @@ def test_strength_is_rerunning_the_layer_without_the_values_of_others(name, engi
             )
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", [name for name, entry in MORE_FAMILIES.items() if not entry.heard])
 def test_so_it_is_in_further_families(name):
     entry, model = MORE_FAMILIES[name], conformer(name)

@@ -98,6 +98,7 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
             close(found, expected, 1e-10 if exact else entry.tolerance)
 
 
+@pytest.mark.every_family
 def test_attention_is_what_the_model_returns(name):
     entry, model = MORE_FAMILIES[name], loaded(name)
     if not entry.shown:

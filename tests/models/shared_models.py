@@ -3,8 +3,7 @@ is found out.
 
 A test that writes to a model, trains it or exchanges its parts builds its own
 (`speechmix.load(build(name))`). What a shared model is made of (weights, buffers, config, hooks,
-flags, table) is compared with what it was at loading, after each test that took it and again after
-each file.
+flags, table) is compared with what it was at loading, after each file.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from tests.reports.synthetic_runs import synthetic_run
 HOSTILE = ("x/../../..", "..", "a" * 300, "a/b", "a_b", "A_B", "é\0", "all clips")
 
 
+@pytest.mark.long
 def test_figures_of_a_hostile_column_stay_in_the_run(tmp_path):
     folder = synthetic_run(tmp_path / "deep" / "er" / "run", clips=8)
     clips = pd.read_csv(folder / "clips.csv", keep_default_na=False)

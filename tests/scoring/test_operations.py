@@ -41,6 +41,7 @@ def counted(work) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize(
     ("measures", "rows"), [(["value_zeroing"], None), (["attention", "attention_norm"], "target")]
 )

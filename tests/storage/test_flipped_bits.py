@@ -141,6 +141,7 @@ def flip_bits(folder, count):
     return refused
 
 
+@pytest.mark.long
 def test_a_flipped_bit_in_a_run_of_words(of_words):
     assert flip_bits(of_words, FLIPS_PER_FILE) > FLIPS_PER_FILE * 5
 

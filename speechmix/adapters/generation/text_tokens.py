@@ -1,9 +1,4 @@
-"""What text models are fed for a `Sentence`: token ids, and which word each token is (part of).
-
-Tokens get their words by characters (a tokenizer's offsets; for tokenizers without offsets, by
-finding each piece in the text). Sub-words of one word can be one unit; special tokens stay units of
-their own; padding is no unit.
-"""
+"""Tokenize a `Sentence` for a text model: token ids, and the word of each token by characters."""
 
 from __future__ import annotations
 

@@ -1,20 +1,14 @@
 """Compare a trained model with its randomly initialised twins.
 
-In: a long table of values (cue contributions, accuracies, drops) of trained models and of their
-twins, by clip, with the group that each clip belongs to. Out: one row for each cell (a layer, or a
-whole stack, of one measure).
+In: a long table of values by clip, with the group of each clip. Out: one row for each cell (a layer,
+or a whole stack, of one measure).
 
-- Only clips that the trained model and all twins have scored count, so every model is measured in
-  the same way.
+- Only clips that the trained model and all twins have scored count.
 - Clips are averaged within groups first: those of one pair, sentence or word are not independent.
-- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all
-  cells of the model; the error over groups of clips is in the statistic (`rank_test`).
-- The interval of the difference is over groups and twins (`intervals`).
-- A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing:
-  it carries no claim.
-- A claim needs all three: p <= 5 % in both directions together, an interval over groups without
-  zero, and a block that moves something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS`
-  groups, nothing is claimed.
+- The test is the rank of the trained model among its twins (`twin_rank_test`), over all its cells.
+- A claim needs p <= 5 % in both directions together, a confidence interval over groups without zero,
+  and a block that moves the target's state by `STRENGTH_FLOOR`. With fewer than `TWINS_NEEDED` twins,
+  or `FEWEST_GROUPS` groups, nothing is claimed.
 
 A whole stack has the mean over its layers, weighted by mixing strength; idle layers change nothing.
 """

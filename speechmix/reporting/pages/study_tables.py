@@ -1,10 +1,7 @@
 """Compute the tables of a study: contribution by stack and layer, ablation, one row per clip.
 
-In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
-trained model with its untrained twins, over groups of clips that belong together
-(`evaluation.statistics.groups`), in one test of all its stacks, layers and measures
-(`evaluation.statistics.random_twin_comparison`). Reported are the whole of each stack, every layer weighted by its
-mixing strength, and each layer.
+A trained model is compared with its twins over groups of clips (`random_twin_comparison`), in one
+test of its whole stacks, weighted by mixing strength, and its layers. Numbers are in percent.
 """
 
 from __future__ import annotations

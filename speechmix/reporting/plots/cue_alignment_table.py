@@ -1,10 +1,7 @@
-"""Draw cue alignment as a table: layers downwards, measures to the right, each cell with its
-number.
+"""Draw cue alignment as a table: layers downwards, measures to the right, numbers in cells.
 
-In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for
-each model, its fine-tuned copy and its random twin beside it, and both halves of the published
-table (a data file that states its source) below them, on one colour scale. Where it is known, each
-title says how often the model does the task.
+In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure. Each model has a
+panel beside its fine-tuned copy and its twin; below them are both halves of the published table.
 """
 
 from __future__ import annotations

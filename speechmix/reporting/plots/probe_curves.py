@@ -1,9 +1,7 @@
 """Draw the accuracy of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
 
-In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for
-the second figure one of cue contributions. Out: a Figure. Over relative depth, the input of the
-first layer left of 0. Trained models are solid with the 95 % interval over groups; random twins
-dashed, with a band from the lowest to the highest twin; majority and control are lines.
+The input of the first layer is left of 0. Trained models are solid, with the 95 % interval over
+groups; twins dashed, with their range; majority and control are lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Maps and cue contributions as a kind of result: all measures in one forward pass of several clips.
+"""Result kind: maps and cue contributions, all measures in one forward pass of several clips.
 
-In: items. Out: stored results, one for each measure, whose contributions become the run's table; the
-scores go into the table of scores or, of frames, into files of their own (results/map_files.py).
+Contributions become the run's table. Scores go into the table of scores or, of frames, into files.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """Improve word times by models of the corpus speakers' sounds.
 
-In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus`
-writes them. Each clip is aligned by synthesis, then once more with the speaker's own sounds
+In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus` writes
+them. Each clip is aligned by synthesis, then once more with the speaker's own sounds
 (`speechmix.alignment.speaker_sounds`). Where the first alignment trusts the text, a boundary moves
-by at most 10 ms towards the second: no clip can get worse by more. Where it does not, the less
-doubtful of the two is used. In the folder are also, so that it can be stopped and resumed like any
-stage:
-
-    adaptation/first.jsonl               the alignment by synthesis, with phonemes
-    adaptation/voices/<hash>.safetensors a voice, by what it was learnt from
-
-A clip is never judged by a voice that has heard it: a speaker's clips are in four parts, and each
-is aligned with a voice learnt from the other three.
+by at most 10 ms towards the second. Where it does not, the less doubtful of the two is used. For
+resuming, `adaptation/first.jsonl` has the first alignment with phonemes, and
+`adaptation/voices/<hash>.safetensors` a voice, by what it was learnt from. A clip is never judged by
+a voice that has heard it: a speaker's clips are in four parts, each aligned by the other three.
 """
 
 from __future__ import annotations
