@@ -75,6 +75,18 @@ def fill_at(job, tmp_path, places: int) -> None:
         assert snapshot(folder) == expected, f"files up to {most} bytes, then without limit"
 
 
+def test_a_disk_full_while_a_part_is_written_loses_no_scores(job, tmp_path):
+    folder = tmp_path / "run"
+    assert limited(job, folder, None) == ENDED
+    expected = snapshot(folder)
+    (part,) = (folder / "results" / "tiny-french-ctc").glob("*.parquet")
+    most = part.stat().st_size - 1
+    shutil.rmtree(folder)
+    assert limited(job, folder, most) == REFUSED
+    assert limited(job, folder, None) == ENDED
+    assert snapshot(folder) == expected
+
+
 @pytest.mark.long
 def test_a_disk_full_at_one_place(job, tmp_path):
     fill_at(job, tmp_path, 1)

@@ -77,6 +77,7 @@ class Results:
         self._index = PartIndex(folder, owner, report)
         self._new: dict[Key, JsonObject] = {}
         self._new_bytes = 0
+        self._is_broken_off = False
         self._scores = ScoreFiles(folder.scores_dir)
         self._maps = MapFiles(folder.maps_dir, self._index.dir.name)
         for path in self._index.part_paths() if paths is None else paths:
@@ -132,13 +133,17 @@ class Results:
 
     def write(self) -> None:
         """Write what is new as a part."""
-        if not self._new:
+        if not self._new or self._is_broken_off:
             return
+        # Files of scores that are finished cannot be finished again: a second try after a full disk
+        # would write the part without them, and the run would go on without these scores.
+        self._is_broken_off = True
         with phase("writing"):
             table = rows_table([*self._new.values()])
             files = self._scores, self._maps
             part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
             self._index.add(part, table)
+        self._is_broken_off = False
         self._new, self._new_bytes, self._write_time = {}, 0, time.monotonic()
 
     def row(self, key: Key) -> JsonObject:
