@@ -156,7 +156,7 @@ def describe_interaction(pairs: pd.DataFrame, values: np.ndarray) -> str:
     certain_sizes = pairs["interaction"].abs() - 2 * pairs["error"]
     if not (certain_sizes >= max(_MIN_WARNING_NATS, float(np.abs(values).max()))).any():
         return ""
-    strongest_pair = pairs.loc[certain_sizes.idxmax()]
+    strongest_pair = pairs.iloc[int(certain_sizes.argmax())]
     meaning = (
         "they need each other" if strongest_pair["interaction"] > 0 else "one replaces the other"
     )

@@ -57,7 +57,7 @@ def _cross_fit_layer(rows: pd.DataFrame) -> pd.DataFrame:
         other_half_means = means.loc[:, half != half_index].mean(axis=1)
         if other_half_means.notna().any():
             is_chosen = rows["group"].map(half).eq(half_index) & rows["layer"].eq(
-                other_half_means.idxmax()
+                other_half_means.index[int(other_half_means.argmax())]
             )
             half_tables.append(rows[is_chosen].assign(aggregation="best layer"))
     return pd.concat(half_tables) if half_tables else rows.head(0)

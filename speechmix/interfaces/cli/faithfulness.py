@@ -169,6 +169,7 @@ def _format_leaderboard(
     board = results.leaderboard(options.metric, perturbation=perturbation)
     measures = is_measure_row(board, perturbation)
     is_shown = measures & (measures.cumsum() <= options.rows) | ~measures
-    return board.loc[is_shown, _COLUMNS].to_string(
+    text: str = board.loc[is_shown, _COLUMNS].to_string(
         index=False, na_rep="", float_format="{:.2f}".format
     )
+    return text
