@@ -10,11 +10,11 @@ from .command_parser import Subparsers
 from .model_options import add_model_option, create_loaders
 from .score_options import add_stack_option
 
-_EXAMPLES = """examples:
+_REPORT_EXAMPLES = """examples:
   speechmix report runs/small --clip cv_fr_123 --published
-  speechmix report runs/small --audio /data/clips --move-words --model openai/whisper-small
-  speechmix compare runs/base runs/small runs/medium --out runs/sizes
-"""
+  speechmix report runs/small --audio /data/clips --move-words --model openai/whisper-small"""
+_COMPARE_EXAMPLES = """examples:
+  speechmix compare runs/base runs/small runs/medium --out runs/sizes"""
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -22,7 +22,7 @@ def add_commands(commands: Subparsers) -> None:
     report = commands.add_parser(
         "report",
         help="write the page of a run: figures, statistics, clips to listen to",
-        epilog=_EXAMPLES,
+        epilog=_REPORT_EXAMPLES,
     )
     report.set_defaults(command=_report)
     report.add_argument("run", metavar="RUN", help="folder of a run")
@@ -58,7 +58,7 @@ def add_commands(commands: Subparsers) -> None:
     report.add_argument("--device", help="cpu, cuda, ... for --move-words")
 
     compare = commands.add_parser(
-        "compare", help="compare the models of several runs, on one page", epilog=_EXAMPLES
+        "compare", help="compare the models of several runs, on one page", epilog=_COMPARE_EXAMPLES
     )
     compare.set_defaults(command=_compare)
     compare.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
