@@ -90,7 +90,7 @@ def _format_with_and_without_own(
 
 def _format_line(title: str, sources_text: str, others: str) -> str:
     return f"    {title:<24} {sources_text}" + (
-        f"; besides its own sound: {others}" if others else ""
+        f"; without its own sound: {others}" if others else ""
     )
 
 

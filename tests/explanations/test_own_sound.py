@@ -81,7 +81,7 @@ def test_without_it_shares_are_of_the_others_and_ranks_and_effects_follow(explai
         != explained.top("maisons", "alti_logit").name
         == "maisons"
     )
-    assert "; besides its own sound: nos " in str(explained)
+    assert "; without its own sound: nos " in str(explained)
 
 
 def path_margin(model, clip, texts):

@@ -81,7 +81,7 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         need("cross", 100.0, "not needed"),
     ]
     assert short_answers(pd.DataFrame(rows), pd.DataFrame(needs)) == [
-        "m, left cue: Ablating the cue (zeroing its value vectors) lowers spelling accuracy in the "
+        "m, left cue: Spelling accuracy falls if the cue is ablated (its value vectors zeroed) in the "
         "decoder (from 100 % to 50 %). Ablating the cue costs less than 5 points of accuracy in the "
         "encoder or cross-attention. Compared with untrained models, the cue contributes more in "
         "the encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained "

@@ -105,25 +105,25 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     )
     best_row = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
     text = (
-        f"{model_text}: {label} can be read off {position_text} in the {stack} {_describe_layers(rows, 'read')} "
+        f"{model_text}: a probe predicts {label} from {position_text} in the {stack} {_describe_layers(rows, 'read')} "
         f"({_format_accuracy(best_row)})"
     )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f} untrained twins"
         return (
-            f"{text}; with {twins} nothing is claimed of what training added ({TWINS_NEEDED} "
-            "are needed)."
+            f"{text}. It is open whether training added this: probes were run for {twins}, and "
+            f"{TWINS_NEEDED} are needed."
         )
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
         return (
-            f"{text}, but whether better than off untrained models is inconclusive "
+            f"{text}, but whether better than from untrained models is inconclusive "
             f"({100 * best_row['untrained']:.0f} %)."
         )
     has_same_layers = rows["both"].tolist() == rows["read"].tolist()
     layers = "" if has_same_layers else f" {_describe_layers(rows, 'both')}"
     return (
-        f"{text}, better than off untrained models{layers} ({100 * best_row['untrained']:.0f} %)."
+        f"{text}, better than from untrained models{layers} ({100 * best_row['untrained']:.0f} %)."
     )
 
 

@@ -52,8 +52,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "value_zeroing_share",
-        "as `value_zeroing`, but each row of cross-attention sums to a measured share of the "
-        "audio ([how](#combine-layers-into-one-map))",
+        "as `value_zeroing`, but each row of cross-attention sums to the measured fraction "
+        "that comes from the audio ([how](#combine-layers-into-one-map))",
         f"{_VALUE_ZEROING} (the share: this package)",
         word="as a whole",
         length_exponent=_OF_CHANGE,
@@ -117,7 +117,8 @@ PACKAGE_MEASURES = (
     ),
     MeasureFacts(
         "alti",
-        "how much the source's transformed vector reduces the L1 distance to the output of the attention block",
+        "L1 norm of the attention block's output, minus its L1 distance to the source's "
+        "transformed vector; at least zero",
         _ALTI,
         word="as a whole",
         residual="share",

@@ -33,9 +33,9 @@ from .table_format import format_contribution_table
 _MAX_MAPS = 60  # clips whose maps are read to see what length does
 _GROUP_KEYS = ("model", "init", "stack")
 _EXPONENT_NOTE = (
-    "In untrained twins, a longer word gets a larger share: the share grows as the word's number of "
-    "frames to the power of this exponent. The exponent is the slope of log share on log frames "
-    "within rows. The column “length-matched” assumes 2 for Value Zeroing and 0 for other measures."
+    "How the share of a word grows with its number of frames in untrained twins, as an exponent. 0: "
+    "length has no effect. 2: a word of double length gets four times the share. It is the slope of log "
+    "share on log frames within rows. The column “length-matched” assumes 2 for Value Zeroing and 0 for other measures."
 )
 _AGREEMENT_NOTE = (
     "Spearman's rank correlation between two measures. Over clips: does the cue contribute most in "

@@ -15,9 +15,9 @@ _STRENGTH_PERCENT = f"{100 * STRENGTH_FLOOR:.0f} %"
 _TERMS = {
     "stack": "Encoder, decoder, or cross-attention (from the decoder to the encoder). A row is the "
     "mean over the layers of the stack, weighted by their mixing strength.",
-    "measure": "The method that assigns the shares. Value Zeroing grows with the square of a "
-    "word's length, and attention does not. So compare a measure with the same measure in the "
-    "untrained twins, not with another measure.",
+    "measure": "The method that assigns the shares. By Value Zeroing, the share of a word grows with "
+    "the square of its number of frames; by attention, it does not depend on it. So compare a measure "
+    "with the same measure in the untrained twins, not with another measure.",
     "trained": "Contribution of the cue in the trained model: the share of the target's "
     "representation that comes from the cue, in %. The shares of all words add up to 100 %.",
     "untrained": "The same share in the untrained twins, on average. An untrained twin is a model "
@@ -40,7 +40,8 @@ _TERMS = {
     "and the shares mean little.",
     "share of length": "The share that the cue would have if all frames (or tokens) contributed "
     "equally.",
-    "length-matched": "The share that an average word as long as the cue has by this measure.",
+    "length-matched": "The share that a word as long as the cue would have if only word length "
+    "mattered for this measure.",
 }
 _READ_POSITION = (
     "The encoder is read at the frames of the target. The decoder and cross-attention are read at "
@@ -48,9 +49,9 @@ _READ_POSITION = (
     "of the target). Without a foil, they are read at all positions of the target."
 )
 _TEST_RELIABILITY = (
-    "The test is cautious: it adds noise to the twins, as large as the variation between {groups}, "
-    "and one unfavourable artificial group to the trained model. In simulations, at most 5 % of "
-    "pages about an untrained model show a significant difference. Details: “How often is a claim "
+    "The test is cautious in two ways. It adds noise to the values of the twins, as large as the "
+    "variation between {groups}. It adds one unfavourable artificial group to the trained model. In "
+    "simulations, at most 5 % of pages about an untrained model show a significant difference. Details: “How often is a claim "
     "wrong?” in the documentation."
 )
 

@@ -121,7 +121,7 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
 
 
 _NEED_ANSWERS = {
-    "needed": "Ablating the cue (zeroing its value vectors) lowers spelling accuracy in {}.",
+    "needed": "Spelling accuracy falls if the cue is ablated (its value vectors zeroed) in {}.",
     "not needed": f"Ablating the cue costs less than {MARGIN_POINTS:.0f} points of accuracy in {{}}.",
     "at chance": "The need for the cue cannot be tested in {}: the intact model spells no better "
     "than chance.",

@@ -63,9 +63,11 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
     "length ablated.",
 }
 _CONTROLS_NOTE = (
-    "How to read a row: compare the result with its controls. If a control is clearly smaller, the "
-    "result is specific to the cue. If a control is as large or larger, the stack mixes in any "
-    "such word, and the result is no evidence that the model looks for the grammatical number. "
+    "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
+    "the result is specific to the cue. If one is as large or larger, the stack gives such words a "
+    "large share, whatever they tell, and the result is no evidence that the model looks for the "
+    "grammatical number. Compare the last two columns: if ablating another word costs much less "
+    "accuracy, the loss is specific to the cue. "
     "“Inconclusive”: the choice of clips or of random weights can explain the difference."
 )
 _BY_NUMBER_NOTE = (
@@ -78,7 +80,7 @@ _INVARIANT_NOTE = (
 )
 _LAYERS_NOTE = (
     "Layers (counted from 0) in which the trained model differs significantly from its untrained "
-    "twins. The test is that of whole stacks; it is corrected for multiple comparisons over all "
+    "twins. The test is the same as for whole stacks. It is corrected for multiple comparisons over all "
     "{count} layers. layers.csv has all numbers."
 )
 _CONTRIBUTION_CAUTION = (

@@ -197,7 +197,7 @@ def _length_sentence(row: TableRow) -> str:
     return (
         ""
         if length_matched != length_matched
-        else f" An average word as long as the cue would contribute {length_matched:.1f} %."
+        else f" If only word length mattered, a word as long as the cue would contribute {length_matched:.1f} %."
     )
 
 
