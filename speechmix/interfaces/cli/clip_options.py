@@ -55,7 +55,7 @@ def add_clips_option(command: argparse.ArgumentParser) -> None:
         default=[],
         type=_clip_path,
         metavar="PATH",
-        help="audio files, a manifest, a corpus, a run or bundled:clips; also without --clips",
+        help="audio files, a manifest, a corpus, a run or bundled:clips",
     )
 
 
