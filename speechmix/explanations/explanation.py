@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
@@ -253,8 +253,7 @@ class Explanation(ExplanationNumbers):
 def _save_figure(ax: Axes, path: Path, kind: str) -> None:
     from matplotlib import pyplot
 
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # the one that `plot` made
+    figure = cast("Figure", ax.get_figure(root=True))  # the one that `plot` made
     figure.savefig(path, format=kind, dpi=150, bbox_inches="tight")
     pyplot.close(figure)
 

@@ -68,10 +68,20 @@ def decision_heat_map(
         ax = pyplot.figure(
             figsize=(width + 2.6, height + 1.3), layout="constrained", facecolor="white"
         ).subplots()
-    _draw_panel(ax, decisions, stack, array, map_cells.limits_around_zero([array]), value)
-    ax.set_title(f"{stack}: {_VALUE_LABELS[value]}", size=LABEL_SIZE, pad=3)
+    cells = _draw_panel(ax, decisions, stack, array, map_cells.limits_around_zero([array]), value)
+    ax.set_title(
+        f"{shorten_text(decisions.provenance['item'], 40)}: {stack}", size=LABEL_SIZE, pad=3
+    )
     if stack != "input":
         ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
+    map_cells.add_color_bar(
+        ax.figure,
+        cells,
+        ax,
+        values=[array],
+        label=_VALUE_LABELS[value],
+        inches=_panel_inches(array)[1],
+    )
     return ax
 
 
