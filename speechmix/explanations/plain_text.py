@@ -66,7 +66,7 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
         )
         lines += [f"    {remark}" for remark in remarks]
         lines += [
-            f"    Besides its own sound: {remark}" for remark in of_others if remark not in remarks
+            f"    Without its own sound: {remark}" for remark in of_others if remark not in remarks
         ]
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
   const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Orange: it opposes the word. " +
-    "Each line is coloured relative to its largest number. The number of a measure is an attribution. The number in parentheses: by how many " +
+    "Each line is coloured relative to its largest number. Each measure gives every source a score, its attribution. The number in parentheses: by how many " +
     "percentage points this source's share of the attribution is larger than for the other words. " +
     "Removed: the loss of the word's log-probability (nats) when this source alone is replaced, the median over fills [lowest to highest].";
   const FINE = " If a measure scores each frame, the waveform is coloured by frame, and each word below it by the attribution of the whole word.";
@@ -299,7 +299,7 @@
       const name = choice.contrast ? choice.name : data.units[choice.unit].label;
       const parts = [choice.contrast ? name : `${name}: p = ${digits(choice.probability)}`];
       if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)} (${told(values[first], of)})`);
-      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Besides its own sound: ${this.name(second)} (${told(values[second], of)})`);
+      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Without its own sound: ${this.name(second)} (${told(values[second], of)})`);
       if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
       if (peak !== undefined && fine[peak] > 0) parts.push(`Largest frame: at ${data.frames[peak].toFixed(2)} s`);
