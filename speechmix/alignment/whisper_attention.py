@@ -78,18 +78,14 @@ def align_by_whisper(
         audio, model.sample_rate, text=text, words=even, language=language, name="whisper"
     )
     attention, owner, grid = _compute_attention(model, clip)
-    heads = _choose_heads(model, attention)
-    evidence = _compute_evidence(attention[heads])
-    if evidence.shape[0] > evidence.shape[1]:
+    heads = choose_heads(model, attention)
+    n_rows, n_frames = attention.shape[1:]
+    if n_rows > n_frames:
         raise AlignmentError(
-            f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} "
-            "frames"
+            f"the text has {n_rows - 1} tokens, but the audio only {n_frames} frames"
         )
-    mean, sound = attention[heads].mean(0), _find_loud_frames(audio, evidence.shape[1])
-    first, last = _trim_silence(0, evidence.shape[1], sound)
-    if last - first < evidence.shape[0]:
-        first, last = 0, evidence.shape[1]
-    edges = np.append(first + find_row_starts(evidence[:, first:last]), last)
+    mean, sound = attention[heads].mean(0), find_loud_frames(audio, n_frames)
+    edges = place_rows(attention[heads], sound)
     placed = []
     for index, word in enumerate(words):
         rows = [row for row, word_of_row in enumerate(owner) if word_of_row == index]
@@ -97,7 +93,7 @@ def align_by_whisper(
             raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
         start, stop = edges[rows[0]], edges[rows[-1] + 1]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = grid.frame_times(*_trim_silence(start, stop, sound))
+        onset, offset = grid.frame_times(*trim_silence(start, stop, sound))
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )
@@ -136,10 +132,18 @@ def _compute_attention(
     )
 
 
-def _choose_heads(model: Model, attention: np.ndarray) -> list[int]:
-    """Heads the model names for alignment, else those whose attention runs through the audio most
-    steadily."""
+def named_heads(model: Model) -> list[tuple[int, int]] | None:
+    """Return the (layer, head) pairs that a model names for alignment; None if it names none."""
     named = getattr(getattr(model.module, "generation_config", None), "alignment_heads", None)
+    return [(layer, head) for layer, head in named] if named else None
+
+
+def choose_heads(model: Model, attention: np.ndarray) -> list[int]:
+    """Return the indices, among all [L H], of heads that tell times.
+
+    Heads the model names for alignment, else those whose attention runs through the audio most
+    steadily."""
+    named = named_heads(model)
     if named:
         n_heads = model.stacks["cross"].heads
         return [layer * n_heads + head for layer, head in named]
@@ -156,6 +160,30 @@ def _choose_heads(model: Model, attention: np.ndarray) -> list[int]:
     return heads
 
 
+def place_rows(attention: np.ndarray, is_loud: np.ndarray) -> np.ndarray:
+    """Give each row its stretch of frames by the attention of some heads.
+
+    Parameters
+    ----------
+    attention : array [heads, rows, frames]
+        Over the frames of the sound alone; no more rows than frames.
+    is_loud : bool array [frames]
+        See `find_loud_frames`.
+
+    Returns
+    -------
+    int array [rows + 1]
+        Edges of the stretches, from the first frame of the first to the end of the last.
+    """
+    evidence = _compute_evidence(attention)
+    n_rows, n_frames = evidence.shape
+    first, last = trim_silence(0, n_frames, is_loud)
+    if last - first < n_rows:
+        first, last = 0, n_frames
+    edges: np.ndarray = np.append(first + find_row_starts(evidence[:, first:last]), last)
+    return edges
+
+
 def _compute_evidence(attention: np.ndarray) -> np.ndarray:
     """Mean over heads [rows, frames] of attention standardised over rows and smoothed over
     frames."""
@@ -169,7 +197,7 @@ def _compute_evidence(attention: np.ndarray) -> np.ndarray:
     return evidence
 
 
-def _find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
+def find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
     """Whether each frame [frames] is louder than the clip's silence."""
     power = np.array(
         [
@@ -183,7 +211,8 @@ def _find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
     return is_loud
 
 
-def _trim_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
+def trim_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
+    """Return the range of frames without the quiet ones at its edges."""
     loud = np.flatnonzero(sound[start:stop])
     return (start + int(loud[0]), start + int(loud[-1]) + 1) if len(loud) else (start, stop)
 

@@ -1,0 +1,1 @@
+"""Grounding: whether each word that a recogniser wrote was in the sound."""

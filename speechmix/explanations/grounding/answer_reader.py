@@ -1,0 +1,93 @@
+"""Read the words of a window off an audio language model, which hears sound among its tokens.
+
+Removals are made in the input: all sound is muted, words of the prompt and earlier words of the answer are replaced
+by a neutral token. Such a model does not say where in the sound a word is, so words have no times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from ...adapters.transformers_types import ModelOutput
+from ...errors import InputError
+from ...interventions.removals import SOUND, TEXT_IDS, Removal
+from ...interventions.runner import NO_REMOVAL, run_interventions
+from ...interventions.token_removal import token_fills
+from ...mixing.measures.token_objectives import token_logits
+from ..decoder_drafts import Draft
+from ..model_text import write_about_clip
+from .word_readings import INTACT, NO_PROMPT, NO_SOUND, NO_TEXT, TokenTable, WordReadings
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from .windows import DecodedWindow
+
+
+class AnswerReader:
+    """Reads windows of one audio language model.
+
+    Parameters
+    ----------
+    model : Model
+    language : str, optional
+    """
+
+    def __init__(self, model: Model, language: str | None = None):
+        self._model, self._language = model, language
+
+    def read(self, window: DecodedWindow) -> WordReadings | None:
+        """Return what is read of a window; None if the model writes no word."""
+        clip = window.clip(self._language).with_words([("<sound>", 0.0, window.seconds)])
+        try:
+            writing = write_about_clip(self._model, clip, text=None, by_token=False)
+        except InputError as error:
+            if "writes nothing" in str(error):
+                return None
+            raise
+        drafts = [Draft(t.id, t.label, t.position, t.word, t.fed_at) for t in writing.tokens]
+        tokens = TokenTable(drafts, writing.words)
+        fill = next(fill for fill in token_fills(self._model) if fill != "remove")
+        texts = [unit.source for unit in writing.sources if unit.side == "written"]
+        asked = [
+            at for unit in writing.sources if unit.side == "asked" for at in unit.source.positions
+        ]
+        earlier = [
+            tuple(at for source in texts if source.index < word for at in source.positions)
+            for word in range(len(tokens.words))
+        ]
+        removals = [NO_REMOVAL, (Removal(SOUND, (0,), "zeros"),)]
+        removals += [(Removal(TEXT_IDS, tuple(asked), fill),)] if asked else []
+        first_text = len(removals)
+        removals += [(Removal(TEXT_IDS, at, fill),) for at in earlier if at]
+
+        def read_tokens(output: ModelOutput) -> Tensor:
+            log_probabilities = token_logits(output).log_softmax(dim=-1)
+            return log_probabilities[:, tokens.rows, tokens.ids]
+
+        values = run_interventions(writing.decision, removals, reader=read_tokens)
+        sums = tokens.sum_by_word(values)  # [removals, W]
+        without_text = sums[0].copy()
+        runs = iter(range(first_text, len(removals)))
+        for word, positions in enumerate(earlier):
+            if positions:
+                without_text[word] = sums[next(runs), word]
+        by_removal = {INTACT: sums[0], NO_SOUND: sums[1], NO_TEXT: without_text}
+        by_removal |= {NO_PROMPT: sums[2]} if asked else {}
+        lowest, runners_up = tokens.runners_up(self._model, writing.logits.log_softmax(dim=-1))
+        missing = np.full(len(tokens.words), np.nan)
+        return WordReadings(
+            window,
+            tokens.words,
+            (None,) * len(tokens.words),
+            by_removal,
+            lowest,
+            runners_up,
+            np.bincount(tokens.owners, minlength=len(tokens.words)),
+            missing,
+            missing,
+            ids=tuple(tokens.ids.tolist()),
+            token_words=tuple(tokens.owners.tolist()),
+        )

@@ -1,0 +1,240 @@
+"""Read the words of a window off a decoder with cross-attention (Whisper and its like).
+
+All removals are made behind the encoder, so that a window costs one pass of it. Sound is removed by putting the
+encoder's states for a silent window in place of those of some frames; padding by leaving its frames out; earlier
+text by an attention mask. Keys and values of both encoder states are projected once a layer for all runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.capture.cross_attention import capture_attention
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.capture.encoder_cache import wrap_encoder_states
+from ...adapters.patching.encoder_mixture import mix_encoder_states
+from ...adapters.patching.shared_encoder import share_encoder_states
+from ...alignment.whisper_attention import choose_heads, find_loud_frames, named_heads, place_rows
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ..decoder_drafts import draft_tokens
+from .windows import fixed_window_seconds
+from .word_readings import (
+    INTACT,
+    NO_OWN,
+    NO_PADDING,
+    NO_SOUND,
+    NO_TEXT,
+    ONLY_OWN,
+    TokenTable,
+    WordReadings,
+)
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from .windows import DecodedWindow
+
+_MAX_RUNS = 32  # that run together
+_NO_SPEECH_TOKENS = ("<|nospeech|>", "<|nocaptions|>")
+_FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
+
+
+class DecoderReader:
+    """Reads windows of one model.
+
+    Parameters
+    ----------
+    model : Model
+    language : str, optional
+    """
+
+    def __init__(self, model: Model, language: str | None = None):
+        self._model, self._language = model, language
+        self._silent_states: dict[int, Tensor] = {}  # by number of samples, 0 for a fixed window
+
+    def read(self, window: DecodedWindow) -> WordReadings | None:
+        """Return what is read of a window; None if it has no words.
+
+        All of it is computed from one encoding of the sound and one of silence.
+        """
+        model = self._model
+        drafts, words = draft_tokens(model, window.ids, window.n_prefix, ended=False)
+        tokens = TokenTable(drafts, words)
+        if not len(tokens.ids):
+            return None
+        with model.in_use(model.state_dtype), torch.no_grad():
+            states = self._encode(window.inputs)
+            silent = self._encode_silence(window)[:, : states.shape[1]]
+            n_frames = min(self._count_frames(window), states.shape[1])
+            ids = torch.tensor([window.ids], device=model.device)
+            with capture_attention(model) as captured:
+                intact = self._run(ids, states)
+            rows = [*tokens.rows.tolist(), len(window.ids) - 1]  # and the one that predicts the end
+            named = named_heads(model)
+            attention = captured.weights(rows, named)
+            if named is None:
+                attention = attention[choose_heads(model, attention[..., :n_frames])]
+            edges = self._place_rows(window, attention[..., :n_frames])
+            frames = [
+                (edges[own[0]], max(edges[own[-1] + 1], edges[own[0]] + 1))
+                for own in map(tokens.of_word, range(len(words)))
+            ]
+            values = {
+                INTACT: tokens.token_log_probabilities(intact[0]),
+                NO_SOUND: tokens.token_log_probabilities(self._run(ids, silent)[0]),
+            }
+            if n_frames < states.shape[1]:
+                unpadded = self._run(ids, states[:, :n_frames])
+                values[NO_PADDING] = tokens.token_log_probabilities(unpadded[0])
+            values[NO_TEXT] = self._run_without_text(window, tokens, states)
+            values |= self._run_stretches(window, tokens, states, silent, frames)
+        lowest, runners_up = tokens.runners_up(model, intact[0])
+        own_share, padding_share = _attention_shares(tokens, attention, frames, n_frames)
+        grid = model.grid(len(window.audio))
+        return WordReadings(
+            window,
+            tokens.words,
+            tuple(_times(window, *grid.frame_times(*edge)) for edge in frames),
+            {name: tokens.sum_by_word(value) for name, value in values.items()},
+            lowest,
+            runners_up,
+            np.bincount(tokens.owners, minlength=len(words)),
+            own_share,
+            padding_share,
+            self._no_speech(intact[0], window.n_prefix),
+            tuple(window.ids),
+            tokens.word_by_position(len(window.ids)),
+        )
+
+    def _place_rows(self, window: DecodedWindow, attention: np.ndarray) -> np.ndarray:
+        """Edges [rows + 1] of the stretches of frames; shared out evenly where rows are too many."""
+        n_rows, n_frames = attention.shape[1:]
+        if n_rows > n_frames:
+            return np.linspace(0, n_frames, n_rows + 1).astype(int)
+        sound = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-12)
+        return place_rows(sound, find_loud_frames(window.audio, n_frames))
+
+    def _encode(self, inputs: dict[str, Tensor]) -> Tensor:
+        fed = inputs_to_device(inputs, self._model.device, self._model.state_dtype)
+        states: Tensor = self._model.module.get_encoder()(**fed, return_dict=True)[0]
+        return states
+
+    def _encode_silence(self, window: DecodedWindow) -> Tensor:
+        """Encoder states of a silent window; computed once for windows of one length."""
+        is_fixed = fixed_window_seconds(self._model) is not None
+        count = 0 if is_fixed else len(window.audio)
+        if count not in self._silent_states:
+            self._silent_states = {count: self._encode(_silent_inputs(self._model, window))}
+        return self._silent_states[count]
+
+    def _count_frames(self, window: DecodedWindow) -> int:
+        """Frames of the encoder that hold the sound itself; those behind them are padding."""
+        grid = self._model.grid(len(window.audio))
+        return max(1, grid.frames_between(0.0, window.seconds)[1])
+
+    def _run(self, ids: Tensor, states: Tensor) -> Tensor:
+        """Run the decoder; log-probabilities [R, T, V] in double precision."""
+        shared = states.expand(len(ids), *states.shape[1:])
+        with share_encoder_states(self._model):
+            output = self._model.run_with_head(
+                {"decoder_input_ids": ids}, encoder_outputs=wrap_encoder_states(shared)
+            )
+        log_probabilities: Tensor = output.logits.double().log_softmax(dim=-1)
+        return log_probabilities
+
+    def _run_without_text(
+        self, window: DecodedWindow, tokens: TokenTable, states: Tensor
+    ) -> np.ndarray:
+        """Log-probability of each token where its word stands right behind the prefix."""
+        n_kept = int(tokens.rows[0]) + 1  # the prefix, and a timestamp at the start
+        values = np.empty(len(tokens.ids))
+        for word_tokens in _chunks([tokens.of_word(word) for word in range(len(tokens.words))]):
+            ids = self._pad([[*window.ids[:n_kept], *tokens.ids[own]] for own in word_tokens])
+            output = self._run(ids, states)
+            for row, own in enumerate(word_tokens):
+                positions = n_kept - 1 + np.arange(len(own))
+                values[own] = output[row, positions, tokens.ids[own]].cpu().numpy()
+        return values
+
+    def _run_stretches(
+        self,
+        window: DecodedWindow,
+        tokens: TokenTable,
+        states: Tensor,
+        silent: Tensor,
+        frames: Sequence[tuple[int, int]],
+    ) -> dict[str, np.ndarray]:
+        """Log-probability of each token without its word's own stretch of sound, and with it alone."""
+        values = {name: np.empty(len(tokens.ids)) for name in (NO_OWN, ONLY_OWN)}
+        for words in _chunks(range(len(tokens.words)), _MAX_RUNS // 2):
+            is_own = torch.zeros(
+                len(words), states.shape[1], dtype=torch.bool, device=states.device
+            )
+            for row, word in enumerate(words):
+                is_own[row, slice(*frames[word])] = True
+            word_tokens = [tokens.of_word(word) for word in words]
+            # What follows a word is not read: a decoder looks back alone.
+            ids = self._pad([window.ids[: tokens.rows[own[-1]] + 1] for own in word_tokens])
+            with mix_encoder_states(self._model, states, silent, torch.cat([is_own, ~is_own])):
+                fed = states.expand(2 * len(words), *states.shape[1:])
+                output = self._model.run_with_head(
+                    {"decoder_input_ids": ids.repeat(2, 1)},
+                    encoder_outputs=wrap_encoder_states(fed),
+                )
+            for run, name in enumerate((NO_OWN, ONLY_OWN)):
+                for row, own in enumerate(word_tokens, start=run * len(words)):
+                    logits = output.logits[row, tokens.rows[own]].double().log_softmax(dim=-1)
+                    values[name][own] = logits[range(len(own)), tokens.ids[own]].cpu().numpy()
+        return values
+
+    def _pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        end, longest = self._model.tokenizer.eos_token_id, max(map(len, rows))
+        return torch.tensor(
+            [[*row, *[end] * (longest - len(row))] for row in rows], device=self._model.device
+        )
+
+    def _no_speech(self, log_probabilities: Tensor, n_prefix: int) -> float:
+        """Probability of Whisper's token for "no speech", which stands where the language is chosen."""
+        vocabulary = self._model.tokenizer.get_vocab()
+        ids = [vocabulary[token] for token in _NO_SPEECH_TOKENS if token in vocabulary]
+        return float(log_probabilities[0, ids[0]].exp()) if ids and n_prefix > 1 else float("nan")
+
+
+def _silent_inputs(model: Model, window: DecodedWindow) -> dict[str, Tensor]:
+    """Inputs of a silent window of the same length."""
+    silence = np.zeros(len(window.audio), dtype=np.float32)
+    try:
+        clip = Clip.from_array(silence, window.sample_rate, name="silence")
+        return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
+    except InputError:  # features that are divided by how much they vary
+        noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, len(silence)).astype(np.float32)
+        clip = Clip.from_array(noise, window.sample_rate, name="silence")
+        return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
+
+
+def _attention_shares(
+    tokens: TokenTable,
+    attention: np.ndarray,
+    frames: Sequence[tuple[int, int]],
+    n_frames: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the heads' mean attention on each word's own stretch, and on the padding, [W]."""
+    mean = attention.mean(axis=0)[:-1]  # [tokens, S]
+    own = [mean[tokens.of_word(word), slice(*frames[word])].sum(1) for word in range(len(frames))]
+    padding = [mean[tokens.of_word(word), n_frames:].sum(1) for word in range(len(frames))]
+    return np.array([share.mean() for share in own]), np.array([s.mean() for s in padding])
+
+
+def _times(window: DecodedWindow, start: float, end: float) -> tuple[float, float]:
+    """Seconds in the recording, within the window."""
+    return window.start + min(start, window.seconds), window.start + min(end, window.seconds)
+
+
+def _chunks(items: Sequence[Any], size: int = _MAX_RUNS) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,46 @@
+"""The reader of each kind of model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import InputError
+from .answer_reader import AnswerReader
+from .decoder_reader import DecoderReader
+from .frame_reader import FrameReader
+from .word_readings import WordReadings
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from .windows import DecodedWindow
+
+
+class WindowReader(Protocol):
+    """Reads the words of decoded windows."""
+
+    def read(self, window: DecodedWindow) -> WordReadings | None: ...
+
+
+READERS: dict[str, type[AnswerReader] | type[DecoderReader] | type[FrameReader]] = {
+    "cross-attention": DecoderReader,
+    "frames": FrameReader,
+    "audio tokens": AnswerReader,
+}
+
+
+def find_reader(model: Model, language: str | None = None) -> WindowReader:
+    """Return the reader of a model's kind.
+
+    Raises
+    ------
+    InputError
+        If the model does not transcribe sound.
+    """
+    reader = READERS.get(model.capabilities.decoding)
+    can_write = model.can_transcribe or model.capabilities.has_audio_tokens
+    if reader is None or not can_write or model.init != "trained":
+        raise InputError(
+            f"{model.label} does not transcribe: expected a trained speech recogniser or audio language model with "
+            "its processor"
+        )
+    return reader(model, language)

@@ -1,0 +1,233 @@
+"""Decode a recording of any length window by window, as the model's own generation does.
+
+In: a model and a clip. Out: `DecodedWindow`s in order, one at a time: what the model was given of the sound, and the
+tokens that it wrote about it. A Whisper with timestamps goes on from the last timestamp it wrote and tries higher
+temperatures where a window fails (transformers' long-form generation; Radford et al. 2023, section 4.5). Models
+without timestamps get windows that are cut where the sound is quietest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.generation.decoder_prefix import (
+    TIMESTAMP_STEP,
+    decoder_prefix,
+    first_timestamp_id,
+    language_ids,
+)
+from ...adapters.generation.greedy_generation import MAX_TRANSCRIPT_TOKENS, generate_greedily
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+CONTEXT_SECONDS = 1.0  # on both sides of a CTC model's window
+_MAX_WINDOW_SECONDS = 20.0  # of a model without a window of its own
+_CUT_SHARE = 1 / 3  # the last part of a window, in which the quietest place is looked for
+_LEVEL_SECONDS = 0.02  # stretches whose levels are compared
+_SHORTEST_SECONDS = 0.1  # of sound that a model can be given
+# Fallbacks of Whisper's authors, as transformers takes them.
+_FALLBACKS = {
+    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    "compression_ratio_threshold": 1.35,
+    "logprob_threshold": -1.0,
+    "no_speech_threshold": 0.6,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedWindow:
+    """A window of a recording, and what the model wrote about it.
+
+    Parameters
+    ----------
+    start : float
+        Seconds from the start of the recording.
+    audio : ndarray [S]
+        At the model's rate, without padding.
+    sample_rate : int
+    inputs : dict of str to Tensor
+        What the model was given of the sound; empty where the reader makes it.
+    ids : tuple of int
+        Prefix and text of a decoder, without the end; empty for other models.
+    n_prefix : int
+    ended : bool
+        Whether the model ended the text itself.
+    context : tuple of float
+        Seconds of `audio` before and behind the window that belong to its neighbours.
+    """
+
+    start: float
+    audio: np.ndarray
+    sample_rate: int
+    inputs: dict[str, Tensor]
+    ids: tuple[int, ...] = ()
+    n_prefix: int = 0
+    ended: bool = True
+    context: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def seconds(self) -> float:
+        return len(self.audio) / self.sample_rate
+
+    def clip(self, language: str | None = None) -> Clip:
+        """Return the sound of the window as a clip."""
+        return Clip.from_array(self.audio, self.sample_rate, name="window", language=language)
+
+
+def has_timestamps(model: Model) -> bool:
+    """Whether a Whisper has tokens for times, by which it goes through a long recording."""
+    if model.family.check_prefix is None or model.tokenizer is None:
+        return False
+    vocabulary = model.tokenizer.get_vocab()
+    return "<|notimestamps|>" in vocabulary and model.config.vocab_size > first_timestamp_id(model)
+
+
+def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
+    """Decode a clip of any length.
+
+    Parameters
+    ----------
+    model : Model
+        One that can transcribe. A Whisper with timestamps has them in its prefix.
+    clip : Clip
+
+    Yields
+    ------
+    DecodedWindow
+        Windows without a word are among them.
+
+    Raises
+    ------
+    InputError
+        If the clip has no sound.
+    """
+    audio, rate = clip.audio(model.sample_rate), model.sample_rate
+    if len(audio) < _SHORTEST_SECONDS * rate:
+        raise InputError(
+            f"{clip.name}: {len(audio) / rate:.2f} s of sound are too short to be transcribed: "
+            f"expected at least {_SHORTEST_SECONDS} s"
+        )
+    if model.capabilities.decoding == "cross-attention":
+        decode = _decode_by_timestamps if model.prefix.timestamps else _decode_greedily
+        yield from decode(model, clip, audio)
+        return
+    context = CONTEXT_SECONDS if model.capabilities.decoding == "frames" else 0.0
+    for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
+        first = max(0, start - round(context * rate))
+        last = min(len(audio), stop + round(context * rate))
+        neighbours = ((start - first) / rate, (last - stop) / rate)
+        yield DecodedWindow(first / rate, audio[first:last], rate, {}, context=neighbours)
+
+
+def fixed_window_seconds(model: Model) -> float | None:
+    """Seconds that the model always gets, filled up with padding; None for sound of any length."""
+    grids = [model.grid(seconds * model.sample_rate) for seconds in (1, 2)]
+    return float(grids[0].duration) if grids[0].n_frames == grids[1].n_frames else None
+
+
+def window_seconds(model: Model) -> float:
+    """Seconds of sound that a model is given at a time."""
+    return fixed_window_seconds(model) or _MAX_WINDOW_SECONDS
+
+
+def quiet_cuts(audio: np.ndarray, rate: int, seconds: float) -> Iterator[tuple[int, int]]:
+    """Cut a sound into windows of at most so many seconds, each cut where its last third is quietest.
+
+    Examples
+    --------
+    >>> sound = np.ones(100)
+    >>> sound[42:46] = 0
+    >>> [(start, stop) for start, stop in quiet_cuts(sound, rate=100, seconds=0.5)]
+    [(0, 44), (44, 94), (94, 100)]
+    """
+    start, longest = 0, int(seconds * rate)
+    step = max(1, round(_LEVEL_SECONDS * rate))
+    while len(audio) - start > longest:
+        first = start + longest - int(_CUT_SHARE * longest)
+        levels = [
+            float(np.mean(np.square(audio[at : at + step], dtype=np.float64)))
+            for at in range(first, start + longest - step + 1, step)
+        ]
+        quietest = len(levels) - 1 - int(np.argmin(levels[::-1]))  # the last of equal ones
+        is_quieter = levels[quietest] < max(levels)
+        stop = first + quietest * step + step // 2 if is_quieter else start + longest
+        yield start, stop
+        start = stop
+    yield start, len(audio)
+
+
+def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[DecodedWindow]:
+    rate = model.sample_rate
+    for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
+        part = Clip.from_array(audio[start:stop], rate, name=clip.name, language=clip.language)
+        ids, n_prefix, ended = generate_greedily(model, part, max_tokens=MAX_TRANSCRIPT_TOKENS)
+        inputs = model.family.prepare(model, part, ("encoder",)).inputs
+        yield DecodedWindow(
+            start / rate, audio[start:stop], rate, inputs, tuple(ids), n_prefix, ended
+        )
+
+
+def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[DecodedWindow]:
+    rate, first_id = model.sample_rate, first_timestamp_id(model)
+    window = window_seconds(model)
+    head = Clip.from_array(
+        audio[: int(window * rate)], rate, name=clip.name, language=clip.language
+    )
+    prefix = decoder_prefix(model, head)
+    extracted = model.feature_extractor(
+        audio,
+        sampling_rate=rate,
+        return_tensors="pt",
+        truncation=False,
+        padding="longest" if len(audio) > window * rate else "max_length",
+        return_attention_mask=True,
+    )
+    features = extracted["input_features"]
+    hop = model.feature_extractor.hop_length
+    for group in _generated_windows(model, features, extracted["attention_mask"], prefix):
+        ids = [id_ for segment in group for id_ in segment["tokens"].tolist()]
+        first = group[0]["tokens"].tolist()[:1]
+        offset = TIMESTAMP_STEP * (first[0] - first_id) if first and first[0] >= first_id else 0.0
+        start = max(0.0, round(float(group[0]["start"]) - offset, 3))
+        frame, n_frames = round(start * rate / hop), 2 * model.config.max_source_positions
+        part = features[:, :, frame : frame + n_frames]
+        part = torch.nn.functional.pad(part, (0, n_frames - part.shape[-1]))
+        samples = audio[round(start * rate) : round((start + window) * rate)]
+        end_id = model.tokenizer.eos_token_id
+        text_ids = [id_ for id_ in ids if id_ != end_id]
+        all_ids = (*prefix, *text_ids)
+        yield DecodedWindow(
+            start, samples, rate, {"input_features": part}, all_ids, len(prefix), True
+        )
+
+
+def _generated_windows(
+    model: Model, features: Tensor, attention_mask: Tensor, prefix: list[int]
+) -> list[list[dict[str, Any]]]:
+    """Segments of transformers' own generation, those of one window together."""
+    languages = {id_: name for name, id_ in language_ids(model).items()}
+    options: dict[str, Any] = dict(_FALLBACKS)
+    if languages:
+        options |= {"language": languages[prefix[1]], "task": model.prefix.task}
+    if features.shape[-1] > 2 * model.config.max_source_positions:
+        options["attention_mask"] = attention_mask.to(model.device)
+    inputs = inputs_to_device({"input_features": features}, model.device, model.state_dtype)
+    with model.in_use(model.state_dtype), torch.no_grad():
+        output = model.module.generate(
+            **inputs, **options, return_timestamps=True, return_segments=True
+        )
+    segments = [segment for segment in output["segments"][0] if len(segment["tokens"])]
+    return [
+        list(group) for _, group in groupby(segments, key=lambda segment: id(segment["result"]))
+    ]
