@@ -40,6 +40,7 @@ _PUBLIC = {
     "ablate_input": "interventions.input_ablation",
     "shapley": "interventions.shapley",
     "explain": "explanations.explain",
+    "ground": "explanations.grounding.ground",
     "Explanation": "explanations.explanation",
     "speech_ablation": "runs.speech_ablations",
     "faithfulness": "evaluation.faithfulness.evaluate",

@@ -88,6 +88,4 @@ class AnswerReader:
             np.bincount(tokens.owners, minlength=len(tokens.words)),
             missing,
             missing,
-            ids=tuple(tokens.ids.tolist()),
-            token_words=tuple(tokens.owners.tolist()),
         )

@@ -54,7 +54,7 @@ class DecoderReader:
     """
 
     def __init__(self, model: Model, language: str | None = None):
-        self._model, self._language = model, language
+        self.model, self.language = model, language
         self._silent_states: dict[int, Tensor] = {}  # by number of samples, 0 for a fixed window
 
     def read(self, window: DecodedWindow) -> WordReadings | None:
@@ -62,9 +62,8 @@ class DecoderReader:
 
         All of it is computed from one encoding of the sound and one of silence.
         """
-        model = self._model
-        drafts, words = draft_tokens(model, window.ids, window.n_prefix, ended=False)
-        tokens = TokenTable(drafts, words)
+        model = self.model
+        tokens = self._make_table(window)
         if not len(tokens.ids):
             return None
         with model.in_use(model.state_dtype), torch.no_grad():
@@ -82,7 +81,7 @@ class DecoderReader:
             edges = self._place_rows(window, attention[..., :n_frames])
             frames = [
                 (edges[own[0]], max(edges[own[-1] + 1], edges[own[0]] + 1))
-                for own in map(tokens.of_word, range(len(words)))
+                for own in map(tokens.of_word, range(len(tokens.words)))
             ]
             values = {
                 INTACT: tokens.token_log_probabilities(intact[0]),
@@ -103,13 +102,26 @@ class DecoderReader:
             {name: tokens.sum_by_word(value) for name, value in values.items()},
             lowest,
             runners_up,
-            np.bincount(tokens.owners, minlength=len(words)),
+            np.bincount(tokens.owners, minlength=len(tokens.words)),
             own_share,
             padding_share,
             self._no_speech(intact[0], window.n_prefix),
-            tuple(window.ids),
-            tokens.word_by_position(len(window.ids)),
         )
+
+    def tokens_of(self, readings: WordReadings) -> TokenTable:
+        """Return the tokens of a window's words."""
+        return self._make_table(readings.window)
+
+    def token_log_probabilities(self, readings: WordReadings, run_count: int) -> np.ndarray:
+        """Read the tokens of a window in several runs at once, [R, tokens]; hooks make them differ."""
+        window, tokens = readings.window, self._make_table(readings.window)
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
+            states = self._encode(window.inputs)
+            ids = torch.tensor([window.ids] * run_count, device=self.model.device)
+            return tokens.token_log_probabilities(self._run(ids, states))
+
+    def _make_table(self, window: DecodedWindow) -> TokenTable:
+        return TokenTable(*draft_tokens(self.model, window.ids, window.n_prefix, ended=False))
 
     def _place_rows(self, window: DecodedWindow, attention: np.ndarray) -> np.ndarray:
         """Edges [rows + 1] of the stretches of frames; shared out evenly where rows are too many."""
@@ -120,28 +132,28 @@ class DecoderReader:
         return place_rows(sound, find_loud_frames(window.audio, n_frames))
 
     def _encode(self, inputs: dict[str, Tensor]) -> Tensor:
-        fed = inputs_to_device(inputs, self._model.device, self._model.state_dtype)
-        states: Tensor = self._model.module.get_encoder()(**fed, return_dict=True)[0]
+        fed = inputs_to_device(inputs, self.model.device, self.model.state_dtype)
+        states: Tensor = self.model.module.get_encoder()(**fed, return_dict=True)[0]
         return states
 
     def _encode_silence(self, window: DecodedWindow) -> Tensor:
         """Encoder states of a silent window; computed once for windows of one length."""
-        is_fixed = fixed_window_seconds(self._model) is not None
+        is_fixed = fixed_window_seconds(self.model) is not None
         count = 0 if is_fixed else len(window.audio)
         if count not in self._silent_states:
-            self._silent_states = {count: self._encode(_silent_inputs(self._model, window))}
+            self._silent_states = {count: self._encode(_silent_inputs(self.model, window))}
         return self._silent_states[count]
 
     def _count_frames(self, window: DecodedWindow) -> int:
         """Frames of the encoder that hold the sound itself; those behind them are padding."""
-        grid = self._model.grid(len(window.audio))
+        grid = self.model.grid(len(window.audio))
         return max(1, grid.frames_between(0.0, window.seconds)[1])
 
     def _run(self, ids: Tensor, states: Tensor) -> Tensor:
         """Run the decoder; log-probabilities [R, T, V] in double precision."""
         shared = states.expand(len(ids), *states.shape[1:])
-        with share_encoder_states(self._model):
-            output = self._model.run_with_head(
+        with share_encoder_states(self.model):
+            output = self.model.run_with_head(
                 {"decoder_input_ids": ids}, encoder_outputs=wrap_encoder_states(shared)
             )
         log_probabilities: Tensor = output.logits.double().log_softmax(dim=-1)
@@ -180,9 +192,9 @@ class DecoderReader:
             word_tokens = [tokens.of_word(word) for word in words]
             # What follows a word is not read: a decoder looks back alone.
             ids = self._pad([window.ids[: tokens.rows[own[-1]] + 1] for own in word_tokens])
-            with mix_encoder_states(self._model, states, silent, torch.cat([is_own, ~is_own])):
+            with mix_encoder_states(self.model, states, silent, torch.cat([is_own, ~is_own])):
                 fed = states.expand(2 * len(words), *states.shape[1:])
-                output = self._model.run_with_head(
+                output = self.model.run_with_head(
                     {"decoder_input_ids": ids.repeat(2, 1)},
                     encoder_outputs=wrap_encoder_states(fed),
                 )
@@ -193,14 +205,14 @@ class DecoderReader:
         return values
 
     def _pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        end, longest = self._model.tokenizer.eos_token_id, max(map(len, rows))
+        end, longest = self.model.tokenizer.eos_token_id, max(map(len, rows))
         return torch.tensor(
-            [[*row, *[end] * (longest - len(row))] for row in rows], device=self._model.device
+            [[*row, *[end] * (longest - len(row))] for row in rows], device=self.model.device
         )
 
     def _no_speech(self, log_probabilities: Tensor, n_prefix: int) -> float:
         """Probability of Whisper's token for "no speech", which stands where the language is chosen."""
-        vocabulary = self._model.tokenizer.get_vocab()
+        vocabulary = self.model.tokenizer.get_vocab()
         ids = [vocabulary[token] for token in _NO_SPEECH_TOKENS if token in vocabulary]
         return float(log_probabilities[0, ids[0]].exp()) if ids and n_prefix > 1 else float("nan")
 

@@ -78,8 +78,6 @@ class FrameReader:
             np.bincount(tokens.owners, minlength=len(words)),
             missing,
             missing,
-            ids=tuple(tokens.ids.tolist()),
-            token_words=tuple(tokens.owners.tolist()),
         )
 
     def _logits(self, audio: np.ndarray) -> Tensor:

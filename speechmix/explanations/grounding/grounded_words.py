@@ -111,8 +111,6 @@ class GroundedWord:
             return "the model writes it without any sound, too"
         if not isnan(per_token["own"]) and per_token["own"] < _NO_EFFECT:
             return "comes from other sound than its own stretch"
-        if per_token["text"] > per_token["sound"]:
-            return "comes more from the text before than from the sound"
         return "comes from the sound"
 
 

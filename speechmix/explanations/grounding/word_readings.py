@@ -7,7 +7,7 @@ removal. A word's log-probability is the sum over its tokens, each given what th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,10 +45,6 @@ class WordReadings:
         Share of the cross-attention on the word's own stretch, and on the padding; NaN without cross-attention.
     no_speech : float
         Probability of a Whisper's token for "no speech" at the start of the window; NaN without one.
-    ids : tuple of int
-        Tokens of the text, for a search for loops.
-    token_words : tuple of int or None
-        The word of each of these tokens.
     """
 
     window: DecodedWindow
@@ -61,8 +57,6 @@ class WordReadings:
     own_attention: np.ndarray
     padding_attention: np.ndarray
     no_speech: float = float("nan")
-    ids: tuple[int, ...] = ()
-    token_words: tuple[int | None, ...] = field(default=(), repr=False)
 
     def effect(self, removal: str) -> np.ndarray:
         """Return what each word's log-probability loses by a removal, [W] in nats."""
@@ -91,14 +85,6 @@ class TokenTable:
     def of_word(self, word: int) -> np.ndarray:
         """Return the indices of a word's tokens."""
         return np.flatnonzero(self.owners == word)
-
-    def word_by_position(self, length: int) -> tuple[int | None, ...]:
-        """Return the word of the token at each position of the decoder's input."""
-        words: list[int | None] = [None] * length
-        for row, word in zip(self.rows.tolist(), self.owners.tolist(), strict=True):
-            if row + 1 < length:
-                words[row + 1] = word
-        return tuple(words)
 
     def sum_by_word(self, token_values: np.ndarray) -> np.ndarray:
         """Sum values [..., tokens] over the tokens of each word, [..., W]."""

@@ -1,0 +1,96 @@
+"""Trace a repetition loop to the attention heads that carry it, and write without them.
+
+In: a loop and what was read of its window. Out: the loop with its heads. Each head of the decoder's self-attention is
+silenced alone (its output is set to zero), and the repeated words are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...adapters.generation.greedy_generation import decode_ids, generate_greedily
+from ...adapters.patching.silenced_heads import silence_heads
+from .decoder_reader import DecoderReader
+from .grounded_words import GroundedWord
+from .loops import Loop
+from .word_readings import WordReadings
+
+if TYPE_CHECKING:
+    from .readers import WindowReader
+
+_MAX_HEADS = 3  # that are named
+_SHARE = 0.1  # of all heads' effects, from which a head carries the loop
+
+
+def trace_loop(
+    loop: Loop,
+    words: Sequence[GroundedWord],
+    readings: Sequence[WordReadings],
+    reader: WindowReader,
+) -> Loop:
+    """Find the heads that carry a loop, and what the model writes without them.
+
+    Parameters
+    ----------
+    loop : Loop
+    words : sequence of GroundedWord
+        All words that its indices are of.
+    readings : sequence of WordReadings
+        By window.
+    reader : WindowReader
+        Only a decoder with cross-attention is traced; another loop is returned as it is.
+    """
+    if not isinstance(reader, DecoderReader):
+        return loop
+    repeated = range(loop.first + loop.period, loop.stop)
+    windows = [words[index].window for index in repeated]
+    window = max(set(windows), key=windows.count)  # the one with most of it
+    first = next(index for index, word in enumerate(words) if word.window == window)
+    own = [index - first for index in repeated if words[index].window == window]
+    effects = head_effects(reader, readings[window], own)
+    order = sorted(effects, key=lambda head: -effects[head])[:_MAX_HEADS]
+    total = sum(effect for effect in effects.values() if effect > 0)
+    heads = tuple(
+        (*head, round(effects[head], 3)) for head in order if effects[head] > _SHARE * total
+    )
+    if not heads:
+        return loop
+    text = write_without_heads(reader, readings[window], [head[:2] for head in heads])
+    return replace(loop, heads=heads, without_heads=text)
+
+
+def head_effects(
+    reader: DecoderReader, readings: WordReadings, words: Sequence[int]
+) -> dict[tuple[int, int], float]:
+    """Compute what some words of a window lose without each head of the decoder's self-attention.
+
+    Returns
+    -------
+    dict of (layer, head) to float
+        In nats of the sum of the words' log-probabilities.
+    """
+    stack = reader.model.stacks["decoder"]
+    effects = {}
+    is_own = np.isin(reader.tokens_of(readings).owners, words)
+    for layer in range(len(stack.layers)):
+        runs = [[(layer, head)] for head in range(stack.heads)]
+        with silence_heads(reader.model, [[], *runs]):
+            values = reader.token_log_probabilities(readings, len(runs) + 1)[:, is_own].sum(axis=1)
+        effects |= {
+            (layer, head): float(values[0] - values[head + 1]) for head in range(stack.heads)
+        }
+    return effects
+
+
+def write_without_heads(
+    reader: DecoderReader, readings: WordReadings, heads: Sequence[tuple[int, int]]
+) -> str:
+    """Transcribe a window again with some heads silenced."""
+    model = reader.model
+    with silence_heads(model, [heads]):
+        ids, n_prefix, _ = generate_greedily(model, readings.window.clip(reader.language))
+    return decode_ids(model, ids[n_prefix:])

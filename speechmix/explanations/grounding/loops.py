@@ -1,0 +1,98 @@
+"""Repetition loops in what a model wrote: found in the text, and traced to attention heads.
+
+A loop is a group of words that the model writes again and again, at least three times in a row. Heads carry it if the
+loop's words become unlikely when the heads' outputs are set to zero in the decoder's self-attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...files.json_files import Json
+from ...inputs.words.transcript_accuracy import normalize_transcript
+
+if TYPE_CHECKING:
+    from .grounded_words import GroundedWord
+
+_MIN_REPEATS = 3
+_MAX_PERIOD = 12  # words of the group
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A group of words that is written several times in a row.
+
+    Parameters
+    ----------
+    first, stop : int
+        Indices of its words, from the first of the first time; the last time may be cut off.
+    period : int
+        Words of the group.
+    repeats : int
+        Whole times that it is written.
+    heads : tuple of (int, int, float)
+        Heads of the decoder's self-attention that carry it, by layer and head, from 0, with what the log-probability
+        of the repeated words loses without the head's output, in nats; the strongest first.
+    without_heads : str
+        What the model writes instead when these heads are silenced.
+    """
+
+    first: int
+    stop: int
+    period: int
+    repeats: int
+    heads: tuple[tuple[int, int, float], ...] = ()
+    without_heads: str = ""
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Json]) -> Loop:
+        """Read what `dataclasses.asdict` and JSON made of one."""
+        heads = tuple((layer, head, effect) for layer, head, effect in content["heads"])
+        return cls(**{**content, "heads": heads})
+
+    def moved(self, count: int) -> Loop:
+        """Return the loop where so many words come before."""
+        return replace(self, first=self.first + count, stop=self.stop + count)
+
+    def sentence(self, words: Sequence[GroundedWord]) -> str:
+        """Say where the loop is and what carries it."""
+        group = " ".join(word.text for word in words[self.first : self.first + self.period])
+        start, end = words[self.first].start, words[self.stop - 1].end
+        when = "" if start != start else f" ({start:.1f} to {end:.1f} s)"
+        count = f"{self.period} word{'s' if self.period > 1 else ''}"
+        text = f"Loop of {count}, {self.repeats} times{when}: “{group}”."
+        if self.heads:
+            heads = ", ".join(f"layer {layer} head {head}" for layer, head, _ in self.heads)
+            text += f" Decoder {heads} (from 0) carry it."
+        if self.without_heads:
+            text += f" Without them the model writes “{self.without_heads}”."
+        return text
+
+
+def find_loops(texts: Sequence[str]) -> list[Loop]:
+    """Find loops in a row of words; case and punctuation do not matter.
+
+    Examples
+    --------
+    >>> loops = find_loops("oui merci bien merci bien merci bien merci".split())
+    >>> [(loop.first, loop.stop, loop.period, loop.repeats) for loop in loops]
+    [(1, 8, 2, 3)]
+    """
+    forms = [normalize_transcript(text) or text for text in texts]
+    loops: list[Loop] = []
+    start = 0
+    while start < len(forms):
+        found = None
+        for period in range(1, min(_MAX_PERIOD, (len(forms) - start) // _MIN_REPEATS) + 1):
+            stop = start + period
+            while stop < len(forms) and forms[stop] == forms[stop - period]:
+                stop += 1
+            if (stop - start) // period >= _MIN_REPEATS:
+                found = Loop(start, stop, period, (stop - start) // period)
+                break
+        if found:
+            loops.append(found)
+        start = found.stop if found else start + 1
+    return loops
