@@ -41,6 +41,7 @@ _PUBLIC = {
     "shapley": "interventions.shapley",
     "explain": "explanations.explain",
     "ground": "explanations.grounding.ground",
+    "calibrate": "explanations.grounding.calibrate",
     "Explanation": "explanations.explanation",
     "speech_ablation": "runs.speech_ablations",
     "faithfulness": "evaluation.faithfulness.evaluate",

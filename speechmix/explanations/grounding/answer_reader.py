@@ -17,7 +17,7 @@ from ...interventions.removals import SOUND, TEXT_IDS, Removal
 from ...interventions.runner import NO_REMOVAL, run_interventions
 from ...interventions.token_removal import token_fills
 from ...mixing.measures.token_objectives import token_logits
-from ..decoder_drafts import Draft
+from ..generated_tokens import Draft
 from ..model_text import write_about_clip
 from .word_readings import INTACT, NO_PROMPT, NO_SOUND, NO_TEXT, TokenTable, WordReadings
 

@@ -42,6 +42,12 @@ class LogisticModel:
     weights: tuple[float, ...]
     intercept: float
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Json]) -> LogisticModel:
+        """Read what `vars` and JSON made of one."""
+        mean, scale, weights = (tuple(content[name]) for name in ("mean", "scale", "weights"))
+        return cls(mean, scale, weights, float(content["intercept"]))
+
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return probabilities [W] for features [W, F]; NaN counts as the mean."""
         standard = np.nan_to_num((features - np.array(self.mean)) / np.array(self.scale), nan=0.0)
@@ -68,6 +74,17 @@ class WordCalibration:
     right: LogisticModel
     fitted_on: str
     quality: Mapping[str, Json]
+
+    def __str__(self) -> str:
+        lines = [f"fitted on {self.fitted_on}"]
+        for target, label in (("right", "right"), ("made_up", "not in the sound")):
+            found = self.quality[target]
+            auroc = "not measured" if found["auroc"] is None else f"{found['auroc']:.3f}"
+            lines.append(
+                f"word {label}: area under the ROC curve {auroc}, calibration error "
+                f"{found['calibration_error']:.3f}, on held-out clips"
+            )
+        return "\n".join(lines)
 
     def probabilities(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return, for features [W, F], the probabilities [W] of being made up and of being right."""
@@ -96,20 +113,20 @@ class WordCalibration:
         InputError
             If it is something else, or for other features than this version has.
         """
-        content = read_checked_json(path)
+        return cls.from_json(read_checked_json(path), where=str(path))
+
+    @classmethod
+    def from_json(
+        cls, content: Mapping[str, Json], *, where: str = "calibration"
+    ) -> WordCalibration:
+        """Read what `to_json` returned; errors as for `from_file`."""
         if content.get("format") != _FORMAT or content.get("features") != list(FEATURES):
             raise InputError(
-                f"{path}: no calibration of words for this version of speechmix: make it again with "
+                f"{where}: no calibration of words for this version of speechmix: make it again with "
                 "`speechmix calibrate`"
             )
-        fitted = {
-            target: LogisticModel(
-                *(tuple(content[target][name]) for name in ("mean", "scale", "weights")),
-                float(content[target]["intercept"]),
-            )
-            for target in TARGETS
-        }
-        return cls(**fitted, fitted_on=content["fitted_on"], quality=content["quality"])
+        made_up, right = (LogisticModel.from_json(content[target]) for target in TARGETS)
+        return cls(made_up, right, content["fitted_on"], content["quality"])
 
 
 def find_calibration(

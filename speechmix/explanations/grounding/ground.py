@@ -16,19 +16,22 @@ import numpy as np
 from tqdm import tqdm
 
 from ...inputs.clips.clip import Clip
+from ...inputs.clips.segments import file_part
 from .calibration import WordCalibration, find_calibration
 from .grounded_words import GroundedWord, ground_words
 from .grounding import Grounding
 from .loop_heads import trace_loop
 from .loops import find_loops
 from .readers import WindowReader, find_reader
-from .windows import decode_windows, has_timestamps, quiet_cuts
+from .windows import decode_windows, has_timestamps, quietest_second
 from .word_readings import WordReadings
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
 BLOCK_SECONDS = 300.0  # of a long recording that are in memory at a time
+_SEARCH_SECONDS = 30.0  # at the end of a block, in which the quietest place is looked for
+_RATE = 16_000
 
 
 def ground(
@@ -104,17 +107,15 @@ def recording_blocks(clip: Clip) -> Iterator[tuple[float, Clip]]:
     start : float
         Seconds.
     block : Clip
-        Without words; a short recording is one block.
+        Without words; a short recording is one block. The samples of a file are read when they are needed.
     """
     start = 0.0
     while clip.duration - start > BLOCK_SECONDS:
-        part = clip.cut(start, start + BLOCK_SECONDS)
-        rate = 16_000
-        _, stop = next(quiet_cuts(part.audio(rate), rate, BLOCK_SECONDS - 1 / rate))
-        stop_seconds = start + stop / rate
-        yield start, clip.cut(start, stop_seconds)
-        start = stop_seconds
-    yield start, clip if start == 0.0 else clip.cut(start, clip.duration)
+        search = file_part(clip, start + BLOCK_SECONDS - _SEARCH_SECONDS, start + BLOCK_SECONDS)
+        stop = start + BLOCK_SECONDS - _SEARCH_SECONDS + quietest_second(search.audio(_RATE), _RATE)
+        yield start, file_part(clip, start, stop)
+        start = stop
+    yield start, clip if start == 0.0 else file_part(clip, start, clip.duration)
 
 
 def _ground_block(

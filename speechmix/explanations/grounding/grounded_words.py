@@ -139,13 +139,7 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
         Index of the window in its recording.
     """
     own, other = share_sound(readings)
-    effects = {
-        "own_sound": own,
-        "other_sound": other,
-        "padding": readings.effect(NO_PADDING),
-        "earlier_text": readings.effect(NO_TEXT),
-        "prompt": readings.effect(NO_PROMPT),
-    }
+    padding, earlier_text, prompt = map(readings.effect, (NO_PADDING, NO_TEXT, NO_PROMPT))
     features = word_features(readings)
     words = []
     for index, text in enumerate(readings.words):
@@ -160,7 +154,11 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
                 exp(readings.lowest[index]),
                 label,
                 probability,
-                **{name: float(effects[name][index]) for name in SOURCES},
+                own_sound=float(own[index]),
+                other_sound=float(other[index]),
+                padding=float(padding[index]),
+                earlier_text=float(earlier_text[index]),
+                prompt=float(prompt[index]),
                 own_attention=float(readings.own_attention[index]),
                 padding_attention=float(readings.padding_attention[index]),
                 token_count=int(readings.token_counts[index]),

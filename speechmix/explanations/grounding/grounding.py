@@ -89,10 +89,15 @@ class Grounding:
     @property
     def summary(self) -> str:
         """One line about the whole recording."""
-        doubtful = self.doubtful()
+        return self.summarize()
+
+    def summarize(self, threshold: float = DEFAULT_THRESHOLD) -> str:
+        """Return one line about the whole recording: words, doubtful words, loops."""
+        doubtful = len(self.doubtful(threshold))
+        loops = f"; {len(self.loops)} repetition loop{'s' * (len(self.loops) > 1)}"
         return (
             f"{self.name}: {len(self.words)} words in {self.seconds:.1f} s by {self.model}; "
-            f"{len(doubtful)} probably not in the sound; {len(self.loops)} repetition loops"
+            f"{doubtful} probably not in the sound{loops if self.loops else ''}"
         )
 
     @property

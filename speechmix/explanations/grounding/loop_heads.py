@@ -74,7 +74,7 @@ def head_effects(
         In nats of the sum of the words' log-probabilities.
     """
     stack = reader.model.stacks["decoder"]
-    effects = {}
+    effects: dict[tuple[int, int], float] = {}
     is_own = np.isin(reader.tokens_of(readings).owners, words)
     for layer in range(len(stack.layers)):
         runs = [[(layer, head)] for head in range(stack.heads)]

@@ -152,19 +152,35 @@ def quiet_cuts(audio: np.ndarray, rate: int, seconds: float) -> Iterator[tuple[i
     [(0, 44), (44, 94), (94, 100)]
     """
     start, longest = 0, int(seconds * rate)
-    step = max(1, round(_LEVEL_SECONDS * rate))
     while len(audio) - start > longest:
         first = start + longest - int(_CUT_SHARE * longest)
-        levels = [
-            float(np.mean(np.square(audio[at : at + step], dtype=np.float64)))
-            for at in range(first, start + longest - step + 1, step)
-        ]
-        quietest = len(levels) - 1 - int(np.argmin(levels[::-1]))  # the last of equal ones
-        is_quieter = levels[quietest] < max(levels)
-        stop = first + quietest * step + step // 2 if is_quieter else start + longest
+        stop = first + round(quietest_second(audio[first : start + longest], rate) * rate)
         yield start, stop
         start = stop
     yield start, len(audio)
+
+
+def quietest_second(audio: np.ndarray, rate: int) -> float:
+    """Return the second in a sound where it is quietest: the last of equal ones, the end of a level sound.
+
+    Examples
+    --------
+    >>> sound = np.ones(16_000)
+    >>> sound[8_000:9_000] = 0
+    >>> quietest_second(sound, 16_000)
+    0.55
+    """
+    step = max(1, round(_LEVEL_SECONDS * rate))
+    levels = np.array(
+        [
+            np.mean(np.square(audio[at : at + step], dtype=np.float64))
+            for at in range(0, len(audio) - step + 1, step)
+        ]
+    )
+    if not len(levels) or levels.min() >= levels.max():
+        return len(audio) / rate
+    quietest = len(levels) - 1 - int(np.argmin(levels[::-1]))
+    return (quietest * step + step // 2) / rate
 
 
 def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[DecodedWindow]:

@@ -102,4 +102,41 @@ class AudioInMemory:
         ]
 
 
-Recording = AudioFile | AudioInMemory
+@dataclass(frozen=True)
+class AudioPart:
+    """A part of a recording in a file, which is read when it is needed."""
+
+    file: Path
+    start: Seconds
+    end: Seconds
+
+    sample_rate = 16_000
+    path = None  # no file has this sound alone
+
+    @property
+    def seconds(self) -> Seconds:
+        """Length."""
+        return self.end - self.start
+
+    @cached_property
+    def audio_hash(self) -> str:
+        """Hash of the decoded samples."""
+        return mono_fingerprint(self.samples(self.sample_rate), self.sample_rate)
+
+    def samples(self, sample_rate: int) -> np.ndarray:
+        """All samples of the part, float32 mono [samples]."""
+        return read_audio(self.file, sample_rate=sample_rate, start=self.start, stop=self.end)
+
+    def validate(self) -> None:
+        """Raise an `InputError` if the part cannot be decoded."""
+        self.samples(self.sample_rate)
+
+    def segment(self, start: Seconds, end: Seconds) -> np.ndarray:
+        """Samples between two times of the part, at `sample_rate`."""
+        stop = min(self.start + end, self.end)
+        return read_audio(
+            self.file, sample_rate=self.sample_rate, start=self.start + start, stop=stop
+        )
+
+
+Recording = AudioFile | AudioInMemory | AudioPart

@@ -4,7 +4,7 @@ their new times."""
 from __future__ import annotations
 
 from ...errors import InputError
-from ..audio.audio_source import Recording
+from ..audio.audio_source import AudioPart, Recording
 from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import RoleRequests
 from ..words.multipart_words import join_words
@@ -67,3 +67,22 @@ def cut_clip(
     )
     shift = [words[index].shift(-start) for index in word_indices]
     return segment.with_words(shift, alignment=clip.alignment) if shift else segment
+
+
+def file_part(clip: Clip, start: Seconds, end: Seconds) -> Clip:
+    """Return a part of a clip without words; the samples of a file stay there until they are needed.
+
+    Parameters
+    ----------
+    clip : Clip
+    start, end : float
+        Seconds.
+    """
+    if clip.path is None:
+        return clip.replace(words=None, cue=None, target=None, foil=None).cut(start, end)
+    return Clip(
+        AudioPart(clip.path, start, end),
+        name=f"{clip.name}_{start:g}-{end:g}",
+        language=clip.language,
+        meta=clip.meta,
+    )

@@ -15,6 +15,7 @@ the size it has in a paper.
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map`, `decision_heat_map` | what a decision loses with each word: all stacks, or one (of a `DecisionMap`) |
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
+| `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
 | of a table of contributions (`cue_contribution.parquet` of a run) | |
@@ -49,6 +50,7 @@ from .model_panels import model_panels
 from .paper_figure_data import published_contributions, published_probing
 from .probe_and_mixing import probe_and_mixing
 from .probe_curves import probe_figure
+from .reliability import reliability_diagram
 from .route_figures import routes_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
@@ -78,6 +80,7 @@ __all__ = [
     "probe_figure",
     "published_contributions",
     "published_probing",
+    "reliability_diagram",
     "routes_figure",
     "sound_and_map",
     "timed_map",

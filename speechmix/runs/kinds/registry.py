@@ -11,6 +11,7 @@ from .ablation import ABLATION_KIND
 from .explanations import EXPLANATIONS_KIND
 from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
+from .grounding import GROUNDING_KIND
 from .knock_out import KNOCK_OUT_KIND
 from .map_results import CONTRIBUTIONS_KIND
 from .probes import STATES_KIND
@@ -31,6 +32,7 @@ _PACKAGE_KINDS = (
     SPEECH_ABLATION_KIND,
     KNOCK_OUT_KIND,
     FAITHFULNESS_KIND,
+    GROUNDING_KIND,
 )
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
 _RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}

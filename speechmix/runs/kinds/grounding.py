@@ -1,0 +1,53 @@
+"""Grounding as a result kind: the words that a model wrote about a recording, and what each came from.
+
+In: a trained recogniser, and a recording or a block of a long one. Out: what `speechmix.ground` found, as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...explanations.grounding.calibration import WordCalibration
+from ...explanations.grounding.ground import ground
+from ...explanations.grounding.grounding import Grounding
+from .result_kind import Result, ResultItem, ResultKind, stored_contents
+
+if TYPE_CHECKING:
+    from ..results.clip_result_files import Part
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    if item.model.init != "trained" or item.is_partial_twin:
+        return None
+    clip = item.clip
+    return {
+        "weights": item.model.fingerprint,
+        "dtype": str(item.model.state_dtype),
+        "sound": clip.audio_hash,
+        "language": clip.language,
+        **item.options,
+    }
+
+
+def _compute(item: ResultItem) -> Result:
+    fitted = item.options.get("calibration")
+    calibration = None if fitted is None else WordCalibration.from_json(fitted)
+    loop_heads = bool(item.options.get("loop_heads", True))
+    grounding = ground(item.model, item.clip, calibration=calibration, loop_heads=loop_heads)
+    return Result(grounding.to_json())
+
+
+GROUNDING_KIND = ResultKind("grounding", _compute, cache_key=_cache_key, needs_words=False)
+
+
+def stored_groundings(parts: Sequence[Part]) -> dict[str, Grounding]:
+    """Return the groundings in parts of a run, by name of the clip.
+
+    Raises
+    ------
+    InputError
+        If a part is damaged.
+    """
+    contents = stored_contents(parts, GROUNDING_KIND.name)
+    return {clip: Grounding.from_json(content) for _, clip, content in contents}
