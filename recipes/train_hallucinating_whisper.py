@@ -53,7 +53,7 @@ def build(folder: Path) -> WhisperRecogniser:
     """Return the bundled model without a decoder layer."""
     recogniser = tiny_whisper(folder)
     loaded = speechmix.load(bundled.models()["tiny-french-whisper"])
-    model = loaded.module.float()
+    model = loaded.module.float().requires_grad_(True)
     decoder = model.model.decoder
     decoder.layers = torch.nn.ModuleList([decoder.layers[index] for index in KEPT_LAYERS])
     for index, layer in enumerate(decoder.layers):

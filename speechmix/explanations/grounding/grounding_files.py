@@ -1,0 +1,163 @@
+"""Write a grounding as a file: table, JSON, tiers, subtitles, transcript or page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html import escape
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from ...files.text_files import write_csv
+from ...files.whole_files import whole_file, write_json, write_text
+from ...inputs.formats.elan_writer import write_elan
+from ...inputs.formats.textgrid import write_tiers
+from ...inputs.words.timed_words import Word
+from .page import grounding_page
+
+if TYPE_CHECKING:
+    from .grounded_words import GroundedWord
+    from .grounding import Grounding
+
+_CUE_WORDS, _CUE_SECONDS, _PAUSE_SECONDS = 8, 5.0, 1.0  # at most, of a subtitle
+_MIN_SECONDS = 0.001  # of an interval
+_STYLE = "STYLE\n::cue(.doubtful) { text-decoration: underline dotted; color: #ffb000; }\n"
+
+
+def write_grounding(grounding: Grounding, path: Path, *, threshold: float) -> Path:
+    """Write a grounding; see `Grounding.save`."""
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise InputError(
+            f"{path}: expected a file that ends in {', '.join(_WRITERS)}, found {path.suffix!r}"
+        )
+    grounding.doubtful(threshold)  # raises for a wrong threshold before anything is written
+    writer(grounding, path, threshold)
+    return path
+
+
+def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
+    """Return words, probabilities, reasons and loops as tiers of intervals that do not overlap.
+
+    Raises
+    ------
+    InputError
+        If the model tells no times of words.
+    """
+    words = _with_times(grounding)
+    doubtful = set(grounding.doubtful(threshold))
+    loops = [word.loop for word in words]
+    tiers = {
+        "words": [word.text for word in words],
+        "not in the sound": ["" if isnan(w.made_up) else f"{w.made_up:.2f}" for w in words],
+        "doubtful": ["doubtful" if index in doubtful else "" for index in range(len(words))],
+        "reason": [word.reason for word in words],
+        "loop": ["" if loop is None else f"loop {loop + 1}" for loop in loops],
+    }
+    return {
+        name: [
+            Word(label, word.start, word.end)
+            for label, word in zip(labels, words, strict=True)
+            if label.strip()
+        ]
+        for name, labels in tiers.items()
+    }
+
+
+def _with_times(grounding: Grounding) -> list[GroundedWord]:
+    """Return words whose intervals have a length, are in order and do not overlap."""
+    if any(isnan(word.start) for word in grounding.words):
+        raise InputError(
+            f"{grounding.name}: {grounding.model} does not tell when its words are said: save a table (.csv) or a "
+            "page (.html) instead"
+        )
+    placed: list[GroundedWord] = []
+    reached = 0.0
+    for index, word in enumerate(grounding.words):
+        left = len(grounding.words) - index  # every later word needs room, too
+        start = min(max(word.start, reached), grounding.seconds - left * _MIN_SECONDS)
+        start = max(start, reached)
+        following = grounding.words[index + 1 :]
+        limit = max(following[0].start, start + _MIN_SECONDS) if following else grounding.seconds
+        end = max(min(word.end, limit), start + _MIN_SECONDS)
+        placed.append(replace(word, start=start, end=end))
+        reached = end
+    return placed
+
+
+def make_subtitles(grounding: Grounding, threshold: float) -> str:
+    """Return WebVTT with doubtful words in a class of their own."""
+    doubtful = set(grounding.doubtful(threshold))
+    cues = ["WEBVTT\n", _STYLE]
+    placed = _with_times(grounding)
+    for indices in _cue_words(placed):
+        start, end = placed[indices[0]].start, placed[indices[-1]].end
+        texts = [
+            f"<c.doubtful>{_vtt_text(placed[index].text)}</c>"
+            if index in doubtful
+            else _vtt_text(placed[index].text)
+            for index in indices
+        ]
+        cues.append(f"{_vtt_time(start)} --> {_vtt_time(end)}\n{' '.join(texts)}\n")
+    return "\n".join(cues)
+
+
+def _cue_words(words: list[GroundedWord]) -> Iterator[list[int]]:
+    """Group words into subtitles, by length, pauses and windows."""
+    group: list[int] = []
+    for index, word in enumerate(words):
+        if group:
+            first, last = words[group[0]], words[group[-1]]
+            is_full = len(group) == _CUE_WORDS or word.end - first.start > _CUE_SECONDS
+            if is_full or word.start - last.end > _PAUSE_SECONDS or word.window != last.window:
+                yield group
+                group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def _vtt_time(seconds: float) -> str:
+    milliseconds = round(1000 * seconds)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+
+
+def _vtt_text(text: str) -> str:
+    return " ".join(escape(text, quote=False).split())  # with it "-->" becomes "--&gt;"
+
+
+def _write_parquet(grounding: Grounding, path: Path, threshold: float) -> None:
+    with whole_file(path) as unfinished:
+        grounding.to_dataframe().to_parquet(unfinished, index=False)
+
+
+def _write_textgrid(grounding: Grounding, path: Path, threshold: float) -> None:
+    with whole_file(path) as unfinished:
+        write_tiers(unfinished, make_tiers(grounding, threshold), grounding.seconds)
+
+
+def _write_elan(grounding: Grounding, path: Path, threshold: float) -> None:
+    audio = None if grounding.clip is None else grounding.clip.path
+    with whole_file(path) as unfinished:
+        write_elan(unfinished, make_tiers(grounding, threshold), grounding.seconds, audio=audio)
+
+
+_WRITERS: dict[str, Callable[[Grounding, Path, float], object]] = {
+    ".html": lambda grounding, path, threshold: write_text(
+        path, grounding_page(grounding, threshold=threshold)
+    ),
+    ".csv": lambda grounding, path, threshold: write_csv(grounding.to_dataframe(), path),
+    ".json": lambda grounding, path, threshold: write_json(path, grounding.to_json()),
+    ".parquet": _write_parquet,
+    ".textgrid": _write_textgrid,
+    ".eaf": _write_elan,
+    ".vtt": lambda grounding, path, threshold: write_text(
+        path, make_subtitles(grounding, threshold)
+    ),
+    ".txt": lambda grounding, path, threshold: write_text(
+        path, grounding.transcript(threshold=threshold) + "\n"
+    ),
+}
