@@ -12,6 +12,7 @@ have no row of their own. After Radford et al. 2023 (openai/whisper, files/timin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from ..inputs.audio.frame_grid import FrameGrid
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words
+from .row_placement import find_loud_frames, place_rows, trim_silence
 
 N_DEFAULT_HEADS = 6  # that are averaged if the model does not name its alignment heads
-_MEDIAN_FILTER_FRAMES = 7  # frames of the median filter
 _MIN_TRUSTED_SCORE = 0.2  # share of the attention that falls on the word's own stretch
 
 
@@ -77,23 +78,16 @@ def align_by_whisper(
     clip = Clip.from_array(
         audio, model.sample_rate, text=text, words=even, language=language, name="whisper"
     )
-    attention, owner, grid = _compute_attention(model, clip)
-    heads = choose_heads(model, attention)
-    n_rows, n_frames = attention.shape[1:]
-    if n_rows > n_frames:
-        raise AlignmentError(
-            f"the text has {n_rows - 1} tokens, but the audio only {n_frames} frames"
-        )
-    mean, sound = attention[heads].mean(0), find_loud_frames(audio, n_frames)
-    edges = place_rows(attention[heads], sound)
+    attention = read_attention(model, clip)
+    weights, sound = attention.weights, attention.is_loud
+    heads = choose_heads(model, weights)
+    mean, edges = weights[heads].mean(0), place_rows(weights[heads], sound)
     placed = []
-    for index, word in enumerate(words):
-        rows = [row for row, word_of_row in enumerate(owner) if word_of_row == index]
-        if not rows:
-            raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
-        start, stop = edges[rows[0]], edges[rows[-1] + 1]
+    for word, (first, last) in zip(words, word_rows(attention.owners, words), strict=True):
+        start, stop = edges[first], edges[last + 1]
+        rows = [row for row in range(first, last + 1) if attention.owners[row] is not None]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = grid.frame_times(*trim_silence(start, stop, sound))
+        onset, offset = attention.grid.frame_times(*trim_silence(start, stop, sound))
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )
@@ -108,11 +102,41 @@ def align_by_whisper(
     return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
 
 
-def _compute_attention(
-    model: Model, clip: Clip
-) -> tuple[np.ndarray, Sequence[int | None], FrameGrid]:
-    """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row
-    predicts; the frame grid."""
+@dataclass(frozen=True, eq=False)
+class TextAttention:
+    """Cross-attention of a decoder while it is fed the text of a clip.
+
+    Parameters
+    ----------
+    weights : array [L H, rows, frames]
+        Over the frames of the audio alone; rows sum to one.
+    owners : sequence of int or None [rows]
+        Index of the word whose token each row predicts.
+    grid : FrameGrid
+    is_loud : bool array [frames]
+        See `find_loud_frames`.
+    first_position : int
+        Position of the first row in the decoder.
+    """
+
+    weights: np.ndarray
+    owners: Sequence[int | None]
+    grid: FrameGrid
+    is_loud: np.ndarray
+    first_position: int
+
+
+def read_attention(model: Model, clip: Clip) -> TextAttention:
+    """Feed a clip's text to the decoder of any speech model with cross-attention, and return the
+    weights.
+
+    Raises
+    ------
+    AlignmentError
+        If the text has more tokens than the audio has frames.
+    InputError
+        If the text cannot be fed, or the model is set to translate.
+    """
     from ..adapters.generation.decoder_prefix import require_transcription
     from ..adapters.generation.decoder_text import decoder_tokens
     from ..mixing.passes.mix import mix_one
@@ -122,14 +146,43 @@ def _compute_attention(
     first = tokens.n_prefix - 1  # the row that predicts the first token of the text
     maps = mix_one(model, clip, measures="attention", stacks="cross", units="frame", heads="each")
     scores = maps["attention", "cross"].scores
-    grid = model.grid(len(clip.audio(model.sample_rate)))
+    audio = clip.audio(model.sample_rate)
+    grid = model.grid(len(audio))
     n_frames = max(1, grid.frames_between(0.0, clip.duration)[1])
     scores = scores[:, :, first:, :n_frames].reshape(-1, scores.shape[2] - first, n_frames)
-    return (
+    if scores.shape[1] > n_frames:
+        raise AlignmentError(
+            f"the text has {scores.shape[1] - 1} tokens, but the audio only {n_frames} frames"
+        )
+    return TextAttention(
         scores / np.maximum(scores.sum(-1, keepdims=True), 1e-12),
         tokens.words[first + 1 :],
         grid,
+        find_loud_frames(audio, n_frames),
+        first,
     )
+
+
+def word_rows(owners: Sequence[int | None], words: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the first and the last row of each word.
+
+    Raises
+    ------
+    AlignmentError
+        If a word has no token of its own.
+
+    Examples
+    --------
+    >>> word_rows([None, 0, 0, None, 1], ["les", "livres"])
+    [(1, 2), (4, 4)]
+    """
+    first_and_last = []
+    for index, word in enumerate(words):
+        rows = [row for row, owner in enumerate(owners) if owner == index]
+        if not rows:
+            raise AlignmentError(f"the word {word!r} has no token of its own in this model")
+        first_and_last.append((rows[0], rows[-1]))
+    return first_and_last
 
 
 def named_heads(model: Model) -> list[tuple[int, int]] | None:
@@ -158,94 +211,3 @@ def choose_heads(model: Model, attention: np.ndarray) -> list[int]:
         :N_DEFAULT_HEADS
     ].tolist()
     return heads
-
-
-def place_rows(attention: np.ndarray, is_loud: np.ndarray) -> np.ndarray:
-    """Give each row its stretch of frames by the attention of some heads.
-
-    Parameters
-    ----------
-    attention : array [heads, rows, frames]
-        Over the frames of the sound alone; no more rows than frames.
-    is_loud : bool array [frames]
-        See `find_loud_frames`.
-
-    Returns
-    -------
-    int array [rows + 1]
-        Edges of the stretches, from the first frame of the first to the end of the last.
-    """
-    evidence = _compute_evidence(attention)
-    n_rows, n_frames = evidence.shape
-    first, last = trim_silence(0, n_frames, is_loud)
-    if last - first < n_rows:
-        first, last = 0, n_frames
-    edges: np.ndarray = np.append(first + find_row_starts(evidence[:, first:last]), last)
-    return edges
-
-
-def _compute_evidence(attention: np.ndarray) -> np.ndarray:
-    """Mean over heads [rows, frames] of attention standardised over rows and smoothed over
-    frames."""
-    from scipy.ndimage import median_filter
-
-    spread = attention.std(1, keepdims=True)
-    standard = (attention - attention.mean(1, keepdims=True)) / np.maximum(spread, 1e-8)
-    evidence: np.ndarray = median_filter(
-        standard, size=(1, 1, _MEDIAN_FILTER_FRAMES), mode="nearest"
-    ).mean(0)
-    return evidence
-
-
-def find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
-    """Whether each frame [frames] is louder than the clip's silence."""
-    power = np.array(
-        [
-            np.mean(frame_samples.astype(np.float64) ** 2)
-            for frame_samples in np.array_split(audio, n_frames)
-        ]
-    )
-    level = 10 * np.log10(power + 1e-10)
-    quiet, loud = np.percentile(level, [8, 95])
-    is_loud: np.ndarray = level > quiet + 0.35 * (loud - quiet)
-    return is_loud
-
-
-def trim_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:
-    """Return the range of frames without the quiet ones at its edges."""
-    loud = np.flatnonzero(sound[start:stop])
-    return (start + int(loud[0]), start + int(loud[-1]) + 1) if len(loud) else (start, stop)
-
-
-def find_row_starts(evidence: np.ndarray) -> np.ndarray:
-    """Cut the frames into one stretch for each row, in order, so that the evidence in them is
-    greatest.
-
-    Parameters
-    ----------
-    evidence : array [rows, frames]
-
-    Returns
-    -------
-    int array [rows]
-        First frame of each row's stretch; each has at least one frame.
-
-    Examples
-    --------
-    >>> find_row_starts(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])).tolist()
-    [0, 2]
-    """
-    n_rows, n_frames = evidence.shape
-    best = np.full(n_rows, -np.inf)
-    best[0] = evidence[0, 0]
-    moved = np.zeros((n_frames, n_rows), bool)
-    for frame in range(1, n_frames):
-        from_before = np.append(-np.inf, best[:-1])
-        moved[frame] = from_before > best
-        best = np.maximum(best, from_before) + evidence[:, frame]
-    starts, row = np.zeros(n_rows, int), n_rows - 1
-    for frame in range(n_frames - 1, 0, -1):
-        if moved[frame, row]:
-            starts[row] = frame
-            row -= 1
-    return starts

@@ -38,9 +38,9 @@ def find_own_audio(
     clip = writing.decision.item
     if not isinstance(clip, Clip) or not writing.model.transcribes:
         return owned
-    spoken = [index for index, word in enumerate(clip.words or ()) if word.text != SILENCE]
+    spoken = [index for index, word in enumerate(clip.spoken_words) if word.text != SILENCE]
     segment_of = _written_segments(
-        writing.words, [(clip.words or ())[index].text for index in spoken]
+        writing.words, [clip.spoken_words[index].text for index in spoken]
     )
     place_of = {
         source.source.index: source_index

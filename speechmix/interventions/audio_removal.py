@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
+from ..inputs.clips.clip_metadata import SEGMENTS
 from ..inputs.words.cue_and_target import cue_words
 
 if TYPE_CHECKING:
@@ -156,9 +157,14 @@ def replace_sound(clip: Clip, audio: np.ndarray) -> Clip:
     """Return the clip with other samples, at 16 kHz."""
     metadata = {
         name: getattr(clip, name)
-        for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
+        for name in ("name", "text", "cue", "target", "foil", "language", "meta")
     }
-    return Clip.from_array(audio, FILL_SAMPLE_RATE, **metadata)
+    changed = Clip.from_array(audio, FILL_SAMPLE_RATE, **metadata)
+    return (
+        changed
+        if clip.words is None
+        else changed.with_words(clip.words, alignment=SEGMENTS if clip.has_segments else None)
+    )
 
 
 def _sample_range(interval: _Interval) -> slice:

@@ -124,7 +124,7 @@ def require_clip(decision: Decision) -> Clip:
 
 
 def _clip_text(clip: Clip) -> str:
-    return clip.text or join_words(clip.words or ())
+    return clip.text or join_words(clip.spoken_words)
 
 
 def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:

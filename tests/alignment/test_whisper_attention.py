@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.alignment import align, whisper_attention
-from speechmix.alignment.whisper_attention import find_row_starts
+from speechmix.alignment.row_placement import find_row_starts
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
 from tests.conftest import build, trained

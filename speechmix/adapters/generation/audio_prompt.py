@@ -267,7 +267,7 @@ def _tokenize_prompt_and_answer(
 
 
 def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
-    tokens = Tokens(*align_tokens_to_words(model.tokenizer, text, clip.words or ()), kinds=[])
+    tokens = Tokens(*align_tokens_to_words(model.tokenizer, text, clip.spoken_words), kinds=[])
     check_end_token(model, clip, text, tokens.ids)
     return tokens
 

@@ -95,7 +95,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _spoken_text(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
-    return clip.text or join_words(clip.words or ())
+    return clip.text or join_words(clip.spoken_words)
 
 
 def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
@@ -103,7 +103,7 @@ def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
     text = join_to_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
     spoken_words = (
-        (clip.words or ()) if model.prefix.task == "transcribe" else ()
+        clip.spoken_words if model.prefix.task == "transcribe" else ()
     )  # a translation has other words
     text_ids, labels, words = align_tokens_to_words(tokenizer, text, spoken_words)
     _check_vocabulary(model, clip, text, text_ids)
@@ -196,7 +196,7 @@ def check_end_token(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> 
 def _timestamp_tokens(model: Model, clip: Clip) -> list[tuple[int, str]]:
     """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip
     without word times."""
-    words = clip.words
+    words = clip.spoken_words
     time_range = (
         (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
     )

@@ -19,7 +19,8 @@ from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.capture.encoder_cache import wrap_encoder_states
 from ...adapters.patching.encoder_mixture import mix_encoder_states
 from ...adapters.patching.shared_encoder import share_encoder_states
-from ...alignment.whisper_attention import choose_heads, find_loud_frames, named_heads, place_rows
+from ...alignment.row_placement import find_loud_frames, place_rows
+from ...alignment.whisper_attention import choose_heads, named_heads
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ..decoder_drafts import draft_tokens

@@ -41,11 +41,15 @@ def write_grounding(grounding: Grounding, path: Path, *, threshold: float) -> Pa
 def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
     """Return words, probabilities, reasons and loops as tiers of intervals that do not overlap.
 
+    A tier without an interval is left out.
+
     Raises
     ------
     InputError
-        If the model tells no times of words.
+        If there is no word, or the model tells no times of words.
     """
+    if not grounding.words:
+        raise InputError(f"{grounding.name}: there is no word to put into tiers")
     words = _with_times(grounding)
     doubtful = set(grounding.doubtful(threshold))
     loops = [word.loop for word in words]
@@ -56,7 +60,7 @@ def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
         "reason": [word.reason for word in words],
         "loop": ["" if loop is None else f"loop {loop + 1}" for loop in loops],
     }
-    return {
+    intervals = {
         name: [
             Word(label, word.start, word.end)
             for label, word in zip(labels, words, strict=True)
@@ -64,6 +68,7 @@ def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
         ]
         for name, labels in tiers.items()
     }
+    return {name: tier for name, tier in intervals.items() if tier}
 
 
 def _with_times(grounding: Grounding) -> list[GroundedWord]:

@@ -62,7 +62,7 @@ class Clip(ClipValue):
         What a Whisper that translates is fed (`Model.with_prefix`); None if it writes that itself.
     alignment : str or None
         How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis",
-        ...
+        ...; "segments" if they are segments of the sound (`segment_clip`).
     doubts : tuple of str
         Why the word times cannot be trusted, if the aligner said so.
     meta : mapping of str to str

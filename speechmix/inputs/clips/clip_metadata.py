@@ -10,6 +10,7 @@ from ..words.cue_and_target import CueRequest
 from ..words.word_checks import WordLike
 from ..words.word_lookup import WordRequest
 
+SEGMENTS = "segments"  # how words came to be that are segments of the sound (`segment_clip`)
 TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a clip
 
 

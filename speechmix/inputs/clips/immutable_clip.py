@@ -25,7 +25,7 @@ from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
 from ..words.word_checks import WordLike, check_words
-from .clip_metadata import ClipFields, check_text, refuse_unknown_fields
+from .clip_metadata import SEGMENTS, ClipFields, check_text, refuse_unknown_fields
 
 
 class ClipValue:
@@ -111,6 +111,16 @@ class ClipValue:
         return cue_words(self.cue)
 
     @property
+    def has_segments(self) -> bool:
+        """Whether its words are segments of the sound (`segment_clip`), whose labels nobody says."""
+        return self.alignment == SEGMENTS
+
+    @property
+    def spoken_words(self) -> tuple[Word, ...]:
+        """Its words as what is said; none while there are none, or segments in their place."""
+        return () if self.words is None or self.has_segments else self.words
+
+    @property
     def meta(self) -> Mapping[str, str]:
         """Whatever else is known; cannot be written to."""
         return MappingProxyType(self._meta)
@@ -149,6 +159,7 @@ class ClipValue:
             "foil": self.foil,
             "language": self.language,
             **({} if self.translation is None else {"translation": self.translation}),
+            **({SEGMENTS: True} if self.has_segments else {}),
         }
 
     @property

@@ -41,7 +41,7 @@ def cut_clip(
         raise InputError(
             f"clip {clip.name!r} of {clip.duration:.2f} s has nothing between {start} and {end} s"
         )
-    words = clip.words or ()
+    words = clip.spoken_words  # labels of segments would have the times of the whole clip
     word_indices = [
         index for index, word in enumerate(words) if start <= word.start and word.end <= end
     ]

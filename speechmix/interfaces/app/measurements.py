@@ -126,8 +126,8 @@ def measure_clip(
             f"measures should be some of {', '.join(list_page_measures())}; found "
             f"{', '.join(sorted(unknown_measures)) or 'none'}"
         )
-    if clip.text is None and clip.words:
-        clip = clip.replace(text=join_words(clip.words))
+    if clip.text is None and clip.spoken_words:
+        clip = clip.replace(text=join_words(clip.spoken_words))
     maps: dict[tuple[str, str], MixingMap] = {}
     failure_reasons: dict[str, str] = {}
     with model.unchanged():
