@@ -87,7 +87,7 @@ def align_by_whisper(
         start, stop = edges[first], edges[last + 1]
         rows = [row for row in range(first, last + 1) if attention.owners[row] is not None]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = attention.grid.frame_times(*trim_silence(start, stop, sound))
+        onset, offset = attention.grid.frame_times(*map(int, trim_silence(start, stop, sound)))
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )
