@@ -77,7 +77,6 @@ class AnswerReader:
         by_removal = {INTACT: sums[0], NO_SOUND: sums[1], NO_TEXT: without_text}
         by_removal |= {NO_PROMPT: sums[2]} if asked else {}
         lowest, runners_up = tokens.runners_up(self._model, writing.logits.log_softmax(dim=-1))
-        missing = np.full(len(tokens.words), np.nan)
         return WordReadings(
             window,
             tokens.words,
@@ -86,6 +85,4 @@ class AnswerReader:
             lowest,
             runners_up,
             np.bincount(tokens.owners, minlength=len(tokens.words)),
-            missing,
-            missing,
         )

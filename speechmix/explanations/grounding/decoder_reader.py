@@ -94,7 +94,6 @@ class DecoderReader:
             values[NO_TEXT] = self._run_without_text(window, tokens, states)
             values |= self._run_stretches(window, tokens, states, silent, frames)
         lowest, runners_up = tokens.runners_up(model, intact[0])
-        own_share, padding_share = _attention_shares(tokens, attention, frames, n_frames)
         grid = model.grid(len(window.audio))
         return WordReadings(
             window,
@@ -104,8 +103,7 @@ class DecoderReader:
             lowest,
             runners_up,
             np.bincount(tokens.owners, minlength=len(tokens.words)),
-            own_share,
-            padding_share,
+            _attention_numbers(tokens, attention, frames, n_frames),
             self._no_speech(intact[0], window.n_prefix),
         )
 
@@ -230,17 +228,22 @@ def _silent_inputs(model: Model, window: DecodedWindow) -> dict[str, Tensor]:
         return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
 
 
-def _attention_shares(
+def _attention_numbers(
     tokens: TokenTable,
     attention: np.ndarray,
     frames: Sequence[tuple[int, int]],
     n_frames: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of the heads' mean attention on each word's own stretch, and on the padding, [W]."""
+) -> dict[str, np.ndarray]:
+    """Numbers [W] of the heads' mean attention: shares of own stretch and padding, and its entropy."""
     mean = attention.mean(axis=0)[:-1]  # [tokens, S]
-    own = [mean[tokens.of_word(word), slice(*frames[word])].sum(1) for word in range(len(frames))]
-    padding = [mean[tokens.of_word(word), n_frames:].sum(1) for word in range(len(frames))]
-    return np.array([share.mean() for share in own]), np.array([s.mean() for s in padding])
+    entropy = -(mean * np.log(np.maximum(mean, 1e-12))).sum(axis=1)
+    numbers: dict[str, list[float]] = {"own": [], "padding": [], "entropy": []}
+    for word, edges in enumerate(frames):
+        own = tokens.of_word(word)
+        numbers["own"].append(mean[own, slice(*edges)].sum(axis=1).mean())
+        numbers["padding"].append(mean[own, n_frames:].sum(axis=1).mean())
+        numbers["entropy"].append(entropy[own].mean())
+    return {name: np.array(values) for name, values in numbers.items()}
 
 
 def _times(window: DecodedWindow, start: float, end: float) -> tuple[float, float]:

@@ -67,7 +67,6 @@ class FrameReader:
             values[NO_OWN][is_muted] = read[is_muted]
             values[ONLY_OWN][~is_muted] = read[~is_muted]
         lowest, runners_up = tokens.runners_up(model, log_probabilities)
-        missing = np.full(len(words), np.nan)
         return WordReadings(
             window,
             tokens.words,
@@ -76,8 +75,6 @@ class FrameReader:
             lowest,
             runners_up,
             np.bincount(tokens.owners, minlength=len(words)),
-            missing,
-            missing,
         )
 
     def _logits(self, audio: np.ndarray) -> Tensor:

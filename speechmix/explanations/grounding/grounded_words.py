@@ -125,6 +125,7 @@ FEATURES = (
     "own_sound_of_neighbours",
     "own_attention",
     "padding_attention",
+    "attention_entropy",
     "no_speech",
 )
 
@@ -140,6 +141,7 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
     """
     own, other = share_sound(readings)
     padding, earlier_text, prompt = map(readings.effect, (NO_PADDING, NO_TEXT, NO_PROMPT))
+    own_attention, padding_attention = map(readings.attention_number, ("own", "padding"))
     features = word_features(readings)
     words = []
     for index, text in enumerate(readings.words):
@@ -159,8 +161,8 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
                 padding=float(padding[index]),
                 earlier_text=float(earlier_text[index]),
                 prompt=float(prompt[index]),
-                own_attention=float(readings.own_attention[index]),
-                padding_attention=float(readings.padding_attention[index]),
+                own_attention=float(own_attention[index]),
+                padding_attention=float(padding_attention[index]),
                 token_count=int(readings.token_counts[index]),
                 window=window,
                 features=tuple(float(value) for value in features[index]),
@@ -201,8 +203,7 @@ def word_features(readings: WordReadings) -> np.ndarray:
         np.clip(readings.effect(NO_TEXT) / counts, *_EFFECT_RANGE),
         _average_neighbours(sound),
         _average_neighbours(own),
-        readings.own_attention,
-        readings.padding_attention,
+        *map(readings.attention_number, ("own", "padding", "entropy")),
         np.full(len(counts), readings.no_speech),
     ]
     return np.stack(columns, axis=1)

@@ -7,7 +7,7 @@ removal. A word's log-probability is the sum over its tokens, each given what th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +41,9 @@ class WordReadings:
     runners_up : tuple of (str, float) [W]
         The likeliest other token where the word's own was least likely, and its probability.
     token_counts : ndarray [W]
-    own_attention, padding_attention : ndarray [W]
-        Share of the cross-attention on the word's own stretch, and on the padding; NaN without cross-attention.
+    attention : dict of str to ndarray [W]
+        Of cross-attention: the shares on the word's "own" stretch and on "padding", and its "entropy" over all frames in
+        nats; empty without cross-attention.
     no_speech : float
         Probability of a Whisper's token for "no speech" at the start of the window; NaN without one.
     """
@@ -54,16 +55,20 @@ class WordReadings:
     lowest: np.ndarray
     runners_up: tuple[tuple[str, float], ...]
     token_counts: np.ndarray
-    own_attention: np.ndarray
-    padding_attention: np.ndarray
+    attention: Mapping[str, np.ndarray] = field(default_factory=dict)
     no_speech: float = float("nan")
 
     def effect(self, removal: str) -> np.ndarray:
         """Return what each word's log-probability loses by a removal, [W] in nats."""
-        missing = np.full(len(self.words), np.nan)
-        return np.asarray(
-            self.log_probabilities[INTACT] - self.log_probabilities.get(removal, missing)
-        )
+        changed = self.log_probabilities.get(removal, self._missing())
+        return np.asarray(self.log_probabilities[INTACT] - changed)
+
+    def attention_number(self, name: str) -> np.ndarray:
+        """Return a number of cross-attention for each word, [W]; NaN where there is none."""
+        return self.attention.get(name, self._missing())
+
+    def _missing(self) -> np.ndarray:
+        return np.full(len(self.words), np.nan)
 
 
 class TokenTable:
