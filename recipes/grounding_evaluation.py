@@ -1,0 +1,122 @@
+"""How well do the probabilities of `speechmix.ground` find words that nobody said? On a model made to be wrong.
+
+    python recipes/grounding_evaluation.py runs/hallucinating/tiny-hallucinating-whisper
+
+Probabilities are fitted on clips of the training voices, and measured on voices, nouns, noises and tones that neither
+the model nor the fit has seen. Each baseline is one number of a word; differences are bootstrapped over clips.
+All clips are synthetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from hallucination_corpus import NONSPEECH, speak_mixture
+from sklearn.metrics import roc_auc_score
+from tqdm import tqdm
+from train_hallucinating_whisper import clip_of
+
+import speechmix
+from speechmix.explanations.grounding.calibrate import label_words, measure_quality
+from speechmix.explanations.grounding.grounded_words import FEATURES
+from speechmix.files.text_files import write_csv
+
+FIT_SEED, TEST_SEED = 60_000, 71_000
+RESAMPLES = 2000
+BASELINES = {  # higher is more doubtful
+    "mean log-probability": lambda features, text: -features[FEATURES.index("log_probability")],
+    "log-probability with minus without sound": lambda features, text: (
+        -features[FEATURES.index("sound")]
+    ),
+    "cross-attention entropy": lambda features, text: features[FEATURES.index("attention_entropy")],
+    "padding attention": lambda features, text: features[FEATURES.index("padding_attention")],
+    "compression ratio": lambda features, text: (
+        len(text.encode()) / len(zlib.compress(text.encode()))
+    ),
+}
+
+
+def fit(model, count: int) -> speechmix.calibrate:
+    """Fit probabilities on clips of the training voices."""
+    spoken, nonspeech = [], []
+    for index, example in enumerate(speak_mixture(count, seed=FIT_SEED)):
+        clip = clip_of(example, f"fit_{index}")
+        if example.kind in NONSPEECH:
+            nonspeech.append(clip)
+        else:
+            spoken.append(clip.replace(text=example.spoken_text))
+    return speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
+
+
+def ground_test_clips(model, calibration, count: int) -> pd.DataFrame:
+    """One row for each word that the model writes about held-out clips."""
+    rows = []
+    examples = speak_mixture(count, seed=TEST_SEED, split="test")
+    for index, example in enumerate(tqdm(examples, total=count)):
+        grounding = speechmix.ground(
+            model, clip_of(example, f"test_{index}"), calibration=calibration, loop_heads=False
+        )
+        texts = [word.text for word in grounding.words]
+        labels = label_words(texts, example.spoken_text)
+        for word, (made_up, right) in zip(grounding.words, labels, strict=True):
+            row = {"clip": index, "kind": example.kind, "word": word.text, "made up": made_up}
+            row |= {"right": right, "P(made up)": word.made_up, "P(right)": word.right}
+            row |= {name: of(word.features, " ".join(texts)) for name, of in BASELINES.items()}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def compare(words: pd.DataFrame) -> pd.DataFrame:
+    """AUROC of each score, and the paired 95 % interval of the detector's lead, bootstrapped over clips."""
+    random = np.random.default_rng(0)
+    clips = [group for _, group in words.groupby("clip")]
+    scores = {"P(made up)": "P(made up)", **{name: name for name in BASELINES}}
+    leads: dict[str, list[float]] = {name: [] for name in scores}
+    arrays = [group[["made up", *scores]].to_numpy(dtype=float) for group in clips]
+    for _ in range(RESAMPLES):
+        sample = np.concatenate([arrays[i] for i in random.integers(len(arrays), size=len(arrays))])
+        values = [roc_auc_score(sample[:, 0], sample[:, 1 + i]) for i in range(len(scores))]
+        for name, value in zip(scores, values, strict=True):
+            leads[name].append(values[0] - value)
+    rows = []
+    for name in scores:
+        low, high = np.percentile(leads[name], [2.5, 97.5])
+        auroc = roc_auc_score(words["made up"], words[name])
+        rows.append({"score": name, "AUROC": auroc, "lead, low": low, "lead, high": high})
+    return pd.DataFrame(rows).round(3)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("--fit-clips", type=int, default=500)
+    parser.add_argument("--test-clips", type=int, default=500)
+    parser.add_argument("--out", default="runs/hallucinating")
+    options = parser.parse_args(arguments)
+    model, out = speechmix.load(options.model), Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    calibration = fit(model, options.fit_clips)
+    calibration.save(out / "calibration.json")
+    words = ground_test_clips(model, calibration, options.test_clips)
+    write_csv(words, out / "words.csv")
+    print(calibration)
+    print(f"{len(words)} words, {words['made up'].mean():.0%} made up; by kind of clip:")
+    print(words.groupby("kind")[["made up", "right", "P(made up)"]].mean().round(3).to_string())
+    table = compare(words)
+    write_csv(table, out / "comparison.csv")
+    print(table.to_string(index=False))
+    for target, column in (("made up", "P(made up)"), ("right", "P(right)")):
+        quality = measure_quality(words[column].to_numpy(), words[target].to_numpy(dtype=bool))
+        print(
+            f"{column}: calibration error {quality['calibration_error']:.3f}, AUROC {quality['auroc']:.3f}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
