@@ -330,6 +330,7 @@ OPTIONS_OF_KINDS = {
     "speech_ablation": {},
     "knock_out": {},
     "faithfulness": {"measures": ["gradient_input"], "perturbations": ["mute"]},
+    "grounding": {"loop_heads": False},
 }
 
 
