@@ -65,26 +65,20 @@ def test_without_a_folder_it_prints(recordings, capsys):
     assert "nos maisons" in capsys.readouterr().out
     assert main(["ground", str(recordings / "empty.wav"), "--model", MODEL]) == 1
     for wrong in (["--format", "csv"], ["--shard", "1/2"]):
-        assert main(["ground", str(recordings / "speech.wav"), "--model", MODEL, *wrong]) == 2
+        assert main(["ground", str(recordings / "speech.wav"), "--model", MODEL, *wrong]) == 1
         assert "--out" in capsys.readouterr().err
 
 
 def test_long_recordings_are_cut_into_blocks(recordings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("speechmix.explanations.grounding.ground.BLOCK_SECONDS", 3.0)
-    monkeypatch.setattr("speechmix.explanations.grounding.ground._SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr("speechmix.explanations.grounding.ground.BLOCK_SECONDS", 1.8)
+    monkeypatch.setattr("speechmix.explanations.grounding.ground._SEARCH_SECONDS", 0.6)
     out = tmp_path / "run"
     arguments = ["ground", str(recordings / "speech.wav"), "--model", MODEL, "--language", "fr"]
     assert main([*arguments, "--out", str(out), "--format", "json"]) == 0
     stored = json.loads((out / "grounding" / "speech.json").read_text())
     starts = [word["start"] for word in stored["words"]]
     assert starts == sorted(starts)
-    assert starts[-1] > 3.0
-    clips = (
-        pd.read_csv(next(out.glob("**/clips.csv")), dtype=str)
-        if list(out.glob("**/clips.csv"))
-        else None
-    )
-    assert clips is None or len(clips) >= 2
+    assert starts[-1] > 2.0
     assert grounding_runs.DEFAULT_FORMATS == ("html", "csv", "vtt", "txt")
 
 
@@ -102,4 +96,4 @@ def test_calibration_is_fitted_and_used(tmp_path, capsys):
     wav = manifest.parent / "left_00_pl.flac"
     assert main(["ground", str(wav), "--model", MODEL, "--calibration", str(path)]) == 0
     path.write_text("{}")
-    assert main(["ground", str(wav), "--model", MODEL, "--calibration", str(path)]) in (1, 2)
+    assert main(["ground", str(wav), "--model", MODEL, "--calibration", str(path)]) == 1
