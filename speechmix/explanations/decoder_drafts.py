@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..interventions.removable_sources import Source
 from .generated_tokens import (
     END,
+    PADDING_SIDE,
     Draft,
     SourceUnit,
     Writing,
@@ -51,6 +52,15 @@ def text_sources(
     return [
         SourceUnit("written", Source(word, words[word], tuple(word_positions), word_index=word))
         for word, word_positions in positions.items()
+    ]
+
+
+def padding_sources(spans: Sequence[Span]) -> list[SourceUnit]:
+    """What a fixed window adds behind a sound as a source, where that is a unit."""
+    return [
+        SourceUnit(PADDING_SIDE, Source(len(spans), span.label, tuple(span.positions)))
+        for span in spans
+        if span.kind == PADDING_SIDE
     ]
 
 

@@ -11,19 +11,22 @@ time and with several fills (`effects`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
+from ..inputs.clips.sound_segments import SegmentOption
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.timed_words import Word
+from ..mixing.passes.requested_spans import segment_item
 from .choices import AGAINST, list_choices, list_units
 from .explanation import Explanation
 from .fills import choose_fills
 from .frame_attributions import frame_request, measures_with_frames
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
-from .source_words import add_pauses, find_source_words
+from .source_words import add_pauses, find_sources
 from .transcript_errors import transcript_errors
 from .writing_explanation import explain_writing
 
@@ -52,6 +55,7 @@ def explain(
     max_tokens: int = MOST_TOKENS,
     aligner: Model | None = None,
     align_method: str = "auto",
+    segments: SegmentOption | None = None,
 ) -> Explanation:
     """Why did the model write each of its words: what may it have come from, and does it go when
     that is taken away?
@@ -62,7 +66,8 @@ def explain(
         With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates.
     item : Clip, Sentence or str
         A clip's words are its sources; without word times they are aligned, its text or else the
-        model's own transcript. The words of a clip with text (or words) are also the reference that
+        model's own transcript; where nobody speaks, or no word can be placed, segments of the sound
+        are, and ``remarks`` says so. The words of a clip with text (or words) are also the reference that
         the transcript is held against. A text for a masked model has ``<mask>`` in it, or a target;
         a causal one goes on from it.
     text : str, optional
@@ -110,6 +115,10 @@ def explain(
         itself wrote, and all else, by its CTC head, if it has one.
     align_method : str
         As in `speechmix.align`.
+    segments : float or {"voice", "frames"}, optional
+        Segments of the sound as sources instead of words, as in `speechmix.segment_clip`: seconds of
+        each, stretches of voice, or frames. The padding of a fixed window (Whisper) is one more
+        source, ``<padding>``: measures attribute to it, but there is no sound to remove.
 
     Returns
     -------
@@ -159,12 +168,14 @@ def explain(
     item = Sentence(item) if isinstance(item, str) else item
     asked_of_frames = frame_request(frames, item)
     with model.unchanged():
-        said: tuple[Word, ...] = ()
+        said, remarks = tuple[Word, ...](), tuple[str, ...]()
         if isinstance(item, Clip):
-            said, item = find_source_words(model, item, text, aligner, align_method)
-            clip = add_pauses(item) if "silence" in include else item
+            found = find_sources(model, item, text, aligner, align_method, segments)
+            said, remarks = found.said, found.remarks
+            clip = add_pauses(found.clip) if "silence" in include else found.clip
             writing = write_about_clip(model, clip, text=text, by_token=by == "token")
         else:
+            item = segment_item(model, item, segments)
             writing = write_about_text(
                 model, item, text=text, by_token=by == "token", max_tokens=max_tokens
             )
@@ -176,7 +187,7 @@ def explain(
         units = list_units(writing, by_token=by == "token")
         choices = list_choices(writing, units, errors, against)
         fills = choose_fills(writing, sound=sound_fill, text=token_fill)
-        return explain_writing(
+        explanation = explain_writing(
             writing,
             units,
             choices,
@@ -191,3 +202,4 @@ def explain(
             frames=asked_of_frames,
             framed=measures_with_frames(frames),
         )
+        return replace(explanation, remarks=remarks)

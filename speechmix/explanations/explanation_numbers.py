@@ -80,6 +80,9 @@ class ExplanationNumbers:
         Beginning and end of each frame of the sound, in seconds, where an attribution tells them apart
         (``Attribution.by_frame``).
     left_out : tuple of (measure, reason)
+    remarks : tuple of str
+        What a reader must know of all words: that nobody seems to speak, and the sources are
+        segments of the sound.
     clip : Clip or None
         With the words that are sources, if it is a sound.
     provenance : dict
@@ -107,6 +110,7 @@ class ExplanationNumbers:
     pairs: tuple[Pair, ...] = ()
     frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
     left_out: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
     clip: Clip | None = field(default=None, repr=False)
     provenance: Mapping[str, object] = field(default_factory=dict)
 

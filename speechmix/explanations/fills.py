@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..interventions.audio_removal import SOUND_FILLS
 from ..interventions.token_removal import fill_token_id
+from .generated_tokens import PADDING_SIDE
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -79,7 +80,9 @@ class Fills:
         return (*self.sound, *self.text)
 
     def of_source(self, source: SourceUnit) -> tuple[Fill, ...]:
-        """The fills that can replace a source."""
+        """The fills that can replace a source; none for padding, which has no sound."""
+        if source.side == PADDING_SIDE:
+            return ()
         return self.sound if source.side == SOUND else self.text
 
     def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill, ...]]:
@@ -124,7 +127,7 @@ def choose_fills(
     if unknown := [name for name in names if name not in SOUND_FILLS]:
         raise InputError(f"sound_fill should be some of {SOUND_FILLS}, found {unknown[0]!r}")
     of_sound = tuple(Fill(SOUND, name, _SOUND_FILL_LABELS[name]) for name in names)
-    sides = {source.side for source in writing.sources}
+    sides = {source.side for source in writing.sources} - {PADDING_SIDE}
     of_sound = of_sound if SOUND in sides else ()
     if sides == {SOUND}:
         if text is not None:

@@ -20,7 +20,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.words.spans import Span, frame_spans
 from ..interventions.removable_sources import Source
 from ..mixing.maps.measure_registry import measure_facts
-from .generated_tokens import SourceUnit
+from .generated_tokens import PADDING_SIDE, SourceUnit
 
 if TYPE_CHECKING:
     from ..inputs.sentences.sentence import Sentence
@@ -52,14 +52,16 @@ def split_into_frames(writing: Writing) -> Writing:
     clip: Any = writing.decision.item
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
     last = max(position for source in writing.sources for position in _list_positions(source))
+    padding = [span for span in writing.spans or () if span.kind == PADDING_SIDE]
+    stop = padding[0].start if padding else grid.n_frames
     spans = [
         span
-        for frame, span in enumerate(frame_spans(grid))
+        for frame, span in enumerate(frame_spans(grid)[:stop])
         if (span.onset or 0.0) < clip.duration or frame <= last
     ]
     frame_units = [_make_frame_unit(frame, span) for frame, span in enumerate(spans)]
     others = [source for source in writing.sources if source.side != "sound"]
-    return replace(writing, sources=(*frame_units, *others), spans=tuple(spans))
+    return replace(writing, sources=(*frame_units, *others), spans=(*spans, *padding))
 
 
 def _make_frame_unit(frame: int, span: Span) -> SourceUnit:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..inputs.words.spans import Span
 
 RUNNERS_UP = 3
-SIDES = ("sound", "read", "asked", "written")
+PADDING_SIDE = "padding"
+SIDES = ("sound", PADDING_SIDE, "read", "asked", "written")
 END, BLANK, SPACE = "(end)", "(nothing)", "␣"
 
 
@@ -82,9 +83,9 @@ class SourceUnit:
 
     Parameters
     ----------
-    side : {"sound", "read", "asked", "written"}
-        A word of the clip; a word of the text that the model is given; of the prompt; what it wrote
-        before.
+    side : {"sound", "padding", "read", "asked", "written"}
+        A word of the clip; what a fixed window adds behind it; a word of the text that the model is
+        given; of the prompt; what it wrote before.
     source : Source
     onset, offset : float or None
         Seconds of a word of the sound.
@@ -108,8 +109,7 @@ class SourceUnit:
 
     @property
     def name(self) -> str:
-        """The label with the side, where that is not plain: what was written before may be spelled
-        like a word of the sound."""
+        """The label, with the side of what may be spelled like a word of the sound."""
         return f"{self.label} ({self.side})" if self.side in ("asked", "written") else self.label
 
     @property

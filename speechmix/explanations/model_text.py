@@ -31,6 +31,7 @@ from .decoder_drafts import (
     draft_letters,
     draft_tokens,
     make_writing,
+    padding_sources,
     text_sources,
 )
 from .generated_tokens import (
@@ -65,6 +66,7 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     audio_sources = words_as_sources(spans, [word.text for word in clip.words or ()])
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     sources = [SourceUnit("sound", source, *times[source.index]) for source in audio_sources]
+    sources += padding_sources(spans)
     if model.output_kind == "frames":
         decision = make_open_decision(model, clip, prepared, {"encoder": audio_sources})
         logits = read_logits(decision)

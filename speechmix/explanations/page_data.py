@@ -55,6 +55,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
         "by": explanation.by,
         "said": " ".join(explanation.said),
         "notes": [
+            *explanation.remarks,
             *doubts,
             *(
                 f"{error}: no token of the model decides this error, so it has no explanation"

@@ -29,6 +29,7 @@ _LEGEND = (
 def explanation_text(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
     lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}", f"  {_LEGEND}"]
+    lines += [f"  {remark}" for remark in explanation.remarks]
     lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()

@@ -1,48 +1,120 @@
 """Clip words and pauses that serve as sources of an explanation.
 
 In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken
-away, pauses among them if they are sources, too.
+away, pauses among them if they are sources, too; where there are no words, segments of the sound.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..adapters.generation.greedy_generation import transcribe
 from ..alignment import align
-from ..errors import InputError, MissingExtraError
+from ..alignment.cepstra import SAMPLE_RATE, analyse_recording
+from ..errors import AlignmentError, InputError, MissingExtraError
 from ..inputs.clips.clip import Clip
+from ..inputs.clips.sound_segments import SEGMENT_SECONDS, SegmentOption, segment_clip
 from ..inputs.words.timed_words import Word
 from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..mixing.passes.requested_spans import segment_item
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
 
 SILENCE = "<silence>"
 _MIN_SILENCE_SECONDS = 0.03  # seconds between words that are a source of their own
+_LEAST_SCORE = 0.5  # of a word that its aligner finds more likely right than wrong
 
 
-def find_source_words(
-    model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
-) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that
-    can be taken away."""
-    if model.prompt.answer is not None or not model.prompt.transcribes:
-        if clip.words is None:
-            clip = align(clip, model=aligner or model, method=method)
-        return (), clip
+@dataclass(frozen=True)
+class FoundSources:
+    """The clip whose words are sources, what was said, and sentences about both.
+
+    Parameters
+    ----------
+    clip : Clip
+        With words or segments that can be taken away.
+    said : tuple of Word
+        The reference; empty where nobody says it, or nobody asked.
+    remarks : tuple of str
+    """
+
+    clip: Clip
+    said: tuple[Word, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def find_sources(
+    model: Model,
+    clip: Clip,
+    text: str | None,
+    aligner: Model | None,
+    method: str,
+    segments: SegmentOption | None,
+) -> FoundSources:
+    """The words of a clip as sources, or segments of its sound: where these are asked for, nobody
+    speaks, or words cannot be placed."""
+    is_reference = model.prompt.answer is None and model.prompt.transcribes
+    said = clip.spoken_words if is_reference else ()
+    if segments is not None:
+        return FoundSources(segment_item(model, clip, segments), said)
     if clip.words is not None:
-        return clip.words, clip
+        return FoundSources(clip, said)
+    if (reason := describe_missing_speech(clip)) is not None:
+        return _fall_back(clip, f"Nobody seems to speak here: {reason}.")
+    try:
+        clip_with_words, said = _place_words(model, clip, text, aligner, method, is_reference)
+    except (AlignmentError, InputError, MissingExtraError) as error:
+        if not isinstance(error, AlignmentError) and (aligner is not None or method != "auto"):
+            raise
+        return _fall_back(clip, f"No words were found in the sound: {error}")
+    if not said and _is_hardly_placed(clip_with_words):
+        doubts = " ".join(clip_with_words.doubts)
+        return _fall_back(clip, f"Nobody seems to say the text that the model writes: {doubts}")
+    return FoundSources(clip_with_words, said)
+
+
+def describe_missing_speech(clip: Clip) -> str | None:
+    """Why there seems to be no speech in a clip; None if there may be some."""
+    try:
+        analyse_recording(clip.audio(SAMPLE_RATE), SAMPLE_RATE)
+    except AlignmentError as error:
+        return str(error).split(": leave clips")[0].split("; leave clips")[0]
+    return None
+
+
+def _fall_back(clip: Clip, reason: str) -> FoundSources:
+    seconds = min(SEGMENT_SECONDS, clip.duration)
+    remark = f"{reason} The sources are segments of the sound, {seconds:g} s each."
+    return FoundSources(segment_clip(clip, seconds), (), (remark,))
+
+
+def _is_hardly_placed(clip: Clip) -> bool:
+    """Whether the aligner doubts the words, and each of them is more likely wrong than right."""
+    return bool(clip.doubts) and all(
+        word.score is not None and word.score < _LEAST_SCORE for word in clip.words or ()
+    )
+
+
+def _place_words(
+    model: Model,
+    clip: Clip,
+    text: str | None,
+    aligner: Model | None,
+    method: str,
+    is_reference: bool,
+) -> tuple[Clip, tuple[Word, ...]]:
+    """The clip with the words of its text, or else of what the model writes; and what was said."""
+    if not is_reference:
+        return align(clip, model=aligner or model, method=method), ()
     if clip.text:
         clip = _align_text(model, clip, aligner, method)
-        return clip.words or (), clip
+        return clip, clip.words or ()
     transcript = text or transcribe(model, clip)
     if not normalize_transcript(transcript):
-        raise InputError(
-            f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or "
-            "text="
-        )
-    return (), align(clip.replace(text=transcript), model=aligner or model, method=method)
+        raise AlignmentError(f"{model.label} writes no word.")
+    return align(clip.replace(text=transcript), model=aligner or model, method=method), ()
 
 
 def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:

@@ -5,7 +5,8 @@ In: a model and a clip, sentence or prepared inputs. Out: a `Decision` with its 
     with a foil     log p(target) - log p(foil): at the deciding position of a decoder; of the whole
                     text for a CTC model; at [MASK] for a masked model; of the next token for a
                     causal model
-    without a foil  log p of the target's tokens; of the whole text for a CTC model
+    without a foil  log p of the target's tokens; of the whole text for a CTC model, and where
+                    segments of the sound take the place of words, so that there is no target
     classifier      log p of the label that the model predicts for the intact text
 
 These are `measures.objectives` ("contrast" and "log_probability"), which gradient measures
@@ -124,8 +125,8 @@ class Decision:
         view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(
-                f"{view.item.name} has no words with times: give words=, or align it with "
-                "speechmix.align"
+                f"{view.item.name} has no words with times: give words=, align it with "
+                "speechmix.align, or divide its sound with speechmix.segment_clip"
             )
         stacks = tuple(model.stacks)
         view.prepare(stacks)

@@ -127,6 +127,8 @@ def list_fills(
     if side == "both":
         return ["zeros + remove"]
     if requested_fills is None:
+        if side == "sound" and isinstance(decision.item, Clip) and decision.item.has_segments:
+            return ["zeros", "noise"]  # segments may leave no room tone, and none says a word
         return list(possible_fills(decision.model, side))
     unknown_fills = set(requested_fills) - set(SOUND_FILLS) - set(TOKEN_FILLS)
     if unknown_fills:

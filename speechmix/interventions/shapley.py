@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
+from ..mixing.passes.requested_spans import segment_item
 from .decision import Decision
 from .decision_margins import MarginFunction, RemovalMargins
 from .input_ablation import list_fills, list_sides
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..adapters.model import Model
+    from ..inputs.clips.sound_segments import SegmentOption
     from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
 
@@ -58,6 +60,7 @@ def shapley(
     seed: int = 0,
     pairs: bool | None = None,
     objective: ObjectiveOption | None = None,
+    segments: SegmentOption | None = None,
 ) -> DecisionMap:
     """Compute the Shapley value of each word for the margin.
 
@@ -87,6 +90,9 @@ def shapley(
         cost no further run; drawn orders need about twice as many runs with them.
     objective : optional
         Another number to read than the margin, as in `mix`.
+    segments : float or {"voice", "frames"}, optional
+        Segments of the sound in place of a clip's words, as in `mix`; the margin is then the
+        log-probability of the whole text: the clip's, or what the model writes.
 
     Returns
     -------
@@ -116,6 +122,7 @@ def shapley(
     (17.1, 17.1)
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
+    item = segment_item(model, item, segments)
     decision = Decision.prepare(model, item, objective=objective)
     possible_sides = list_sides(decision)
     side = side or possible_sides[0]

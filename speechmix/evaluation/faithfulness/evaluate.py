@@ -21,6 +21,7 @@ import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
+from ...mixing.passes.requested_spans import segment_item
 from ..statistics.groups import assign_groups, build_item_table
 from .item_evaluation import ItemEvaluation
 from .item_rows import ItemResult
@@ -40,6 +41,7 @@ from .state_perturbation import STATES, evaluate_state_shifts
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
+    from ...inputs.clips.sound_segments import SegmentOption
     from ...inputs.sentences.sentence import Sentence
 
 
@@ -54,6 +56,7 @@ def faithfulness(
     protocol: str | None = None,
     units: str = "word",
     min_words: int = MIN_WORDS,
+    segments: SegmentOption | None = None,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Compare measures with effects of removal: how well do they rank the words that a model's
@@ -95,6 +98,8 @@ def faithfulness(
         What is taken out of a text, and ranked. A clip has words.
     min_words : int
         Words besides the target that an item needs; with two, any order is right half of the time.
+    segments : float or {"voice", "frames"}, optional
+        Segments in place of words, as in `shapley`; needs no target.
     progress : bool
         Show a bar over items.
 
@@ -124,6 +129,7 @@ def faithfulness(
     )
     names = resolve_measures(model, measures)
     provenance = {"measures": list(names), "min_words": min_words, "protocol": protocol}
+    items = [segment_item(model, item, segments) for item in items]
     return evaluate(model, items, names, options, provenance=provenance, progress=progress)
 
 

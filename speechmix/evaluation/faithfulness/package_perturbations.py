@@ -216,7 +216,8 @@ def _patch_words(decision: Decision, pair: Decision | None) -> list[RemovalEffec
 def _knock_out_words(decision: Decision, pair: Decision | None) -> list[RemovalEffects]:
     tables = {
         stack: knock_out_words(decision, stacks=[stack], window="all").table
-        for stack in decision.sources
+        for stack, sources in decision.sources.items()
+        if sources
     }
     return [
         RemovalEffects("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))

@@ -190,9 +190,9 @@
       return make("div", { class: "w-wide", tabindex: 0, role: "region", "aria-label": "The sound, coloured by the contribution of each part" }, score);
     }
 
-    // A text that is read stands where the sound would, a prompt below it.
+    // A text that is read stands where the sound would, a prompt below it; what is behind a sound below that.
     read() {
-      return [["read", "text: "], ["asked", "prompt: "]].map(([side, name]) => {
+      return [["read", "text: "], ["padding", "behind the sound: "], ["asked", "prompt: "]].map(([side, name]) => {
         const read = this.data.sources.map((source, index) => [source, index]).filter(([source]) => source.side === side);
         read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
         return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, name), ...read.map(([, index]) => this.parts.get(index)[0])) : null;

@@ -26,6 +26,7 @@ from .timed_words import TOUCH_TOLERANCE, Word
 ROUNDING_RULES = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")
 POOLING_METHODS = ("mean", "max")  # over the positions of a word
+PADDING = "<padding>"  # label of what a fixed window adds behind a clip
 SPAN_KINDS = ("word", "frame", "token", "special", "silence", "padding")
 
 
@@ -278,7 +279,7 @@ def context_spans(
             last_stop = max(last_stop, stop)
     if "padding" in include and audio_stop < grid.n_frames:
         times = grid.frame_times(audio_stop, grid.n_frames)
-        all_spans.append(Span(audio_stop, grid.n_frames, "<padding>", "padding", None, *times))
+        all_spans.append(Span(audio_stop, grid.n_frames, PADDING, "padding", None, *times))
     return sorted(all_spans, key=lambda span: (span.start, span.stop))
 
 

@@ -19,6 +19,7 @@ from ...alignment.whisper_attention import is_trained_whisper
 from ...errors import InputError, SpeechmixError
 from ...explanations.explain import explain
 from ...explanations.explanation import Explanation
+from ...explanations.source_words import describe_missing_speech
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import encode_flac
@@ -153,14 +154,14 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
     model : Model
         One that generates text (`transcribe_clip`).
     clip : Clip
-        With words.
+        With words; where nobody speaks, segments of the sound take their place.
 
     Raises
     ------
     InputError
-        If the model generates no text, or the clip has no words.
+        If the model generates no text, or speech has no word times.
     """
-    if not clip.words:
+    if not clip.words and describe_missing_speech(clip) is None:
         raise InputError(
             "an explanation needs the word times of the audio: click Align words first"
         )

@@ -30,8 +30,13 @@ from .token_objectives import (
     require_target,
     token_logits,
     token_objective,
+    tokens_objective,
 )
-from .transcript_objectives import transcript_objective
+from .transcript_objectives import (
+    explains_whole_text,
+    transcript_objective,
+    written_text_objective,
+)
 
 if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import PreparedInputs
@@ -154,17 +159,7 @@ def _word_objective(
     ]
     ids = [tokens.ids[token_index] for token_index in token_indices]
     positions = [token_index - prediction_offset for token_index in token_indices]
-
-    def function(output: ModelOutput) -> Tensor:
-        scores = token_logits(output)[:, positions].log_softmax(dim=-1)
-        return scores[:, range(len(ids)), ids].sum(dim=-1)
-
-    span = Span(positions[0], positions[-1] + 1, label, "token", target)
-    return Objective(
-        function,
-        span,
-        {"kind": "log_probability", "positions": positions, "tokens": ids, "label": label},
-    )
+    return tokens_objective(ids, positions, label, target)
 
 
 def _decoder_objective(
@@ -177,6 +172,8 @@ def _decoder_objective(
             f"{clip.name}: objective={words!r} is for text models with one stack; give target= and "
             "foil= instead"
         )
+    if explains_whole_text(kind, clip):
+        return written_text_objective(model, clip, prepared)
     target = require_target(clip)
     tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
     kind = contrast_or_logit(kind, clip.foil, clip)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,28 @@ def token_objective(
     if kind == "contrast" and foil is not None:
         details |= {"foil": foil, "foil_label": _token_label(model, foil)}
     return Objective(function, Span(position, position + 1, label, "token", word), details)
+
+
+def tokens_objective(
+    ids: Sequence[int], positions: Sequence[int], label: str, word: int | None = None
+) -> Objective:
+    """Log-probability of several tokens, each read at its position."""
+
+    def function(output: ModelOutput) -> Tensor:
+        scores = token_logits(output)[:, positions].log_softmax(dim=-1)
+        return scores[:, range(len(ids)), ids].sum(dim=-1)
+
+    span = Span(positions[0], positions[-1] + 1, label, "token", word)
+    return Objective(
+        function,
+        span,
+        {
+            "kind": "log_probability",
+            "positions": list(positions),
+            "tokens": list(ids),
+            "label": label,
+        },
+    )
 
 
 def _token_label(model: Model, token: int) -> str:

@@ -20,6 +20,7 @@ from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
+from ...inputs.clips.sound_segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..maps.map_files import map_folders
@@ -29,6 +30,7 @@ from .forward_pass import compute_maps
 from .item_view import Item
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
+from .requested_spans import segment_item
 
 
 def mix(
@@ -57,6 +59,7 @@ def mix(
     batch_size: int | str = "auto",
     clips_at_once: int | str = "auto",
     window: tuple[float, float] | None = None,
+    segments: SegmentOption | None = None,
     out: str | PathLike[str] | None = None,
     progress: bool = False,
 ) -> Maps | list[Maps]:
@@ -145,6 +148,9 @@ def mix(
         text models), otherwise one.
     window : (start, end), optional
         With units="frame", only the frames within these seconds of the clip.
+    segments : float or {"voice", "frames"}, optional
+        Segments of the sound in place of a clip's words (`speechmix.segment_clip`); the padding of a
+        fixed window is one more unit.
     out : path, optional
         Folder to write the maps to while they are computed, one file a map, as `MixingMap.save`
         does; the maps returned then read their scores from there. For maps larger than memory. Each
@@ -207,6 +213,8 @@ def mix(
         precision=Precision.of(model, request),
         batch_size=batch_size,
     )
+    if isinstance(clip, (Mapping, Clip, Sentence, str)):
+        clip = segment_item(model, clip, segments)
     if isinstance(clip, Mapping):
         rows = split_batch(clip)
         folders = map_folders(out, rows)
@@ -218,6 +226,8 @@ def mix(
         raise InputError(
             f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}"
         )
+    if segments is not None:
+        clip = [segment_item(model, item, segments) for item in clip]
     group_size = clips_per_pass(model) if clips_at_once == "auto" else int(clips_at_once)
     return _mix_items(model, clip, compute_group, group_size=group_size, out=out, progress=progress)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...inputs.clips.sound_segments import FRAMES, SegmentOption, segment_clip
 from ...inputs.words.spans import (
     Span,
     SpanRequest,
@@ -21,9 +23,11 @@ from ...inputs.words.spans import (
 )
 
 if TYPE_CHECKING:
+    from ...adapters.model import Model
     from ...inputs.audio.frame_grid import FrameGrid
-    from ...inputs.clips.clip import Clip
     from .request import MixRequest
+
+ItemT = TypeVar("ItemT")
 
 
 def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
@@ -60,9 +64,28 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
             "text with "
             "speechmix.align(clip), or ask for units='frame'"
         )
-    if request.include:
-        return context_spans(words, grid, clip.duration, include=request.include)
-    return words
+    # Where nobody speaks, what a fixed window adds behind the clip may be what a text comes from.
+    include = (*request.include, "padding") if clip.has_segments else request.include
+    return context_spans(words, grid, clip.duration, include=include) if include else words
+
+
+def segment_item(model: Model, item: ItemT, segments: SegmentOption | None) -> ItemT:
+    """Return a clip with segments in place of words, as an option `segments` says; any item for
+    None.
+
+    Raises
+    ------
+    InputError
+        If the item is no clip, or it cannot be divided so (`segment_clip`).
+    """
+    if segments is None:
+        return item
+    if not isinstance(item, Clip):
+        raise InputError(f"segments={segments!r} divides the sound of a clip, found {item!r:.80}")
+    grid = None
+    if segments == FRAMES:
+        grid = model.grid(len(item.audio(model.sample_rate)))
+    return cast("ItemT", segment_clip(item, segments, grid=grid))
 
 
 def parse_spans(requested_spans: Sequence[SpanRequest]) -> list[Span]:

@@ -245,6 +245,7 @@ def _label_sides(ax: Axes, explanation: ExplanationNumbers) -> None:
     """Label the sides of the input above the columns, with lines between them."""
     side_titles = {
         "sound": "words of the audio",
+        "padding": "behind it",
         "read": "words of the text",
         "asked": "words of the prompt",
         "written": "text before",

@@ -13,7 +13,7 @@ export function setUpWhy(modelOf, failed) {
     stop?.abort();
     stop = null;
     named();
-    find("#why").hidden = !page.clip?.words?.length || !page.clip.recording;
+    find("#why").hidden = !page.clip?.recording;
     find("#why-view").hidden = true;
     find("#why-view").replaceChildren();
     find("#why-note").textContent = "";
