@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
+    "evaluation/head_choice.py",
     "explanations/explanation.py",
     "runs/kinds/speech_ablation.py",
     "runs/job_execution.py",

@@ -78,7 +78,7 @@ def align_by_whisper(
     clip = Clip.from_array(
         audio, model.sample_rate, text=text, words=even, language=language, name="whisper"
     )
-    attention = read_attention(model, clip)
+    attention = read_text_attention(model, clip)
     weights, sound = attention.weights, attention.is_loud
     heads = choose_heads(model, weights)
     mean, edges = weights[heads].mean(0), place_rows(weights[heads], sound)
@@ -126,7 +126,7 @@ class TextAttention:
     first_position: int
 
 
-def read_attention(model: Model, clip: Clip) -> TextAttention:
+def read_text_attention(model: Model, clip: Clip) -> TextAttention:
     """Feed a clip's text to the decoder of any speech model with cross-attention, and return the
     weights.
 

@@ -21,6 +21,7 @@ COMMAND_GROUPS = {
         "deletion",
         "probe",
         "calibrate",
+        "heads",
     ),
     "large runs and clusters": ("estimate", "status"),
 }
