@@ -7,7 +7,7 @@ ranks words as their effects of removal do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -92,7 +92,8 @@ def alignment_heads(
         raise InputError(f"max_heads should be at least 1, found {max_heads}")
     store, skipped = EvidenceStore(model), list[tuple[str, str]]()
     counts, default_sets = list[int](), list[list[int]]()
-    n_heads = model.stacks["cross"].heads * len(model.stacks["cross"])
+    head_count = model.stacks["cross"].heads
+    n_heads = head_count * len(model.stacks["cross"])
     singles, single_sums = [[head] for head in range(n_heads)], []
     for clip in tqdm(clips, unit="clip", disable=not progress):
         try:
@@ -127,18 +128,24 @@ def alignment_heads(
     comparison = _compare_sets(
         np.array(test_sums).T, boundary_counts[test], groups[test], default_sets[0], chosen
     )
-    head_count = model.stacks["cross"].heads
     table = pd.DataFrame(
         {
             "layer": np.arange(n_heads) // head_count,
             "head": np.arange(n_heads) % head_count,
             "error": sums.sum(1) / boundary_counts.sum(),
-            **_name_limits("error", *_interval(sums, boundary_counts, groups)),
+            **_limits("error", sums, boundary_counts, groups),
             "chosen": np.isin(np.arange(n_heads), chosen),
         }
     )
-    used = _choose_effect_clips(store.clips, effect_clips if model.has_head else 0)
-    mean_correlation = _add_correlations(table, model, used, groups[[i for i, _ in used]], progress)
+    usable = [i for i, clip in enumerate(store.clips) if len(clip.words or ()) >= MIN_SOURCES]
+    used = choose_evenly(usable, effect_clips) if effect_clips > 0 and model.has_head else []
+    correlations = dict[int, np.ndarray]()
+    for index in tqdm(used, unit="clip", desc="effects", disable=not progress):
+        try:
+            correlations[index] = correlate_with_effects(model, store.clips[index])
+        except SpeechmixError as error:
+            skipped.append((store.clips[index].name, f"effects of removal: {error}"))
+    mean_correlation = _add_correlations(table, correlations, groups)
     generation_config = getattr(model.module, "generation_config", None)
     provenance: JsonObject = {
         "model": model.name,
@@ -147,7 +154,7 @@ def alignment_heads(
         "clips": len(store.clips),
         "selection_clips": len(selection),
         "test_clips": len(test),
-        "effect_clips": len(used),
+        "effect_clips": len(correlations),
         "default": "named" if named_heads(model) else "by clip",
     }
     return AlignmentHeads(
@@ -183,7 +190,10 @@ def _interval(
     return bootstrap_interval(sums @ is_member, counts @ is_member)
 
 
-def _name_limits(name: str, low: np.ndarray, high: np.ndarray) -> dict[str, np.ndarray]:
+def _limits(
+    name: str, sums: np.ndarray, counts: np.ndarray, groups: np.ndarray
+) -> dict[str, np.ndarray]:
+    low, high = _interval(sums, counts, groups)
     return {f"{name}_low": low, f"{name}_high": high}
 
 
@@ -201,36 +211,26 @@ def _compare_sets(
             "set": ["chosen", "default", "random"],
             "heads": [len(chosen), len(default_heads), len(chosen)],
             "error": sums.sum(1) / counts.sum(),
-            **_name_limits("error", *_interval(sums, counts, groups)),
+            **_limits("error", sums, counts, groups),
             "difference": differences.sum(1) / counts.sum(),
-            **_name_limits("difference", *_interval(differences, counts, groups)),
+            **_limits("difference", differences, counts, groups),
         }
     )
     table.loc[0, ["difference", "difference_low", "difference_high"]] = np.nan
     return table
 
 
-def _choose_effect_clips(clips: Sequence[Clip], count: int) -> list[tuple[int, Clip]]:
-    """Clips that have enough words, with their indices."""
-    usable = [(i, clip) for i, clip in enumerate(clips) if len(clip.words or ()) >= MIN_SOURCES]
-    return choose_evenly(usable, count) if count > 0 else []
-
-
 def _add_correlations(
-    table: pd.DataFrame,
-    model: Model,
-    clips: Sequence[tuple[int, Clip]],
-    groups: np.ndarray,
-    progress: bool,
+    table: pd.DataFrame, correlations: Mapping[int, np.ndarray], groups: np.ndarray
 ) -> tuple[float, float, float]:
-    """Add a correlation with effects for each head; return that of the mean over heads, low, high."""
-    if not clips:
+    """Add the correlation with effects of each head, mean over clips; return that of the mean over
+    heads, low, high."""
+    if not correlations:
         return np.nan, np.nan, np.nan
-    bar = tqdm(clips, unit="clip", desc="effects", disable=not progress)
-    found = np.stack([correlate_with_effects(model, clip) for _, clip in bar], axis=1)
+    found = np.stack(list(correlations.values()), axis=1)
     is_known = np.isfinite(found).astype(float)
     sums = np.nan_to_num(found)
-    low, high = _interval(sums, is_known, groups)
+    low, high = _interval(sums, is_known, groups[list(correlations)])
     with np.errstate(invalid="ignore"):
         mean = sums.sum(1) / is_known.sum(1)
     for name, values in (("", mean), ("_low", low), ("_high", high)):

@@ -215,6 +215,11 @@ def test_written_heads_are_used(whisper, clips, found, folder):
         errors = store.add(clip).boundary_errors([heads])[0, :, 0]
         expected = [1000 * abs(a.start - b.start) for a, b in zip(words, clip.words, strict=True)]
         assert np.allclose(errors, expected)
+    features = model.family.prepare(model, clips[0], ("encoder",)).inputs["input_features"]
+    generated = model.module.generate(
+        features, return_token_timestamps=True, return_dict_in_generate=True
+    )  # transformers raises an error without alignment heads
+    assert (generated["token_timestamps"] > 0).any()
     named = speechmix.alignment_heads(model, clips[:6], effect_clips=0)
     assert named.comparison.loc[1, "heads"] == len(found.chosen)
     assert "the heads that the model names" in named.summary
@@ -224,6 +229,19 @@ def test_a_new_file_has_the_values_of_the_model(found, tmp_path):
     written = json.loads(found.write(tmp_path / "new").read_text(encoding="utf-8"))
     assert written["decoder_start_token_id"] == 257
     assert list(written)[-1] == "alignment_heads"
+
+
+def test_a_clip_whose_effects_cannot_be_read_is_skipped(whisper, clips, monkeypatch):
+    from speechmix.evaluation import alignment_heads as module
+
+    def fail(model, clip):
+        raise InputError("no frames")
+
+    monkeypatch.setattr(module, "correlate_with_effects", fail)
+    heads = speechmix.alignment_heads(whisper, [c for c in clips if len(c.words) > 2][:4])
+    assert len(heads.skipped) == 4
+    assert heads.skipped[0][1] == "effects of removal: no frames"
+    assert "correlation" not in heads.table
 
 
 def test_figures(found):
