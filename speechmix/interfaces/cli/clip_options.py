@@ -16,6 +16,7 @@ from ...errors import InputError, SpeechmixError
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
+    from ...inputs.clips.sound_segments import SegmentOption
 
 SkippedItems = list[tuple[str, str]]  # names and reasons
 _TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -97,6 +98,48 @@ def add_outside_option(command: argparse.ArgumentParser | argparse._ArgumentGrou
         action="store_true",
         help="let a manifest name files outside its folder",
     )
+
+
+def add_segments_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the segments of a sound that take the place of words."""
+    command.add_argument(
+        "--segments",
+        type=_parse_segments,
+        metavar="SECONDS",
+        help="segments of so many seconds, voice or frames, in place of words",
+    )
+
+
+def _parse_segments(text: str) -> SegmentOption:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def divide_clips(
+    options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
+) -> list[Clip]:
+    """Return clips with the segments of `--segments` in place of words; record those too short.
+
+    Raises
+    ------
+    InputError
+        If no clip can be divided.
+    """
+    if options.segments is None:
+        return list(clips)
+    from ...inputs.clips.sound_segments import segment_clip
+
+    divided = []
+    for clip in clips:
+        try:
+            divided.append(segment_clip(clip, options.segments))
+        except InputError as error:
+            skipped.append((clip.name, str(error)))
+    if not divided:
+        raise InputError(skipped[-1][1])
+    return divided
 
 
 def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:

@@ -12,6 +12,7 @@ from ...files.json_files import JsonObject
 from .clip_options import (
     SkippedItems,
     add_clip_options,
+    add_segments_option,
     collect_clips,
     create_aligner_loader,
     is_run,
@@ -97,6 +98,7 @@ def add_commands(commands: Subparsers) -> None:
         choices=("silence",),
         help="silence: pauses are sources too",
     )
+    add_segments_option(command)
     add_fill_option(command, default="zeros, noise; of a text three")
     command.add_argument(
         "--out",
@@ -153,7 +155,8 @@ def _collect_explain_arguments(options: argparse.Namespace) -> JsonObject:
         "sound_fill": audio_fills,
         "token_fill": token_fills,
     }
-    return {name: value for name, value in arguments.items() if value}
+    given = {name: value for name, value in arguments.items() if value}
+    return given if options.segments is None else {**given, "segments": options.segments}
 
 
 def _explain_in_run(options: argparse.Namespace, skipped: SkippedItems) -> int:

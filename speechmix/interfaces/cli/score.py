@@ -7,8 +7,10 @@ import argparse
 from .clip_options import (
     SkippedItems,
     add_clip_options,
+    add_segments_option,
     collect_clips,
     create_aligner_loader,
+    divide_clips,
     find_datasets,
     print_line,
 )
@@ -35,6 +37,7 @@ def add_commands(commands: Subparsers) -> None:
     )
     score.set_defaults(command=_score)
     add_clip_options(score)
+    add_segments_option(score)
     add_score_options(score)
     add_loading_options(score, precision=True)
 
@@ -46,7 +49,7 @@ def _score(options: argparse.Namespace) -> int:
 
     executor = choose_executor(options, options.model)
     skipped: SkippedItems = []
-    clips = collect_clips(options, skipped)
+    clips = divide_clips(options, collect_clips(options, skipped), skipped)
     twin_seeds = list_twin_seeds(options)
     loaders = create_loaders(options, options.model, twin_seeds)
     log = _Log()
