@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ...adapters.capture.cross_attention import capture_attention
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.capture.encoder_cache import wrap_encoder_states
+from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
 from ...adapters.patching.encoder_mixture import mix_encoder_states
+from ...adapters.patching.head_rows import read_positions_only
 from ...adapters.patching.shared_encoder import share_encoder_states
 from ...alignment.row_placement import find_loud_frames, place_rows
 from ...alignment.whisper_attention import choose_heads, named_heads
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .windows import DecodedWindow
 
 _MAX_RUNS = 32  # that run together
+_WORDS_TOGETHER = 4  # neighbours, whose texts are about equally long
 _NO_SPEECH_TOKENS = ("<|nospeech|>", "<|nocaptions|>")
 _FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
 
@@ -68,7 +70,7 @@ class DecoderReader:
         if not len(tokens.ids):
             return None
         with model.in_use(model.state_dtype), torch.no_grad():
-            states = self._encode(window.inputs)
+            states = self._encode(window.inputs, window.audio_hash)
             silent = self._encode_silence(window)[:, : states.shape[1]]
             n_frames = min(self._count_frames(window), states.shape[1])
             ids = torch.tensor([window.ids], device=model.device)
@@ -115,7 +117,7 @@ class DecoderReader:
         """Read the tokens of a window in several runs at once, [R, tokens]; hooks make them differ."""
         window, tokens = readings.window, self._make_table(readings.window)
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            states = self._encode(window.inputs)
+            states = self._encode(window.inputs, window.audio_hash)
             ids = torch.tensor([window.ids] * run_count, device=self.model.device)
             return tokens.token_log_probabilities(self._run(ids, states))
 
@@ -130,9 +132,9 @@ class DecoderReader:
         sound = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-12)
         return place_rows(sound, find_loud_frames(window.audio, n_frames))
 
-    def _encode(self, inputs: dict[str, Tensor]) -> Tensor:
+    def _encode(self, inputs: dict[str, Tensor], audio_hash: str | None = None) -> Tensor:
         fed = inputs_to_device(inputs, self.model.device, self.model.state_dtype)
-        states: Tensor = self.model.module.get_encoder()(**fed, return_dict=True)[0]
+        states: Tensor = run_encoder(self.model, fed, audio_hash)[0]
         return states
 
     def _encode_silence(self, window: DecodedWindow) -> Tensor:
@@ -163,13 +165,15 @@ class DecoderReader:
     ) -> np.ndarray:
         """Log-probability of each token where its word stands right behind the prefix."""
         n_kept = int(tokens.rows[0]) + 1  # the prefix, and a timestamp at the start
-        values = np.empty(len(tokens.ids))
+        prefix, values = window.ids[:n_kept], np.empty(len(tokens.ids))
         for word_tokens in _chunks([tokens.of_word(word) for word in range(len(tokens.words))]):
-            ids = self._pad([[*window.ids[:n_kept], *tokens.ids[own]] for own in word_tokens])
-            output = self._run(ids, states)
-            for row, own in enumerate(word_tokens):
-                positions = n_kept - 1 + np.arange(len(own))
-                values[own] = output[row, positions, tokens.ids[own]].cpu().numpy()
+            texts = [[*prefix, *tokens.ids[own]] for own in word_tokens]
+            first_rows = [n_kept - 1] * len(texts)
+            shared = states.expand(len(texts), *states.shape[1:])
+            with share_encoder_states(self.model):
+                read = self._read_ends(texts, first_rows, shared)
+            for own, log_probabilities in zip(word_tokens, read, strict=True):
+                values[own] = log_probabilities
         return values
 
     def _run_stretches(
@@ -182,32 +186,43 @@ class DecoderReader:
     ) -> dict[str, np.ndarray]:
         """Log-probability of each token without its word's own stretch of sound, and with it alone."""
         values = {name: np.empty(len(tokens.ids)) for name in (NO_OWN, ONLY_OWN)}
-        for words in _chunks(range(len(tokens.words)), _MAX_RUNS // 2):
-            is_own = torch.zeros(
-                len(words), states.shape[1], dtype=torch.bool, device=states.device
-            )
-            for row, word in enumerate(words):
-                is_own[row, slice(*frames[word])] = True
-            word_tokens = [tokens.of_word(word) for word in words]
-            # What follows a word is not read: a decoder looks back alone.
-            ids = self._pad([window.ids[: tokens.rows[own[-1]] + 1] for own in word_tokens])
-            with mix_encoder_states(self.model, states, silent, torch.cat([is_own, ~is_own])):
+        with mix_encoder_states(self.model, states, silent) as mixture:
+            for words in _chunks(range(len(tokens.words)), _WORDS_TOGETHER):
+                is_own = torch.zeros(len(words), states.shape[1], dtype=torch.bool)
+                for row, word in enumerate(words):
+                    is_own[row, slice(*frames[word])] = True
+                mixture.is_silent = torch.cat([is_own, ~is_own]).to(states.device)
+                word_tokens = [tokens.of_word(word) for word in words]
+                # What follows a word is not read: a decoder looks back alone.
+                texts = [window.ids[: tokens.rows[own[-1]] + 2] for own in word_tokens]
+                first_rows = [int(tokens.rows[own[0]]) for own in word_tokens]
                 fed = states.expand(2 * len(words), *states.shape[1:])
-                output = self.model.run_with_head(
-                    {"decoder_input_ids": ids.repeat(2, 1)},
-                    encoder_outputs=wrap_encoder_states(fed),
-                )
-            for run, name in enumerate((NO_OWN, ONLY_OWN)):
-                for row, own in enumerate(word_tokens, start=run * len(words)):
-                    logits = output.logits[row, tokens.rows[own]].double().log_softmax(dim=-1)
-                    values[name][own] = logits[range(len(own)), tokens.ids[own]].cpu().numpy()
+                read = self._read_ends(texts * 2, first_rows * 2, fed)
+                for name, half in ((NO_OWN, read[: len(words)]), (ONLY_OWN, read[len(words) :])):
+                    for own, log_probabilities in zip(word_tokens, half, strict=True):
+                        values[name][own] = log_probabilities
         return values
 
-    def _pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        end, longest = self.model.tokenizer.eos_token_id, max(map(len, rows))
-        return torch.tensor(
-            [[*row, *[end] * (longest - len(row))] for row in rows], device=self.model.device
-        )
+    def _read_ends(
+        self, texts: Sequence[Sequence[int]], first_rows: Sequence[int], states: Tensor
+    ) -> list[np.ndarray]:
+        """Log-probabilities of the last tokens of each text, from the one that a first row chooses."""
+        end = self.model.tokenizer.eos_token_id
+        longest = max(map(len, texts)) - 1  # the last token is read, not fed
+        counts = [len(text) - 1 - first for text, first in zip(texts, first_rows, strict=True)]
+        device = self.model.device
+        fed = torch.tensor([[*text[:-1], *[end] * (longest + 1 - len(text))] for text in texts])
+        positions = torch.tensor(first_rows)[:, None] + torch.arange(max(counts))
+        positions = positions.clamp(max=longest - 1).to(device)
+        with read_positions_only(self.model, positions):
+            output = self.model.run_with_head(
+                {"decoder_input_ids": fed.to(device)}, encoder_outputs=wrap_encoder_states(states)
+            )
+        log_probabilities = output.logits.double().log_softmax(dim=-1)
+        return [
+            log_probabilities[row, range(count), list(texts[row][first + 1 :])].cpu().numpy()
+            for row, (count, first) in enumerate(zip(counts, first_rows, strict=True))
+        ]
 
     def _no_speech(self, log_probabilities: Tensor, n_prefix: int) -> float:
         """Probability of Whisper's token for "no speech", which stands where the language is chosen."""

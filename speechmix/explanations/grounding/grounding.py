@@ -57,6 +57,11 @@ class Grounding:
     def __str__(self) -> str:
         return "\n".join([self.transcript(mark=True), self.summary, *self.findings])
 
+    def _repr_html_(self) -> str:
+        from .page import grounding_body
+
+        return grounding_body(self, threshold=DEFAULT_THRESHOLD)
+
     def doubtful(self, threshold: float = DEFAULT_THRESHOLD) -> list[int]:
         """Return the indices of words that were more likely made up than the threshold.
 

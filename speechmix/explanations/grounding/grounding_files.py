@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import escape
+from itertools import zip_longest
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CUE_WORDS, _CUE_SECONDS, _PAUSE_SECONDS = 8, 5.0, 1.0  # at most, of a subtitle
 _MIN_SECONDS = 0.001  # of an interval
+_NO_SPEECH = "<sil>"  # a label of aligners, which `read_textgrid` does not take for a word
 _STYLE = "STYLE\n::cue(.doubtful) { text-decoration: underline dotted; color: #ffb000; }\n"
 
 
@@ -41,15 +43,15 @@ def write_grounding(grounding: Grounding, path: Path, *, threshold: float) -> Pa
 def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
     """Return words, probabilities, reasons and loops as tiers of intervals that do not overlap.
 
-    A tier without an interval is left out.
+    A tier without an interval is left out. Where there is no word at all, one interval says so as aligners do.
 
     Raises
     ------
     InputError
-        If there is no word, or the model tells no times of words.
+        If the model tells no times of words.
     """
     if not grounding.words:
-        raise InputError(f"{grounding.name}: there is no word to put into tiers")
+        return {"words": [Word(_NO_SPEECH, 0.0, grounding.seconds)]}
     words = _with_times(grounding)
     doubtful = set(grounding.doubtful(threshold))
     loops = [word.loop for word in words]
@@ -62,7 +64,7 @@ def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
     }
     intervals = {
         name: [
-            Word(label, word.start, word.end)
+            Word(_one_line(label), word.start, word.end)
             for label, word in zip(labels, words, strict=True)
             if label.strip()
         ]
@@ -79,14 +81,17 @@ def _with_times(grounding: Grounding) -> list[GroundedWord]:
             "page (.html) instead"
         )
     placed: list[GroundedWord] = []
-    reached = 0.0
-    for index, word in enumerate(grounding.words):
-        left = len(grounding.words) - index  # every later word needs room, too
-        start = min(max(word.start, reached), grounding.seconds - left * _MIN_SECONDS)
-        start = max(start, reached)
-        following = grounding.words[index + 1 :]
-        limit = max(following[0].start, start + _MIN_SECONDS) if following else grounding.seconds
-        end = max(min(word.end, limit), start + _MIN_SECONDS)
+    reached, later_count = 0.0, len(grounding.words)
+    for word, following in zip_longest(grounding.words, grounding.words[1:]):
+        later_count -= 1
+        latest_end = (
+            grounding.seconds - later_count * _MIN_SECONDS
+        )  # every later word needs room, too
+        start = min(max(word.start, reached), latest_end - _MIN_SECONDS)
+        end = word.end
+        if following is not None and following.start < end:
+            end = following.start if following.start > start else (start + end) / 2
+        end = min(max(end, start + _MIN_SECONDS), latest_end)
         placed.append(replace(word, start=start, end=end))
         reached = end
     return placed
@@ -104,6 +109,7 @@ def make_subtitles(grounding: Grounding, threshold: float) -> str:
             if index in doubtful
             else _vtt_text(placed[index].text)
             for index in indices
+            if placed[index].text.strip()
         ]
         cues.append(f"{_vtt_time(start)} --> {_vtt_time(end)}\n{' '.join(texts)}\n")
     return "\n".join(cues)
@@ -131,7 +137,11 @@ def _vtt_time(seconds: float) -> str:
 
 
 def _vtt_text(text: str) -> str:
-    return " ".join(escape(text, quote=False).split())  # with it "-->" becomes "--&gt;"
+    return escape(_one_line(text), quote=False)  # with it "-->" becomes "--&gt;"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("\0", "\ufffd").split())
 
 
 def _write_parquet(grounding: Grounding, path: Path, threshold: float) -> None:

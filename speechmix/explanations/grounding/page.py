@@ -49,7 +49,7 @@ def grounding_body(grounding: Grounding, *, threshold: float) -> str:
     """Return the same as a part of another page, as notebooks show it."""
     data = json.dumps(_page_data(grounding, threshold), ensure_ascii=False, separators=(",", ":"))
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in grounding.findings)
-    marked = escape(grounding.transcript(threshold=threshold, mark=True))
+    marked = escape(grounding.transcript(threshold=threshold, mark=True), quote=False)
     fitted = (
         f"Probabilities were fitted on {grounding.calibration}. For another model or other recordings they are a guide."
         if grounding.calibration
@@ -66,11 +66,17 @@ def grounding_body(grounding: Grounding, *, threshold: float) -> str:
 
 def _page_data(grounding: Grounding, threshold: float) -> JsonObject:
     clip = grounding.clip
-    has_sound = clip is not None and grounding.seconds <= _MAX_SOUND_SECONDS
-    sound = base64.b64encode(encode_wav(clip)).decode("ascii") if clip and has_sound else None
+    is_short = grounding.seconds <= _MAX_SOUND_SECONDS
+    sound = base64.b64encode(encode_wav(clip)).decode("ascii") if clip and is_short else None
+    reason = (
+        "the recording was not given"
+        if clip is None
+        else f"the recording is longer than {_MAX_SOUND_SECONDS / 60:.0f} minutes"
+    )
     return {
         "threshold": threshold,
         "sound": sound,
+        "no_sound": reason,
         "words": [_word_data(word) for word in grounding.words],
     }
 

@@ -65,6 +65,8 @@ class DecodedWindow:
         Whether the model ended the text itself.
     context : tuple of float
         Seconds of `audio` before and behind the window that belong to its neighbours.
+    audio_hash : str, optional
+        By which the encoder's states of the window are cached within `Model.unchanged`.
     """
 
     start: float
@@ -75,6 +77,7 @@ class DecodedWindow:
     n_prefix: int = 0
     ended: bool = True
     context: tuple[float, float] = (0.0, 0.0)
+    audio_hash: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -188,9 +191,16 @@ def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[De
     for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
         part = Clip.from_array(audio[start:stop], rate, name=clip.name, language=clip.language)
         ids, n_prefix, ended = generate_greedily(model, part, max_tokens=MAX_TRANSCRIPT_TOKENS)
-        inputs = model.family.prepare(model, part, ("encoder",)).inputs
+        prepared = model.family.prepare(model, part, ("encoder",))
         yield DecodedWindow(
-            start / rate, audio[start:stop], rate, inputs, tuple(ids), n_prefix, ended
+            start / rate,
+            audio[start:stop],
+            rate,
+            prepared.inputs,
+            tuple(ids),
+            n_prefix,
+            ended,
+            audio_hash=prepared.audio_hash,
         )
 
 
