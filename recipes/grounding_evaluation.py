@@ -22,7 +22,7 @@ from tqdm import tqdm
 from train_hallucinating_whisper import clip_of
 
 import speechmix
-from speechmix.explanations.grounding.calibrate import label_words, measure_quality
+from speechmix.explanations.grounding.calibrate import judge_words, measure_quality
 from speechmix.explanations.grounding.grounded_words import FEATURES
 from speechmix.files.text_files import write_csv
 
@@ -62,7 +62,7 @@ def ground_test_clips(model, calibration, count: int) -> pd.DataFrame:
             model, clip_of(example, f"test_{index}"), calibration=calibration, loop_heads=False
         )
         texts = [word.text for word in grounding.words]
-        labels = label_words(texts, example.spoken_text)
+        labels = judge_words(texts, example.spoken_text)
         for word, (made_up, right) in zip(grounding.words, labels, strict=True):
             row = {"clip": index, "kind": example.kind, "word": word.text, "made up": made_up}
             row |= {"right": right, "P(made up)": word.made_up, "P(right)": word.right}

@@ -30,7 +30,7 @@ from train_tiny_models import PER_BATCH, _share_of_peak
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.explanations.grounding.calibrate import label_words
+from speechmix.explanations.grounding.calibrate import judge_words
 from speechmix.explanations.grounding.loops import find_loops
 from speechmix.files.whole_files import write_json, write_text
 from speechmix.inputs import bundled
@@ -124,7 +124,7 @@ def evaluate(model: speechmix.load, count: int) -> dict[str, object]:
     right, made_up, written_about, loops, kinds = [], [], [], 0, []
     for index, example in enumerate(speak_mixture(count, seed=TEST_SEED, split="test")):
         words = transcribe(model, clip_of(example, f"test_{index}")).split()
-        labels = label_words(words, example.spoken_text)
+        labels = judge_words(words, example.spoken_text)
         kinds.append(example.kind)
         loops += bool(find_loops(words))
         if example.kind in ("speech", "said_twice"):

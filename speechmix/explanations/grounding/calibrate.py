@@ -93,7 +93,7 @@ def calibrate(
             continue
         used.add(group)
         features += [word.features for word in grounding.words]
-        labels += label_words([word.text for word in grounding.words], reference)
+        labels += judge_words([word.text for word in grounding.words], reference)
         groups += [group] * len(grounding.words)
     if len(used) < _MIN_CLIPS:
         raise InputError(
@@ -116,12 +116,12 @@ def calibrate(
     return WordCalibration(fits[0], fits[1], statement, quality)
 
 
-def label_words(written: Sequence[str], reference: str) -> list[tuple[bool, bool]]:
+def judge_words(written: Sequence[str], reference: str) -> list[tuple[bool, bool]]:
     """Return, for each written word, whether it was made up and whether it is right.
 
     Examples
     --------
-    >>> label_words("les livre merci".split(), "les livres")
+    >>> judge_words("les livre merci".split(), "les livres")
     [(False, True), (False, False), (True, False)]
     """
     labels = [(False, True)] * len(written)

@@ -142,7 +142,7 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
     own, other = share_sound(readings)
     padding, earlier_text, prompt = map(readings.effect, (NO_PADDING, NO_TEXT, NO_PROMPT))
     own_attention, padding_attention = map(readings.attention_number, ("own", "padding"))
-    features = word_features(readings)
+    features = calibration_features(readings)
     words = []
     for index, text in enumerate(readings.words):
         start, end = readings.intervals[index] or (nan, nan)
@@ -184,7 +184,7 @@ def share_sound(readings: WordReadings) -> tuple[np.ndarray, np.ndarray]:
     return own, sound - own
 
 
-def word_features(readings: WordReadings) -> np.ndarray:
+def calibration_features(readings: WordReadings) -> np.ndarray:
     """Compute what a calibration reads of each word, [W, features]; per token, in nats.
 
     NaN where a model does not have it.
