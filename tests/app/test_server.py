@@ -328,6 +328,24 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
     assert page.decode() == session.get_explanation(model, own).to_html()
 
 
+def test_a_sound_without_speech_is_explained_by_segments(server):
+    """With or without words that an aligner placed in it."""
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000)
+    soundfile.write(buffer, noise, 16_000, format="FLAC")
+    sound = buffer.getvalue()
+    uploaded = asked(server, "POST", "api/recordings?name=noise.flac", sound)[1]
+    clip = {"recording": uploaded["recording"], "text": None, "words": None}
+    placed = {**clip, "text": "oui", "words": [["oui", 0.1, 0.9]], "alignment": "ctc"}
+    for own in (clip, placed):
+        job = worked(server, kind="explain", clip=own, model="tiny-french-whisper")
+        assert job["state"] == "done", job["answer"]
+        assert job["answer"]["notes"][0].startswith("Nobody seems to speak here: ")
+        sources = [(source["label"], source["side"]) for source in job["answer"]["sources"]]
+        assert sources[0] == ("0.00-0.25 s", "sound")
+        assert ("<padding>", "padding") in sources
+
+
 def test_what_cannot_be_explained_says_so(server):
     bare = {**example(server), "words": None}
     assert (

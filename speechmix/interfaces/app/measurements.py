@@ -32,6 +32,7 @@ from ...reporting.plots.sound_panels import sound_picture
 # Ways to get word times; "model" is its CTC head or Whisper's cross-attention.
 EVEN_SPACING = "evenly"
 PLACEMENT_METHODS = ("model", "synthesis", EVEN_SPACING)
+_ALIGNERS = ("ctc", "whisper", "synthesis", EVEN_SPACING)  # how words came to be by a machine
 FIRST_MEASURES = ("value_zeroing", "attention", "attention_norm")
 SAMPLE_RATE = 16_000  # of a stored recording, in Hz
 
@@ -161,7 +162,10 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
     InputError
         If the model generates no text, or speech has no word times.
     """
-    if not clip.words and describe_missing_speech(clip) is None:
+    if describe_missing_speech(clip) is not None:
+        if clip.alignment in _ALIGNERS:  # an aligner places a text in any sound
+            clip = clip.replace(words=None, doubts=(), cue=None, target=None, foil=None)
+    elif not clip.words:
         raise InputError(
             "an explanation needs the word times of the audio: click Align words first"
         )
