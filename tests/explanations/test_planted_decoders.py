@@ -1,0 +1,79 @@
+"""Grounding and loops in decoders of which it is known what each word comes from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from speechmix.explanations.grounding.grounded_words import ground_words
+from speechmix.explanations.grounding.loop_heads import head_effects, trace_loop
+from speechmix.explanations.grounding.loops import find_loops
+from speechmix.explanations.grounding.readers import find_reader
+
+from .planted_decoders import planted, window_of
+
+LOOPING = "xy " + " ".join(["ab", "c"] * 6)  # a group of five tokens
+
+
+def first_head(seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The head that is named first, and the planted one."""
+    model, head = planted(seed, loop=1.5, period=5)
+    reader = find_reader(model, "fr")
+    readings = reader.read(window_of(model, LOOPING))
+    [loop] = find_loops(readings.words)
+    effects = head_effects(reader, readings, range(loop.first + loop.period, loop.stop))
+    return max(effects, key=effects.__getitem__), head
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_planted_loop_head_is_named_first(seed):
+    named, head = first_head(seed)
+    assert named == head
+
+
+@pytest.mark.long
+def test_the_planted_loop_head_is_named_first_in_most_of_100_models():
+    heads = [first_head(seed) for seed in range(100)]
+    assert sum(named == head for named, head in heads) >= 95
+
+
+def test_a_loop_is_traced_and_written_without_its_heads():
+    model, head = planted(0, loop=1.5, period=5)
+    reader = find_reader(model, "fr")
+    readings = reader.read(window_of(model, LOOPING))
+    words = ground_words(readings, 0)
+    loop = trace_loop(find_loops(readings.words)[0], words, [readings], reader)
+    assert loop.heads[0][:2] == head
+    assert loop.heads[0][2] > 10
+    assert "ab c ab c" not in loop.without_heads
+    assert f"layer {head[0]} head {head[1]}" in loop.sentence(words)
+
+
+def test_a_decoder_that_ignores_the_sound_has_no_grounded_word():
+    model, _ = planted(1, loop=1.5, period=5)
+    words = ground_words(find_reader(model, "fr").read(window_of(model, LOOPING)), 0)
+    assert max(abs(word.sound) for word in words) < 1e-4
+    assert max(abs(word.own_sound) for word in words) < 1e-4
+    reasons = {word.reason for word in words}
+    assert reasons <= {
+        "follows from the text before: muting all sound changes nothing",
+        "the model writes it without any sound, too",
+    }
+    assert "follows from the text before: muting all sound changes nothing" in reasons
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_decoder_that_needs_the_sound_has_no_ungrounded_word(seed):
+    text = "ab cde fg hab"
+    model, _ = planted(seed, spoken=text)
+    readings = find_reader(model, "fr").read(window_of(model, text))
+    words = ground_words(readings, 0)
+    assert [word.reason for word in words] == ["comes from the sound"] * 4
+    for word in words:
+        assert word.probability > 0.5
+        assert word.sound > 3
+        assert word.own_sound > 0.8 * word.sound
+    tokens = np.cumsum([0, 3, 4, 3, 4]) * 2.0 / 14  # tokens are spoken one after the other
+    for word, start, end in zip(words, tokens[:-1], tokens[1:], strict=True):
+        assert word.start == pytest.approx(start, abs=0.07)
+        assert word.end == pytest.approx(end, abs=0.07)
