@@ -170,9 +170,8 @@ def explain(
     with model.unchanged():
         said, remarks = tuple[Word, ...](), tuple[str, ...]()
         if isinstance(item, Clip):
-            found = find_sources(model, item, text, aligner, align_method, segments)
-            said, remarks = found.said, found.remarks
-            clip = add_pauses(found.clip) if "silence" in include else found.clip
+            clip, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
+            clip = add_pauses(clip) if "silence" in include else clip
             writing = write_about_clip(model, clip, text=text, by_token=by == "token")
         else:
             item = segment_item(model, item, segments)

@@ -6,8 +6,7 @@ away, pauses among them if they are sources, too; where there are no words, segm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..adapters.generation.greedy_generation import transcribe
 from ..alignment import align
@@ -27,18 +26,9 @@ _MIN_SILENCE_SECONDS = 0.03  # seconds between words that are a source of their 
 _LEAST_SCORE = 0.5  # of a word that its aligner finds more likely right than wrong
 
 
-@dataclass(frozen=True)
-class FoundSources:
-    """The clip whose words are sources, what was said, and sentences about both.
-
-    Parameters
-    ----------
-    clip : Clip
-        With words or segments that can be taken away.
-    said : tuple of Word
-        The reference; empty where nobody says it, or nobody asked.
-    remarks : tuple of str
-    """
+class FoundSources(NamedTuple):
+    """The clip with words or segments that can be taken away; what was said, empty where nobody
+    says it, or nobody asked; remarks about both."""
 
     clip: Clip
     said: tuple[Word, ...] = ()

@@ -67,11 +67,10 @@ def segment_clip(
 
     Examples
     --------
-    >>> clip = Clip.from_array(np.ones(10_000), 16_000, name="hum")
-    >>> [word.text for word in segment_clip(clip, 0.25).words]
-    ['0.00-0.25 s', '0.25-0.62 s']
-    >>> segment_clip(clip).has_segments, segment_clip(clip).spoken_words
-    (True, ())
+    >>> from speechmix.inputs import bundled
+    >>> clip = segment_clip(bundled.clips()[1], 0.5)   # synthetic: "nos maisons"
+    >>> [word.text for word in clip.words], clip.spoken_words, clip.text
+    (['0.00-0.50 s', '0.50-1.19 s'], (), 'nos maisons')
     """
     if segments == VOICE:
         ranges = _voice_ranges(clip)

@@ -120,25 +120,19 @@ def _parse_segments(text: str) -> SegmentOption:
 def divide_clips(
     options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
 ) -> list[Clip]:
-    """Return clips with the segments of `--segments` in place of words; record those too short.
-
-    Raises
-    ------
-    InputError
-        If no clip can be divided.
-    """
-    if options.segments is None:
-        return list(clips)
+    """Return clips with the segments of `--segments` in place of words; record those too short."""
     from ...inputs.clips.sound_segments import segment_clip
 
     divided = []
     for clip in clips:
         try:
-            divided.append(segment_clip(clip, options.segments))
+            divided.append(
+                clip if options.segments is None else segment_clip(clip, options.segments)
+            )
         except InputError as error:
             skipped.append((clip.name, str(error)))
     if not divided:
-        raise InputError(skipped[-1][1])
+        raise InputError(f"no clips: {skipped[-1][1]}")
     return divided
 
 
