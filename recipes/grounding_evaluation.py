@@ -2,7 +2,7 @@
 
     python recipes/grounding_evaluation.py runs/hallucinating/tiny-hallucinating-whisper
 
-Probabilities are fitted on clips of the training voices, and measured on voices, nouns, noises and tones that neither
+Probabilities are fitted on clips of the training voices, and measured on voices, noises and tones that neither
 the model nor the fit has seen. Each baseline is one number of a word; differences are bootstrapped over clips.
 All clips are synthetic.
 """

@@ -2,7 +2,7 @@
 
 Out: `MixedExample`s: French speech with its text, and noise, tones, silence, cut speech and hums with texts that
 nobody said. A fifth of the speech without a fault says one phrase twice, so that a repetition is not by itself made
-up. The split "test" has other voices, nouns, and other parameters of noises and tones. Needs the extra `synthesis`.
+up. The split "test" has other voices, and other parameters of noises and tones. Needs the extra `synthesis`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def mixed_example(index: int, *, seed: int, split: str = "train") -> MixedExampl
         count = int(random.uniform(0.8, WINDOW_SECONDS) * SAMPLE_RATE)
         audio = _NONSPEECH_SOUNDS[kind](random, count, split)
         return MixedExample(kind, audio, (), _frequent_sentence(random, kind))
-    member = random_pair(index, seed=seed, nouns_of=split, voices_of=split)[random.integers(2)]
+    member = random_pair(index, seed=seed, voices_of=split)[random.integers(2)]
     if split == "train" and random.random() < 0.4:
         member = another_speaker(member, random)
     if kind == "speech":

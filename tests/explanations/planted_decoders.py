@@ -62,7 +62,7 @@ def planted(seed: int, *, loop: float = 0.0, period: int = 1, spoken: str = ""):
     module = transformers.WhisperForConditionalGeneration(config).eval()
     decoder = module.model.decoder
     codes = torch.nn.functional.normalize(torch.randn(VOCABULARY, 64), dim=-1)
-    places = torch.nn.functional.normalize(torch.randn(POSITIONS, 64), dim=-1)
+    places = torch.linalg.qr(torch.randn(POSITIONS, 64)).Q  # orthogonal: shifted without error
     token, place, told = (slice(64 * part, 64 * part + 64) for part in range(3))
     with torch.no_grad():
         for layer in decoder.layers:
@@ -101,10 +101,9 @@ def _plant_loop_head(attention, head: int, places, strength: float, period: int)
         projection.weight[head * HEAD_SIZE : (head + 1) * HEAD_SIZE].zero_()
     for projection in (attention.q_proj, attention.v_proj):
         projection.bias[head * HEAD_SIZE : (head + 1) * HEAD_SIZE].zero_()
-    # Maps the code of position p onto that of p + 1 - period, as well as a linear map can.
+    # Maps the code of position p onto that of p + 1 - period.
     shifted = torch.roll(places, period - 1, dims=0)
-    solution = torch.linalg.lstsq(places, shifted).solution.T
-    attention.q_proj.weight[rows, 64:128] = 12 * solution
+    attention.q_proj.weight[rows, 64:128] = 12 * (places.T @ shifted).T
     attention.k_proj.weight[rows, 64:128] = 12 * torch.eye(64)
     attention.v_proj.weight[rows, 0:64] = torch.eye(64)
     attention.out_proj.weight[:, head * HEAD_SIZE : (head + 1) * HEAD_SIZE].zero_()
