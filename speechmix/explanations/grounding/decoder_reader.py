@@ -7,7 +7,10 @@ text by an attention mask. Keys and values of both encoder states are projected 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +20,14 @@ from torch import Tensor
 from ...adapters.capture.cross_attention import capture_attention
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
+from ...adapters.generation.decoder_prefix import first_timestamp_id
 from ...adapters.patching.encoder_mixture import mix_encoder_states
 from ...adapters.patching.head_rows import read_positions_only
 from ...adapters.patching.shared_encoder import share_encoder_states
 from ...alignment.row_placement import find_loud_frames, place_rows
 from ...alignment.whisper_attention import choose_heads, named_heads
 from ...errors import InputError
+from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..decoder_drafts import draft_tokens
 from .windows import fixed_window_seconds
@@ -39,6 +44,7 @@ from .word_readings import (
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+    from ..generated_tokens import Draft
     from .windows import DecodedWindow
 
 _MAX_RUNS = 32  # that run together
@@ -96,7 +102,7 @@ class DecoderReader:
             values[NO_TEXT] = self._run_without_text(window, tokens, states)
             values |= self._run_stretches(window, tokens, states, silent, frames)
         lowest, runners_up = tokens.runners_up(model, intact[0])
-        grid = model.grid(len(window.audio))
+        grid = self._grid(window)
         return WordReadings(
             window,
             tokens.words,
@@ -122,7 +128,23 @@ class DecoderReader:
             return tokens.token_log_probabilities(self._run(ids, states))
 
     def _make_table(self, window: DecodedWindow) -> TokenTable:
-        return TokenTable(*draft_tokens(self.model, window.ids, window.n_prefix, ended=False))
+        """Tokens of the text; no word goes on behind a timestamp, where another segment begins."""
+        is_timed = self.model.prefix.timestamps
+        first_time = first_timestamp_id(self.model) if is_timed else math.inf
+        drafts: list[Draft] = []
+        words: list[str] = []
+        start = window.n_prefix
+        for is_time, run in groupby(window.ids[start:], lambda id_: id_ >= first_time):
+            stop = start + len(list(run))
+            if not is_time:
+                found, texts = draft_tokens(self.model, window.ids[:stop], start, ended=False)
+                drafts += [
+                    draft if draft.word is None else replace(draft, word=draft.word + len(words))
+                    for draft in found
+                ]
+                words += texts
+            start = stop
+        return TokenTable(drafts, words)
 
     def _place_rows(self, window: DecodedWindow, attention: np.ndarray) -> np.ndarray:
         """Edges [rows + 1] of the stretches of frames; shared out evenly where rows are too many."""
@@ -147,8 +169,11 @@ class DecoderReader:
 
     def _count_frames(self, window: DecodedWindow) -> int:
         """Frames of the encoder that hold the sound itself; those behind them are padding."""
-        grid = self.model.grid(len(window.audio))
-        return max(1, grid.frames_between(0.0, window.seconds)[1])
+        return max(1, self._grid(window).frames_between(0.0, window.seconds)[1])
+
+    def _grid(self, window: DecodedWindow) -> FrameGrid:
+        """Where frames lie; a window in the padding behind a sound has no samples."""
+        return self.model.grid(max(1, len(window.audio)))
 
     def _run(self, ids: Tensor, states: Tensor) -> Tensor:
         """Run the decoder; log-probabilities [R, T, V] in double precision."""
@@ -233,12 +258,13 @@ class DecoderReader:
 
 def _silent_inputs(model: Model, window: DecodedWindow) -> dict[str, Tensor]:
     """Inputs of a silent window of the same length."""
-    silence = np.zeros(len(window.audio), dtype=np.float32)
+    count = len(window.clip().audio(window.sample_rate))
+    silence = np.zeros(count, dtype=np.float32)
     try:
         clip = Clip.from_array(silence, window.sample_rate, name="silence")
         return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
     except InputError:  # features that are divided by how much they vary
-        noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, len(silence)).astype(np.float32)
+        noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, count).astype(np.float32)
         clip = Clip.from_array(noise, window.sample_rate, name="silence")
         return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
 

@@ -23,7 +23,7 @@ from .grounding import Grounding
 from .loop_heads import trace_loop
 from .loops import find_loops
 from .readers import WindowReader, find_reader
-from .windows import decode_windows, has_timestamps, quietest_second
+from .windows import SHORTEST_SECONDS, decode_windows, has_timestamps, quietest_second
 from .word_readings import WordReadings
 
 if TYPE_CHECKING:
@@ -111,8 +111,9 @@ def recording_blocks(clip: Clip) -> Iterator[tuple[float, Clip]]:
     """
     start = 0.0
     while clip.duration - start > BLOCK_SECONDS:
-        search = file_part(clip, start + BLOCK_SECONDS - _SEARCH_SECONDS, start + BLOCK_SECONDS)
-        stop = start + BLOCK_SECONDS - _SEARCH_SECONDS + quietest_second(search.audio(_RATE), _RATE)
+        first = start + BLOCK_SECONDS - _SEARCH_SECONDS
+        last = min(start + BLOCK_SECONDS, clip.duration - 2 * SHORTEST_SECONDS)
+        stop = first + quietest_second(file_part(clip, first, last).audio(_RATE), _RATE)
         yield start, file_part(clip, start, stop)
         start = stop
     yield start, clip if start == 0.0 else file_part(clip, start, clip.duration)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,7 @@ CONTEXT_SECONDS = 1.0  # on both sides of a CTC model's window
 _MAX_WINDOW_SECONDS = 20.0  # of a model without a window of its own
 _CUT_SHARE = 1 / 3  # the last part of a window, in which the quietest place is looked for
 _LEVEL_SECONDS = 0.02  # stretches whose levels are compared
-_SHORTEST_SECONDS = 0.1  # of sound that a model can be given
+SHORTEST_SECONDS = 0.1  # of sound that a model can be given
 # Fallbacks of Whisper's authors, as transformers takes them.
 _FALLBACKS = {
     "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
@@ -84,8 +84,10 @@ class DecodedWindow:
         return len(self.audio) / self.sample_rate
 
     def clip(self, language: str | None = None) -> Clip:
-        """Return the sound of the window as a clip."""
-        return Clip.from_array(self.audio, self.sample_rate, name="window", language=language)
+        """Return the sound of the window as a clip; filled up with zeros where it is too short for one."""
+        missing = round(SHORTEST_SECONDS * self.sample_rate) - len(self.audio)
+        audio = np.pad(self.audio, (0, max(0, missing)))
+        return Clip.from_array(audio, self.sample_rate, name="window", language=language)
 
 
 def has_timestamps(model: Model) -> bool:
@@ -116,10 +118,10 @@ def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
         If the clip has no sound.
     """
     audio, rate = clip.audio(model.sample_rate), model.sample_rate
-    if len(audio) < _SHORTEST_SECONDS * rate:
+    if len(audio) < SHORTEST_SECONDS * rate:
         raise InputError(
             f"{clip.name}: {len(audio) / rate:.2f} s of sound are too short to be transcribed: "
-            f"expected at least {_SHORTEST_SECONDS} s"
+            f"expected at least {SHORTEST_SECONDS} s"
         )
     if model.capabilities.decoding == "cross-attention":
         decode = _decode_by_timestamps if model.prefix.timestamps else _decode_greedily
@@ -147,17 +149,21 @@ def window_seconds(model: Model) -> float:
 def quiet_cuts(audio: np.ndarray, rate: int, seconds: float) -> Iterator[tuple[int, int]]:
     """Cut a sound into windows of at most so many seconds, each cut where its last third is quietest.
 
+    No window but that of a whole sound is shorter than `SHORTEST_SECONDS`.
+
     Examples
     --------
     >>> sound = np.ones(100)
     >>> sound[42:46] = 0
     >>> [(start, stop) for start, stop in quiet_cuts(sound, rate=100, seconds=0.5)]
-    [(0, 44), (44, 94), (94, 100)]
+    [(0, 44), (44, 90), (90, 100)]
     """
     start, longest = 0, int(seconds * rate)
+    shortest = round(SHORTEST_SECONDS * rate)
     while len(audio) - start > longest:
         first = start + longest - int(_CUT_SHARE * longest)
-        stop = first + round(quietest_second(audio[first : start + longest], rate) * rate)
+        last = max(first + 1, min(start + longest, len(audio) - shortest))
+        stop = first + max(1, round(quietest_second(audio[first:last], rate) * rate))
         yield start, stop
         start = stop
     yield start, len(audio)
@@ -223,9 +229,10 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
     hop = model.feature_extractor.hop_length
     for group in _generated_windows(model, features, extracted["attention_mask"], prefix):
         ids = [id_ for segment in group for id_ in segment["tokens"].tolist()]
-        first = group[0]["tokens"].tolist()[:1]
-        offset = TIMESTAMP_STEP * (first[0] - first_id) if first and first[0] >= first_id else 0.0
-        start = max(0.0, round(float(group[0]["start"]) - offset, 3))
+        # Segments between pairs of timestamps start at their first one; a single segment, with its window.
+        has_pair = any(id_ >= first_id and next_id >= first_id for id_, next_id in pairwise(ids))
+        offset = TIMESTAMP_STEP * (ids[0] - first_id) if has_pair else 0.0
+        start = round(float(group[0]["start"]) - offset, 3)
         frame, n_frames = round(start * rate / hop), 2 * model.config.max_source_positions
         part = features[:, :, frame : frame + n_frames]
         part = torch.nn.functional.pad(part, (0, n_frames - part.shape[-1]))
@@ -233,6 +240,8 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
         end_id = model.tokenizer.eos_token_id
         text_ids = [id_ for id_ in ids if id_ != end_id]
         all_ids = (*prefix, *text_ids)
+        # Generation goes on in the padding of a short sound.
+        start = min(start, len(audio) / rate)
         yield DecodedWindow(
             start, samples, rate, {"input_features": part}, all_ids, len(prefix), True
         )
