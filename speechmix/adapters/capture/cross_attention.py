@@ -53,8 +53,9 @@ def capture_attention(model: Model) -> Iterator[CapturedAttention]:
     captured = CapturedAttention(stack.heads)
     with ExitStack() as exit_stack:
         for layer in stack.layers:
+            query = layer.attention.query or getattr(layer.attention.module, "q_proj", None)
             for module, store in (
-                (layer.attention.query, captured.queries),
+                (query, captured.queries),
                 (layer.attention.key, captured.keys),
             ):
                 if module is None:

@@ -196,8 +196,13 @@ def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[De
     rate = model.sample_rate
     for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
         part = Clip.from_array(audio[start:stop], rate, name=clip.name, language=clip.language)
+        try:
+            prepared = model.family.prepare(model, part, ("encoder",))
+        except InputError:
+            if np.ptp(audio[start:stop]) > 0:
+                raise
+            continue  # digital silence, of which some feature extractors make no numbers
         ids, n_prefix, ended = generate_greedily(model, part, max_tokens=MAX_TRANSCRIPT_TOKENS)
-        prepared = model.family.prepare(model, part, ("encoder",))
         yield DecodedWindow(
             start / rate,
             audio[start:stop],
