@@ -18,6 +18,8 @@ from speechmix.errors import InputError
 from speechmix.explanations.grounding.grounded_words import GroundedWord
 from speechmix.explanations.grounding.grounding import Grounding
 from speechmix.explanations.grounding.loops import Loop
+from speechmix.inputs.formats.textgrid import read_textgrid
+from tests.reports.chromium import EXECUTABLE, Browser
 
 ENDINGS = (".html", ".csv", ".json", ".parquet", ".TextGrid", ".eaf", ".vtt", ".txt")
 HOSTILE = '</script><img src=x onerror="alert(1)">-->&'
@@ -60,12 +62,10 @@ def grounding() -> Grounding:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_is_written_and_an_empty_one_too(grounding, tmp_path, ending):
     assert grounding.save(tmp_path / f"a{ending}").stat().st_size > 0
-    empty = replace(grounding, words=(), loops=())
-    if ending in (".TextGrid", ".eaf"):
-        with pytest.raises(InputError, match="no word"):
-            empty.save(tmp_path / f"b{ending}")
-    else:
-        empty.save(tmp_path / f"b{ending}")
+    written = replace(grounding, words=(), loops=()).save(tmp_path / f"b{ending}").read_bytes()
+    assert (b"<sil>" in written.replace(b"&lt;", b"<").replace(b"&gt;", b">")) == (
+        ending in (".TextGrid", ".eaf")
+    )
 
 
 def test_tables_and_json_round_trip(grounding, tmp_path):
@@ -74,6 +74,8 @@ def test_tables_and_json_round_trip(grounding, tmp_path):
         assert table["text"].tolist() == [item.text for item in grounding.words]
         assert table["sound"].tolist() == [1.5] * 4
         assert np.isnan(table["prompt"]).all()
+    formula = replace(grounding, words=(word("=1+1", 0.0, 1.0),), loops=())
+    assert "'=1+1," in formula.save(tmp_path / "b.csv").read_text()
     stored = json.loads(grounding.save(tmp_path / "a.json").read_text())
     again = Grounding.from_json(stored)
     assert str(again) == str(grounding)
@@ -89,10 +91,48 @@ def test_tiers_do_not_overlap(grounding, tmp_path):
     first = text[text.index("item [1]") : text.index("item [2]")]
     edges = [float(value) for value in re.findall(r"x(?:min|max) = ([\d.]+)", first)][2:]
     assert edges == sorted(edges)
+    read = read_textgrid(tmp_path / "a.TextGrid", tier="words")
+    assert [item.text for item in read] == [item.text for item in grounding.words]
+    assert [item.start for item in read] == pytest.approx([0.1, 0.4, 0.401, 3.0])
+    assert [item.end for item in read] == pytest.approx([0.4, 0.401, 0.9, 3.5])
+    assert [
+        item.text for item in read_textgrid(tmp_path / "a.TextGrid", tier="not in the sound")
+    ] == [
+        "0.10",
+        "0.10",
+        "0.95",
+        "0.60",
+    ]
     tree = ET.parse(grounding.save(tmp_path / "a.eaf"))
+    slots = {
+        slot.get("TIME_SLOT_ID"): int(slot.get("TIME_VALUE")) for slot in tree.iter("TIME_SLOT")
+    }
+    first_tier = next(tree.iter("TIER")).iter("ALIGNABLE_ANNOTATION")
+    assert [slots[node.get("TIME_SLOT_REF1")] for node in first_tier] == [100, 400, 401, 3000]
     values = [node.text for node in tree.iter("ANNOTATION_VALUE")]
     assert HOSTILE in values
     assert values.count("doubtful") == 2
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [(0.0, 4.0), (4.0, 4.0)],  # at the end, without a length
+        [(3.0, 9.0), (9.0, 9.5), (9.0, 9.0)],  # past the end
+        [(2.0, 3.0), (1.0, 1.5)],  # not in order
+        [(1.0, 1.0)] * 3,
+        [(0.0, 2.0), (0.0, 2.0)],
+    ],
+)
+def test_odd_times_become_intervals(grounding, tmp_path, times):
+    words = tuple(word(f"w{index}", *edges) for index, edges in enumerate(times))
+    odd = replace(grounding, words=words, loops=())
+    for ending in (".eaf", ".vtt"):
+        odd.save(tmp_path / f"a{ending}")
+    read = read_textgrid(odd.save(tmp_path / "a.TextGrid"), tier="words")
+    assert [item.text for item in read] == [item.text for item in words]
+    assert all(item.end > item.start for item in read)
+    assert read[-1].end <= 4.0
 
 
 def test_subtitles_mark_doubtful_words(grounding, tmp_path):
@@ -119,14 +159,62 @@ def test_threshold_decides_what_is_doubtful(grounding, tmp_path):
     assert not (tmp_path / "b.txt").exists()
 
 
+def test_threshold_changes_marks(grounding, tmp_path):
+    for threshold, count in ((0.05, 4), (0.5, 2), (0.7, 1), (1.0, 0)):
+        subtitles = grounding.save(tmp_path / "a.vtt", threshold=threshold).read_text()
+        assert subtitles.count("<c.doubtful>") == count
+        tiers = ET.parse(grounding.save(tmp_path / "a.eaf", threshold=threshold))
+        assert [node.text for node in tiers.iter("ANNOTATION_VALUE")].count("doubtful") == count
+        page = grounding.save(tmp_path / "a.html", threshold=threshold).read_text()
+        assert re.search("<pre>(.*?)</pre>", page, re.DOTALL)[1].count("?]") == count
+
+
 def test_page_holds_hostile_text_as_data(grounding, tmp_path):
     page = grounding.save(tmp_path / "a.html").read_text()
     assert "<img" not in page
     data = re.search(r'<script type="application/json">(.*?)</script>', page)[1]
     assert json.loads(data)["words"][3]["text"] == HOSTILE
     assert "http" not in page.replace("http-equiv", "")
-    long = replace(grounding, seconds=1000.0)
-    assert len(long.save(tmp_path / "b.html").read_text()) < len(page)  # no sound in it
+    long = replace(grounding, seconds=1000.0).save(tmp_path / "b.html").read_text()
+    assert len(long) < len(page)  # no sound in it
+    assert "longer than 3 minutes" in long
+    assert grounding._repr_html_() in page
+
+
+@pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium")
+def test_page_in_a_browser(grounding, tmp_path):
+    hostile = replace(grounding, name=HOSTILE)
+    with Browser(420, 800) as browser:
+        browser.open(hostile.save(tmp_path / "a.html"))
+        read = browser.evaluate
+        shown = "[...document.querySelectorAll('.gr-word')].map((word) => word.textContent)"
+        assert read(shown) == [item.text for item in grounding.words]
+        assert read("document.querySelectorAll('.gr-word.doubtful').length") == 2
+        assert read("document.querySelectorAll('.gr-word.loop').length") == 1
+        browser.click('[data-index="2"]')
+        panel = "document.querySelector('.gr-panel').innerText"
+        assert "not in the sound: 95 %" in read(panel)
+        assert "50 % on its own stretch" in read(panel)
+        assert not re.search("prompt|on padding", read(panel))  # not known
+        browser.until("document.querySelector('.gr-panel h2').textContent === 'merci'")
+        browser.press("ArrowRight")
+        assert read("document.querySelector('.gr-panel h2').textContent") == HOSTILE
+        assert read("document.activeElement.dataset.index") == "3"
+        browser.press("Home")
+        assert read("document.querySelector('.gr-panel h2').textContent") == "les"
+        read(
+            "(() => { const slider = document.querySelector('input'); slider.value = 0.7; "
+            "slider.dispatchEvent(new Event('input')); })()"
+        )
+        assert read("document.querySelector('textarea').value") == f"les livres {HOSTILE}"
+        assert read("document.querySelectorAll('img').length") == 0
+        assert read("document.documentElement.scrollWidth") == 420
+        bare = replace(grounding, words=(word("les", nan, nan, made_up=nan, right=nan),), loops=())
+        for other in (replace(grounding, words=(), loops=()), replace(bare, clip=None)):
+            browser.open(other.save(tmp_path / "b.html"))
+            read("document.querySelector('.gr-word')?.click()")
+            assert not read("document.querySelector('input')?.checkVisibility()") or not other.words
+        assert browser.messages == []
 
 
 def test_unknown_endings_and_missing_times_are_errors(grounding, tmp_path):

@@ -262,7 +262,8 @@ def _silent_inputs(model: Model, window: DecodedWindow) -> dict[str, Tensor]:
     silence = np.zeros(count, dtype=np.float32)
     try:
         clip = Clip.from_array(silence, window.sample_rate, name="silence")
-        return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
     except InputError:  # features that are divided by how much they vary
         noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, count).astype(np.float32)
         clip = Clip.from_array(noise, window.sample_rate, name="silence")

@@ -197,7 +197,8 @@ def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[De
     for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
         part = Clip.from_array(audio[start:stop], rate, name=clip.name, language=clip.language)
         try:
-            prepared = model.family.prepare(model, part, ("encoder",))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                prepared = model.family.prepare(model, part, ("encoder",))
         except InputError:
             if np.ptp(audio[start:stop]) > 0:
                 raise
