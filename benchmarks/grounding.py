@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def time_decoder(options: argparse.Namespace) -> list[tuple[float, float]]:
                 len(prefix),
                 audio_hash=prepared.audio_hash,
             )
-            pairs.append((plain, _processor_seconds(lambda: reader.read(window))))
+            pairs.append((plain, _processor_seconds(partial(reader.read, window))))
     return pairs[1:]
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SAME_FOR_ALL = "almost the same for every word"
 _MAX_SOURCES = 2  # sources in a line
 _LEGEND = (
-    "[lowest to highest over fills]; specific: percentage points of the attribution more than for "
-    "the other words"
+    "[a to b]: lowest and highest effect over the fills; specific: the source's share of the "
+    "attribution for this word minus its mean share for the other words, in percentage points"
 )
 
 
@@ -67,7 +67,9 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
         )
         lines += [f"    {remark}" for remark in remarks]
         lines += [
-            f"    Without its own sound: {remark}" for remark in of_others if remark not in remarks
+            f"    Among the other sources: {remark}"
+            for remark in of_others
+            if remark not in remarks
         ]
     return "\n".join(lines)
 
@@ -90,9 +92,7 @@ def _format_with_and_without_own(
 
 
 def _format_line(title: str, sources_text: str, others: str) -> str:
-    return f"    {title:<24} {sources_text}" + (
-        f"; without its own sound: {others}" if others else ""
-    )
+    return f"    {title:<24} {sources_text}" + (f"; other sources: {others}" if others else "")
 
 
 def _format_attribution(

@@ -47,11 +47,10 @@ def _spelling_remarks(explanation: ExplanationNumbers, choice_index: int) -> lis
     by_fill = explanation.spellings.prior_by_fill[:, choice_index]
     low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
     return [
-        f"The text as written is {_compare_probability(margin)} than with the other spelling by "
-        f"{abs(margin):.1f} nats. Without any word "
-        f"in the sound it is {_compare_probability(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} "
-        "over fills), so the sound "
-        f"contributes {margin - prior:+.1f} nats."
+        f"The text as written is {abs(margin):.1f} nats {_compare_probability(margin)} than with the "
+        "other spelling. If all words are removed from the sound, it is "
+        f"{abs(prior):.1f} nats {_compare_probability(prior)} (fills: {low:.1f} to {high:.1f}). "
+        f"So the sound contributes {margin - prior:+.1f} nats to this spelling."
     ]
 
 
@@ -79,9 +78,9 @@ def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list
         for source, names in others.items()
     )
     if largest is None:
-        return [f"No single removal costs the word {LEAST_NATS} nats, but {named}."]
+        return [f"No single removal has an effect above {LEAST_NATS} nats, but {named}."]
     return [
-        f"Removing {explanation.source_name(choice_index, largest)} costs the word most, but {named}."
+        f"Removing {explanation.source_name(choice_index, largest)} has the largest effect, but {named}."
     ]
 
 
@@ -93,12 +92,12 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
         if len(set(firsts.values())) > 1:
             first_sources_text = "; ".join(
                 f"{_fill_phrase(explanation.fills[row])} "
-                f"{'none' if source is None else explanation.source_name(choice_index, source)}"
+                f"{'there is none' if source is None else f'it is {explanation.source_name(choice_index, source)}'}"
                 for row, source in firsts.items()
             )
             what = "segment of the sound" if side == "sound" else "word of the text"
             sentences.append(
-                f"Which {what} the word needs most depends on the fill: {first_sources_text}."
+                f"The {what} with the largest effect depends on the fill: {first_sources_text}."
             )
     low, high = explanation.drop_range
     mixed = np.flatnonzero((low[choice_index] <= -LEAST_NATS) & (high[choice_index] >= LEAST_NATS))

@@ -406,7 +406,8 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
     described = tmp_path / "run" / "report.json"
     for seeds, told in (([0], "0"), ([0, 1], "0 to 1"), ([], "none")):
         write_page_description(tmp_path / "run", examples, seeds)
-        expected = {"title": TITLE, "notes": [f"Clips: fr. Untrained twins: seeds {told}."]}
+        twins = "Untrained twins (same architecture, random weights)"
+        expected = {"title": TITLE, "notes": [f"Clips: fr. {twins}: seeds {told}."]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
     for own in (
         {"title": "My study", "notes": expected["notes"]},

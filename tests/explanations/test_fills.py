@@ -160,8 +160,8 @@ def test_fills_that_disagree_are_said():
     assert firsts == [1, 0]  # silence names the word, noise its cue
     told = explanation_view(why, sound=False)["choices"][place]["remarks"]["all"]
     expected = (
-        "Which segment of the sound the word needs most depends on the fill: with silence maisons "
-        "(own sound); with noise nos."
+        "The segment of the sound with the largest effect depends on the fill: with silence it is "
+        "maisons (own sound); with noise it is nos."
     )
     assert expected in told
     assert expected in str(why)
@@ -170,7 +170,7 @@ def test_fills_that_disagree_are_said():
 def test_measures_and_effects_that_disagree_are_said(explained):
     place = explained.choice("maisons")
     sentence = (
-        "Removing nos (written) costs the word most, but alti logit ranks maisons "
+        "Removing nos (written) has the largest effect, but alti logit ranks maisons "
         "(own sound) first."
     )
     assert sentence in explanation_view(explained, sound=False)["choices"][place]["remarks"]["all"]

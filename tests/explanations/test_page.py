@@ -161,7 +161,7 @@ class TestInChromium:
                         f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()"
                     )
                     name = {
-                        "": "alone",
+                        "": "the word alone",
                         "reference": "against the reference",
                         "runner_up": "against the runner-up",
                     }[choice.against]

@@ -170,7 +170,7 @@ def test_sentences_say_more_less_and_inconclusive():
         "9 of 10 groups",
         "large effect",
         "contributes more than in untrained models",
-        "would contribute 21.0 %",
+        "would be 21.0 %",
     ):
         assert part in sentence()
     assert "contributes less than in untrained models" in sentence(claim="less")

@@ -58,11 +58,11 @@ def test_a_high_contribution_that_is_not_needed_is_said_in_one_sentence_with_the
         [{"side": "left", "model": "m", "ablated": "decoder", "pl": 0.0, "sg": 100.0}]
     )
     assert stack_sentences(headline, needs, numbers) == [
-        "m, left cue: In the encoder, the cue contributes 41.5 percentage points more than in "
-        "untrained models. However, ablating the cue there costs less than 5 points of accuracy "
+        "m, left cue: In the encoder, the cue contributes 41.5 percentage points more to the target "
+        "than in untrained models. However, ablating the cue there costs less than 5 points of accuracy "
         "(100 % intact, 100 % ablated). With another word ablated, it is 98 %. In the decoder, the "
-        "cue contributes 15.5 percentage points more than in untrained models. Ablating the cue "
-        "there lowers spelling accuracy from 100 % to 50 % (plural 0 %, singular 100 %). With "
+        "cue contributes 15.5 percentage points more to the target than in untrained models. Ablating the cue "
+        "there lowers spelling accuracy from 100 % to 50 % (plural: to 0 %, singular: to 100 %). With "
         "another word ablated, it is 98 %. The contribution is largest in the encoder, but the loss "
         "by ablation is largest in the decoder. A high contribution is no evidence that the model "
         "uses the cue."
@@ -81,10 +81,10 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         need("cross", 100.0, "not needed"),
     ]
     assert short_answers(pd.DataFrame(rows), pd.DataFrame(needs)) == [
-        "m, left cue: Spelling accuracy falls if the cue is ablated (its value vectors zeroed) in the "
+        "m, left cue: Spelling accuracy falls if the cue is ablated in the "
         "decoder (from 100 % to 50 %). Ablating the cue costs less than 5 points of accuracy in the "
-        "encoder or cross-attention. Compared with untrained models, the cue contributes more in "
-        "the encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained "
+        "encoder or cross-attention. Compared with untrained models, the cue contributes more to "
+        "the target in the encoder (+41.5 points) and the decoder (+15.5 points). The comparison with untrained "
         "models is inconclusive in cross-attention."
     ]
 
@@ -95,7 +95,7 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": ""},
             "",
-            "Whether spelling needs the cue is inconclusive in the encoder. The comparison with "
+            "It is inconclusive whether spelling needs the cue in the encoder. The comparison with "
             "untrained models is inconcl",
         ),
         (
@@ -118,12 +118,12 @@ def test_the_short_answer_says_where_the_cue_is_needed_and_where_it_contributes_
         (
             {"claim": "less", "difference": -8.0},
             None,
-            "the cue contributes less in the encoder (-8.0 points).",
+            "the cue contributes less to the target in the encoder (-8.0 points).",
         ),
         (
             {"claim": "", "more_in": "2"},
             None,
-            "the cue contributes more in single layers of the encoder.",
+            "the cue contributes more to the target in single layers of the encoder.",
         ),
         (
             {"claim": "", "mixing_strength": 0.002},
@@ -149,7 +149,7 @@ def test_with_few_groups_no_verdict_on_need_is_in_the_short_answer():
     needs = pd.DataFrame([need("encoder", 0.0, "", groups=7)])
     (answer,) = short_answers(pd.DataFrame([contribution("encoder", 41.5)]), needs)
     assert (
-        "Whether spelling needs the cue is not tested: that takes 8 groups of clips, and this run "
+        "It was not tested whether spelling needs the cue: the test needs 8 groups of clips, and this run "
         "has 7 groups." in answer
     )
 
@@ -186,13 +186,14 @@ def test_agreement_is_said_too():
         (
             {"claim": ""},
             {},
-            "the difference from untrained models is inconclusive (+3.0 percentage points). Ablating "
+            "it is inconclusive whether the cue contributes more or less than in untrained models "
+            "(difference: +3.0 percentage points). Ablating "
             "the cue there costs less than 5 points",
         ),
         (
             {"claim": "less", "difference": -8.0},
             {},
-            "8.0 percentage points less than in untrained models",
+            "8.0 percentage points less to the target than in untrained models",
         ),
         (
             {"claim": "", "more_in": "2"},
@@ -213,7 +214,8 @@ def test_agreement_is_said_too():
         (
             {},
             {"verdict": "", "low": -3.0, "high": 20.0},
-            "is inconclusive: accuracy is 100 % intact and 90 % ablated",
+            "It is inconclusive whether spelling needs the cue there. Accuracy is 100 % for the intact "
+            "model and 90 % with the cue ablated",
         ),
         (
             {},
@@ -246,7 +248,7 @@ def test_what_is_not_known_is_not_claimed(row, changes, sentence):
 
 def test_without_ablation_need_was_not_tested():
     (sentence,) = stack_sentences(pd.DataFrame([contribution("encoder", 3.0)]), NOTHING, NOTHING)
-    assert "Whether spelling needs the cue there was not tested." in sentence
+    assert "It was not tested whether spelling needs the cue there." in sentence
 
 
 def test_models_without_a_trained_one_have_no_sentence():
@@ -269,7 +271,7 @@ def test_controls_are_in_the_row_of_each_claim():
             "stack": "encoder",
             "trained - untrained (points)": "+3.0 (inconclusive)",
             "invariant": "+2.0",
-            "right (%)": "",
+            "intact (%)": "",
             "cue ablated (%)": "",
             "another word ablated (%)": "",
         },
@@ -279,7 +281,7 @@ def test_controls_are_in_the_row_of_each_claim():
             "stack": "decoder",
             "trained - untrained (points)": "+9.0",
             "invariant": "",
-            "right (%)": "100",
+            "intact (%)": "100",
             "cue ablated (%)": "50",
             "another word ablated (%)": "98",
         },

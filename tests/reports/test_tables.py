@@ -229,4 +229,4 @@ def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
     assert set(by_number["cue ablated in decoder"]) == {0, 100}
     for column in ("template", "nothing of the kind"):
         assert ablation_table(opened, by=column).empty
-    assert "The same accuracy for singular" in (run / "index.html").read_text(encoding="utf-8")
+    assert "Accuracy for singular and plural" in (run / "index.html").read_text(encoding="utf-8")

@@ -105,14 +105,14 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     )
     best_row = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
     text = (
-        f"{model_text}: a probe predicts {label} from {position_text} in the {stack} {_describe_layers(rows, 'read')} "
+        f"{model_text}: a probe predicts {label} from {position_text} in the {stack}, {_describe_layers(rows, 'read')} "
         f"({_format_accuracy(best_row)})"
     )
     if rows["twins"].max() < TWINS_NEEDED:
-        twins = f"{rows['twins'].max():.0f} untrained twins"
+        twins = f"{rows['twins'].max():.0f}"
         return (
-            f"{text}. It is open whether training added this: probes were run for {twins}, and "
-            f"{TWINS_NEEDED} are needed."
+            f"{text}. It is not known whether training added this: the comparison needs "
+            f"{TWINS_NEEDED} untrained twins, and probes were run for {twins}."
         )
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
@@ -129,11 +129,11 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
 
 def _format_accuracy(row: TableRow) -> str:
     accuracy = (
-        f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, "
-        f"{100 * row['high']:.0f}]"
+        f"best accuracy {100 * row['accuracy']:.0f} %, confidence interval {100 * row['low']:.0f} to "
+        f"{100 * row['high']:.0f} %"
     )
     return (
-        f"{accuracy}; random labels {100 * row['control']:.0f} %, most frequent label "
+        f"{accuracy}; control with random labels {100 * row['control']:.0f} %, majority label "
         f"{100 * row['majority']:.0f} %"
     )
 

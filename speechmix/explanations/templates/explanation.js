@@ -3,10 +3,11 @@
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
   const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Orange: it opposes the word. " +
-    "Each line is coloured relative to its largest number. Each measure gives every source a score, its attribution. The number in parentheses: by how many " +
-    "percentage points this source's share of the attribution is larger than for the other words. " +
-    "Removed: the loss of the word's log-probability (nats) when this source alone is replaced, the median over fills [lowest to highest].";
-  const FINE = " If a measure scores each frame, the waveform is coloured by frame, and each word below it by the attribution of the whole word.";
+    "In each line, the largest number has the darkest colour. Each measure gives every source a score, its attribution. “(own sound)”: the sound " +
+    "at the time of the word itself. “(written)”: an earlier word of the transcript. The number in parentheses compares words: it is the source's share of " +
+    "the attribution for this word minus its mean share for the other words, in percentage points. Effect of removal: the loss of the word's " +
+    "log-probability (nats) when a fill, such as silence, replaces this source alone. The number is the median over fills, with [lowest to highest].";
+  const FINE = " If a measure scores each frame, the colours of the waveform are those of frames. The colours of the words below it are those of whole words.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
   function make(tag, attributes = {}, ...children) {
@@ -280,11 +281,11 @@
 
     // What could have been written instead; where it was held against that, it has colours of its own.
     tellInstead() {
-      const own = this.choice.unit, kinds = { "": "alone", reference: "against the reference", runner_up: "against the runner-up", foil: "against the foil" };
+      const own = this.choice.unit, kinds = { "": "the word alone", reference: "against the reference", runner_up: "against the runner-up", foil: "against the foil" };
       const buttons = this.choices(own).map(([choice, place]) => {
         const text = choice.contrast ? `${choice.contrast.label} not ${choice.contrast.foil}` : this.data.units[own].label;
         const button = make("button", { type: "button", "aria-pressed": place === this.place, title: choice.name, onclick: () => { this.choose(place); this.instead.children[at]?.focus(); } },
-          make("span", {}, text), make("small", {}, choice.contrast ? `${kinds[choice.against]}, p = ${digits(choice.contrast.probability)}` : kinds[""]));
+          make("span", {}, text), make("small", {}, choice.contrast ? `${kinds[choice.against]}, p(${choice.contrast.foil}) = ${digits(choice.contrast.probability)}` : kinds[""]));
         const at = 1 + this.choices(own).findIndex(([, other]) => other === place);
         return button;
       });
@@ -298,8 +299,9 @@
       const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
       const name = choice.contrast ? choice.name : data.units[choice.unit].label;
       const parts = [choice.contrast ? name : `${name}: p = ${digits(choice.probability)}`];
-      if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)} (${told(values[first], of)})`);
-      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Without its own sound: ${this.name(second)} (${told(values[second], of)})`);
+      const { title, unit } = data.measures.find(({ name }) => name === this.measure) ?? {}, withUnit = (value) => `${told(value, of)}${of === "share" || of === "size" ? "" : ` ${unit}`}`;
+      if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)}, ${withUnit(values[first])} by ${title}`);
+      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Largest other source: ${this.name(second)}, ${withUnit(values[second])}`);
       if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
       if (peak !== undefined && fine[peak] > 0) parts.push(`Largest frame: at ${data.frames[peak].toFixed(2)} s`);
@@ -316,7 +318,7 @@
     attribution() {
       const effects = this.choice.drop.some((drop) => drop !== null);
       return this.data.measures.filter(({ name }) => !(effects && name === "occlusion")).map(({ name, title, of, unit, mark }) => {
-        const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `remainder ${signed(rest)}`].filter(Boolean);
+        const rest = this.choice.rest[name], notes = [unit, mark, rest === undefined || rest === null ? "" : `assigned to no source: ${signed(rest)}`].filter(Boolean);
         return this.line(title, notes.join(", "), this.values(name), (value, index) => told(value, of) + this.specific(name, index));
       });
     }
@@ -334,7 +336,7 @@
       const range = (index) => (choice.drop_low[index] === choice.drop_high[index] ? "" : ` [${signed(choice.drop_low[index])} to ${signed(choice.drop_high[index])}]`);
       const numbers = (drop, index) => `${signed(drop)}${range(index)}${this.specific("occlusion", index)}; p = ${digits(choice.probability_without[index])}`;
       const fills = (index) => data.fills.map(({ label }, fill) => [label, choice.drop_by_fill[fill][index]]).filter(([, drop]) => drop !== null).map(([label, drop]) => `${label} ${signed(drop)}`).join(", ");
-      return this.line("removed", `loss in nats [range over fills]; p without it`, drops, numbers, fills);
+      return this.line("effect of removal", `loss in nats [range over fills]; p of the word without the source`, drops, numbers, fills);
     }
 
     // Two sources taken away together: what that takes beyond the sum of what each takes alone.

@@ -33,14 +33,17 @@ from .table_format import format_contribution_table
 _MAX_MAPS = 60  # clips whose maps are read to see what length does
 _GROUP_KEYS = ("model", "init", "stack")
 _EXPONENT_NOTE = (
-    "How the share of a word grows with its number of frames in untrained twins, as an exponent. 0: "
-    "length has no effect. 2: a word of double length gets four times the share. It is the slope of log "
-    "share on log frames within rows. The column “length-matched” assumes 2 for Value Zeroing and 0 for other measures."
+    "How the share of a word grows with its number of frames in untrained twins. An exponent of 0 "
+    "means that length has no effect. An exponent of 2 means that a word of double length has four "
+    "times the share. The exponent is the slope of a regression of log share on log number of frames, "
+    "among the sources of one target. The column “length-matched” assumes 2 for Value Zeroing and 0 "
+    "for other measures."
 )
 _AGREEMENT_NOTE = (
     "Spearman's rank correlation between two measures. Over clips: does the cue contribute most in "
-    "the same clips (mean, lowest and highest layer)? Over layers: does it contribute most in the "
-    "same layers? 1 is the same order; 0 is no relation."
+    "the same clips? There is one correlation for each layer; the table has their mean, minimum and "
+    "maximum. Over layers: does the cue contribute most in the same layers? 1 means the same order; 0 "
+    "means no relation."
 )
 _TIMES_NOTE = (
     "Computing time of each phase in seconds, over all processes and restarts. A phase does not "
@@ -118,7 +121,14 @@ def _agreement_items(content: PageContent) -> list[Item]:
     result[["measure", "other"]] = result[["measure", "other"]].map(measure_label)
     for name in ("mean", "lowest", "highest", "rho"):
         result[name] = result[name].map(lambda value: "" if value != value else f"{value:.2f}")
-    headings = {"mean": "over clips, mean of layers", "rho": "over layers, of the curves"}
+    headings = {
+        "init": "weights",
+        "other": "other measure",
+        "mean": "over clips: mean",
+        "lowest": "over clips: minimum",
+        "highest": "over clips: maximum",
+        "rho": "over layers",
+    }
     return [_AGREEMENT_NOTE, result.rename(columns=headings)]
 
 

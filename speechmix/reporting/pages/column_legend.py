@@ -15,9 +15,10 @@ _STRENGTH_PERCENT = f"{100 * STRENGTH_FLOOR:.0f} %"
 _TERMS = {
     "stack": "Encoder, decoder, or cross-attention (from the decoder to the encoder). A row is the "
     "mean over the layers of the stack, weighted by their mixing strength.",
-    "measure": "The method that assigns the shares. By Value Zeroing, the share of a word grows with "
-    "the square of its number of frames; by attention, it does not depend on it. So compare a measure "
-    "with the same measure in the untrained twins, not with another measure.",
+    "measure": "The method that assigns the shares. In untrained twins, the share by Value Zeroing "
+    "grows with the square of a word's number of frames. The share by attention does not depend on "
+    "the number of frames. So compare a measure with the same measure in the untrained twins, not "
+    "with another measure.",
     "trained": "Contribution of the cue in the trained model: the share of the target's "
     "representation that comes from the cue, in %. The shares of all words add up to 100 %.",
     "untrained": "The same share in the untrained twins, on average. An untrained twin is a model "
@@ -40,19 +41,21 @@ _TERMS = {
     "and the shares mean little.",
     "share of length": "The share that the cue would have if all frames (or tokens) contributed "
     "equally.",
-    "length-matched": "The share that a word as long as the cue would have if only word length "
-    "mattered for this measure.",
+    "length-matched": "The share that the cue would have if its length alone decided its share. How "
+    "the share grows with length differs between measures: see “What length alone does”.",
 }
 _READ_POSITION = (
-    "The encoder is read at the frames of the target. The decoder and cross-attention are read at "
-    "the position that predicts the deciding letters, if the clip has a foil (the other spelling "
-    "of the target). Without a foil, they are read at all positions of the target."
+    "In the encoder, the shares are those in the frames of the target. In the decoder and "
+    "cross-attention, they are those in the deciding position. It predicts the first token in which "
+    "the target differs from its foil (the other spelling). For clips without a foil, they are the "
+    "mean over all positions of the target."
 )
 _TEST_RELIABILITY = (
     "The test is cautious in two ways. It adds noise to the values of the twins, as large as the "
-    "variation between {groups}. It adds one unfavourable artificial group to the trained model. In "
-    "simulations, at most 5 % of pages about an untrained model show a significant difference. Details: “How often is a claim "
-    "wrong?” in the documentation."
+    "variation between {groups}. To the values of the trained model, it adds an artificial one "
+    "that makes a significant difference less likely. In simulations, at most 5 % of pages about an "
+    "untrained model show a significant difference. Details: “How often is a claim wrong?” in the "
+    "documentation."
 )
 
 

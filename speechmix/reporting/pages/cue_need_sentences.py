@@ -1,8 +1,7 @@
 """Say in sentences how much the cue contributes and whether spelling needs it.
 
 In: the rows of whole stacks, and what spelling loses without the cue (`cue_need_tables`). Out: for
-each model and side, how much the cue contributes in each stack, and whether ablating it there
-lowers spelling accuracy.
+each model and side, how much the cue contributes, and whether ablating it lowers accuracy.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
             int(max(stack_need["groups"] for _, stack_need in stack_needs)), "group"
         )
         return (
-            f"Whether spelling needs the cue is not tested: that takes {FEWEST_GROUPS} groups of "
-            f"clips, and this run has {groups}."
+            f"It was not tested whether spelling needs the cue: the test needs {FEWEST_GROUPS} groups "
+            f"of clips, and this run has {groups}."
         )
     for row, stack_need in stack_needs:
         stack = stack_phrase(row["stack"])
@@ -121,11 +120,11 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
 
 
 _NEED_ANSWERS = {
-    "needed": "Spelling accuracy falls if the cue is ablated (its value vectors zeroed) in {}.",
+    "needed": "Spelling accuracy falls if the cue is ablated in {}.",
     "not needed": f"Ablating the cue costs less than {MARGIN_POINTS:.0f} points of accuracy in {{}}.",
     "at chance": "The need for the cue cannot be tested in {}: the intact model spells no better "
     "than chance.",
-    "": "Whether spelling needs the cue is inconclusive in {}.",
+    "": "It is inconclusive whether spelling needs the cue in {}.",
 }
 
 
@@ -147,7 +146,7 @@ def _contribution_answer(rows: Sequence[TableRow]) -> str:
         rows_by_reason.setdefault(unclaimed_reason(row), []).append(row)
     testable_rows = rows_by_reason.pop("", [])
     clauses = [
-        f"{claim} in {join_names(stacks)}"
+        f"{claim} to the target in {join_names(stacks)}"
         for claim in ("more", "less")
         if (stacks := _list_claimed_stacks(testable_rows, claim))
     ]
@@ -192,7 +191,7 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
     """Say what the cue contributes in one stack, and what ablating it there does to spelling."""
     contribution = f"In {stack_phrase(row['stack'])}, {_contribution_text(row)}."
     if need is None:
-        return f"{contribution} Whether spelling needs the cue there was not tested."
+        return f"{contribution} It was not tested whether spelling needs the cue there."
     intact, ablated = f"{need['right']:.0f} %", f"{need['without_cue']:.0f} %"
     is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
     verdict = need["verdict"]
@@ -215,8 +214,8 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
         )
     else:
         effect = (
-            f"Whether spelling needs the cue there is inconclusive: accuracy is {intact} intact and "
-            f"{ablated} ablated ({_inconclusive_reason(need)})."
+            "It is inconclusive whether spelling needs the cue there. Accuracy is "
+            f"{intact} for the intact model and {ablated} with the cue ablated ({_inconclusive_reason(need)})."
         )
     if need["without_other"] == need["without_other"]:
         effect += f" With another word ablated, it is {need['without_other']:.0f} %."
@@ -249,8 +248,8 @@ def _contribution_text(row: TableRow) -> str:
         )
     if row["claim"]:
         return (
-            f"the cue contributes {abs(difference):.1f} percentage points {row['claim']} than in "
-            "untrained models"
+            f"the cue contributes {abs(difference):.1f} percentage points {row['claim']} to the target "
+            "than in untrained models"
         )
     layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
     if layers:
@@ -259,7 +258,10 @@ def _contribution_text(row: TableRow) -> str:
             f"the cue contributes {claims} than in untrained models in single layers; over the "
             f"whole stack the difference is {difference:+.1f} percentage points"
         )
-    return f"the difference from untrained models is inconclusive ({difference:+.1f} percentage points)"
+    return (
+        "it is inconclusive whether the cue contributes more or less than in untrained models "
+        f"(difference: {difference:+.1f} percentage points)"
+    )
 
 
 def _number_shares_text(numbers: TableRow | None) -> str:
@@ -269,7 +271,7 @@ def _number_shares_text(numbers: TableRow | None) -> str:
         return ""
     names = {"sg": "singular", "pl": "plural"}
     share_texts = ", ".join(
-        f"{names.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items()
+        f"{names.get(str(name), str(name))}: to {share:.0f} %" for name, share in shares.items()
     )
     return f" ({share_texts})"
 

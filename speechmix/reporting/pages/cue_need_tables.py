@@ -77,12 +77,12 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
     formatted["95 % interval"] = interval
     names = {
         "ablated": "stack",
-        "right": "right (%)",
+        "right": "intact (%)",
         "without_cue": "cue ablated (%)",
         "without_other": "another word (%)",
         "lost": "lost (points)",
         "drop": "margin lost (nats)",
-        "drop_other": "by another word",
+        "drop_other": "lost by another word",
     }
     order = [
         *NEED_KEYS,
@@ -144,7 +144,7 @@ def controls_table(
             )
         need_row = find_stack_row(need, row)
         for name, column in (
-            ("right (%)", "right"),
+            ("intact (%)", "right"),
             ("cue ablated (%)", "without_cue"),
             ("another word ablated (%)", "without_other"),
         ):

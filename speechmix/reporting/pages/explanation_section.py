@@ -27,9 +27,9 @@ from .study_clips import MAX_PAGE_BYTES, find_audible_clip
 from .study_results import Study
 
 _INTRODUCTION = (
-    "Why trained models wrote their words: for the first clips of the run, and for clips whose "
-    "transcript lacks the target. If a clip has a foil (the other spelling of the target), the "
-    "comparison of target and foil comes first. Each measure gives every source a score, an "
+    "The cards explain the words that trained models wrote. They cover the first clips of the run, "
+    "and clips whose transcript lacks the target. If a clip has a foil (the other spelling of the "
+    "target), the comparison of target and foil comes first. Each measure gives every source a score, an "
     "attribution: how much the source contributes to the word. The effect of removal is the loss of "
     "the word's probability when a source is replaced in the sound or in the text before the word. "
     "It is the median over several replacements, with its range."

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 _INTRODUCTION = (
     "A logistic probe predicts the {label} from hidden states. It is trained on some words and tested "
     "on others; the table has its accuracy in % by layer. In the encoder, the state is the mean over "
-    "the target's frames. In the decoder, it is the position that predicts the deciding letters, if "
-    "the clip has a foil. Control: the same probe for random labels of words. * more accurate than in "
-    "untrained models, and than the control and the most frequent label. + more accurate than the "
-    "latter two only. Both are corrected for multiple comparisons over all layers of the table. "
-    "Information in a state does not show that the model uses it: see Ablation. probes.csv has all "
-    "numbers. It also has the target rows of the decoder, as published; there, the number of rows "
-    "alone may reveal a longer spelling."
+    "the target's frames. In the decoder, it is the state at the deciding position, which predicts the "
+    "first token in which the target differs from its foil (the other spelling). Control: the same "
+    "probe, trained on random labels of the words. Majority: accuracy of always choosing the most "
+    "frequent label. “+”: the probe is more accurate than the control and the majority. “*”: it is also "
+    "more accurate than in untrained models. Both are corrected for multiple comparisons over all "
+    "layers of the table. Information in a state does not show that the model uses it: only ablation "
+    "does. probes.csv has all numbers. It also has probes of the mean over all positions of the target "
+    "in the decoder. There, the number of tokens alone may reveal the longer spelling."
 )
 _FIGURE_CAPTION = (
     "Above: accuracy of the probe. Below: contribution of the cue. Where the cue contributes, the "
@@ -55,9 +56,9 @@ _PUBLISHED_CAPTION = (
     "or over the rows that predict it."
 )
 _AGREEMENT_NOTE = (
-    "Correlation over layers between the cue's contribution and the accuracy of the probe (“level”), "
-    "or the rise of its accuracy from the layer before (“gain”). The permutation test is over "
-    "layers. Layers are few, and neighbouring layers are alike, so p is rather too small."
+    "Correlation over layers between the cue's contribution and the probe. “Level” is the accuracy of "
+    "the probe. “Gain” is the rise of this accuracy from the layer before. p is from a permutation of "
+    "the layers. Layers are few, and neighbouring layers are alike, so the true p is probably larger."
 )
 _TEXT_COLUMNS = (
     "model",

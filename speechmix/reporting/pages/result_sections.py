@@ -33,21 +33,28 @@ _MAX_SKIPPED = 500  # rows of the table of what was left out
 _ABLATION_NOTE = (
     "Spelling accuracy with the cue ablated: its value vectors are zeroed in all layers of one "
     "stack. A clip counts as correct if the model gives the target a higher probability than its "
-    "other spelling. The table has the % of correct clips; chance is 50 %."
+    "other spelling; chance is 50 %. The first table has the % of correct clips; every clip has the "
+    "same weight."
+)
+_GROUP_MEANS_NOTE = (
+    " The second table has means over groups of clips, so its accuracies differ slightly."
 )
 _NEED_TERMS = {
-    "right (%)": "Accuracy of the intact model, averaged over groups of clips.",
+    "intact (%)": "Accuracy of the intact model: the mean over groups of clips, as in the next two "
+    "columns.",
     "cue ablated (%)": "Accuracy with the cue ablated in this stack.",
     "another word (%)": "Accuracy with another word of about the same length ablated: a control.",
     "lost (points)": "Loss of accuracy by ablating the cue, with its 95 % confidence interval.",
     "p": "Sign test over groups, corrected for multiple comparisons over the rows of the model.",
-    "margin lost (nats)": "Mean loss of log p(target) − log p(other spelling).",
-    "by another word": "The same loss with another word ablated.",
+    "margin lost (nats)": "The margin is log p(target) − log p(other spelling). The column has its mean "
+    "loss with the cue ablated.",
+    "lost by another word": "Mean loss of the margin with another word ablated: a control.",
     "verdict": "Needed: p is at most 0.05, and the confidence interval is above zero. Not needed: an "
-    f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. That takes "
-    f"{groups_for_equivalence()} groups without a loss for one stack, and "
-    f"{groups_for_equivalence(3)} for three stacks. At chance: such a test shows that the intact "
-    f"model has at most {CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} % accuracy. Everything else is "
+    f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. This test "
+    f"needs at least {groups_for_equivalence()} groups of clips for one stack and "
+    f"{groups_for_equivalence(3)} for three stacks, all without a loss. At chance: an equivalence "
+    "test shows that the accuracy of the intact model is at most "
+    f"{CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} %, so there is nothing to lose. Everything else is "
     "inconclusive.",
 }
 _CONTROL_TERMS = {  # column of the table of controls: what it is
@@ -56,23 +63,24 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
     "invariant nouns (points)": "First control: the same difference for nouns with one spelling for singular "
     "and plural. For them the cue does not decide the spelling.",
     "word after the target (points)": "Second control: the same difference for the word after the target, "
-    "which does not tell the spelling either.",
-    "right (%)": "Spelling accuracy: % of clips that the intact model spells correctly.",
+    "which does not decide the spelling either.",
+    "intact (%)": "Spelling accuracy of the intact model: % of correct clips, as a mean over groups of "
+    "clips.",
     "cue ablated (%)": "Spelling accuracy with the cue ablated (its value vectors zeroed) in this stack.",
     "another word ablated (%)": "Third control: spelling accuracy with another word of about the same "
     "length ablated.",
 }
 _CONTROLS_NOTE = (
     "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
-    "the result is specific to the cue. If one is as large or larger, the stack gives such words a "
-    "large share, whatever they tell, and the result is no evidence that the model looks for the "
-    "grammatical number. Compare the last two columns: if ablating another word costs much less "
+    "the result is specific to the cue. If one is as large or larger, the share of a "
+    "word does not depend on whether the word decides the spelling. Then the result is no evidence "
+    "that the model uses the grammatical number. Compare the last two columns: if ablating another word costs much less "
     "accuracy, the loss is specific to the cue. "
-    "“Inconclusive”: the choice of clips or of random weights can explain the difference."
+    "“Inconclusive”: the test neither shows a difference from the untrained twins nor excludes one."
 )
 _BY_NUMBER_NOTE = (
-    "The same accuracy for singular and plural. A model without the cue may always choose one of "
-    "the two. It is then correct for that number and wrong for the other: 50 % together."
+    "Accuracy for singular and plural, in % of clips. A model without the cue may always choose one of "
+    "the two. It is then correct for that number and wrong for the other: 50 % on average."
 )
 _INVARIANT_NOTE = (
     "A control: nouns with one spelling for singular and plural. The cue does not decide their "
@@ -87,8 +95,12 @@ _CONTRIBUTION_CAUTION = (
     "A high contribution does not show that the model uses the cue. Only ablation can show that."
 )
 _SHOWN_CLIPS_NOTE = (
-    "The clips with the highest, the median and the lowest contribution of the cue (trained minus "
-    "untrained, Value Zeroing), and requested clips. "
+    "Clips are ranked by {value}, for each side of the cue. This section has the clips with the "
+    "highest, the median and the lowest value, and requested clips. "
+    "The first of these clips is at the top of the page. "
+)
+_ACCURACY_NOTE = (
+    "Accuracies are means over groups of clips. For singular and plural, they are % of clips."
 )
 _PLAYER_NOTE = (
     "While a clip plays, a line moves over the map. Click a word to hear it and to see what "
@@ -114,7 +126,8 @@ def _word_items(content: PageContent) -> list[Item]:
     """Return the headline in sentences."""
     study = content.study
     sentences = stack_sentences(study.headline, study.need, need_by_number(study.ablations))
-    return [*sentences, *result_sentences(study.headline), _CONTRIBUTION_CAUTION]
+    notes = [_ACCURACY_NOTE] if len(study.need) else []
+    return [*notes, *sentences, *result_sentences(study.headline), _CONTRIBUTION_CAUTION]
 
 
 def _contribution_items(content: PageContent) -> list[Item]:
@@ -134,7 +147,8 @@ def _layer_items(content: PageContent) -> list[Item]:
 
 def _ablation_items(content: PageContent) -> list[Item]:
     study = content.study
-    items: list[Item] = [_ABLATION_NOTE, format_contribution_table(study.ablation)]
+    note = _ABLATION_NOTE + (_GROUP_MEANS_NOTE if len(study.need) else "")
+    items: list[Item] = [note, format_contribution_table(study.ablation)]
     if len(study.need):
         table = format_need_table(study.need)
         terms = {name: text for name, text in _NEED_TERMS.items() if name in table}
@@ -151,7 +165,12 @@ def _control_items(content: PageContent) -> list[Item]:
 
 def _clip_card_items(content: PageContent) -> list[Item]:
     """Return the cards of all shown clips but the first, which is on the first screen."""
-    selection_note = _SHOWN_CLIPS_NOTE if len(content.study.headline) else ""
+    value = (
+        "the difference in contribution between the trained model and its untrained twins"
+        if content.has_comparison
+        else "the contribution of the cue"
+    )
+    selection_note = _SHOWN_CLIPS_NOTE.format(value=value) if len(content.study.headline) else ""
     return [selection_note + _PLAYER_NOTE, *content.cards[1:]]
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.random_twin_comparison import STRENGTH
-from ...evaluation.statistics.twin_rank_test import TWINS_NEEDED
+from ...evaluation.statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
@@ -33,8 +33,8 @@ def format_twins(count: int) -> str:
     '10 untrained twins: no difference can be significant, because p cannot be below 2 / 11. At
     least 39 twins are needed.'
     >>> format_twins(39)
-    '39 untrained twins: enough for the test. In 95 % of cases, another untrained model would lie
-    within their range (for one row).'
+    '39 untrained twins: enough for the test. In one row, another untrained model would lie within
+    the range of the twins in 95 % of cases.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
@@ -47,8 +47,8 @@ def format_twins(count: int) -> str:
         )
     range_share = f"{100 * (count - 1) / (count + 1):.0f} %"
     return (
-        f"{count_text}: enough for the test. In {range_share} of cases, another untrained model "
-        "would lie within their range (for one row)."
+        f"{count_text}: enough for the test. In one row, another untrained model would lie within "
+        f"the range of the twins in {range_share} of cases."
     )
 
 
@@ -151,10 +151,26 @@ def _claim_sentence(row: TableRow) -> str:
             "Over the whole stack the result is inconclusive. The cue contributes significantly "
             f"{' and '.join(layers)}."
         )
-    return (
-        "The result is inconclusive: the choice of clips or of random weights can explain the "
-        "difference. Training may still have an effect."
-    )
+    return f"The result is inconclusive{_failed_criterion(row)}. Training may still have an effect."
+
+
+def _failed_criterion(row: TableRow) -> str:
+    """Say which criterion of a significant difference a row does not meet; "" without numbers."""
+    if any(row[name] != row[name] for name in ("low", "high", "p")):
+        return ""
+    excludes_zero = row["low"] > 0 or row["high"] < 0
+    if row["p"] <= FALSE_CLAIM_RATE:
+        return (
+            ""
+            if excludes_zero
+            else f": p is at most {FALSE_CLAIM_RATE}, but the confidence interval includes zero"
+        )
+    if excludes_zero:
+        return (
+            f": the confidence interval excludes zero, but p is above {FALSE_CLAIM_RATE} after the "
+            "correction for multiple comparisons"
+        )
+    return f": the confidence interval includes zero, and p is above {FALSE_CLAIM_RATE}"
 
 
 def idle_stack(row: TableRow) -> str:
@@ -197,7 +213,8 @@ def _length_sentence(row: TableRow) -> str:
     return (
         ""
         if length_matched != length_matched
-        else f" If only word length mattered, a word as long as the cue would contribute {length_matched:.1f} %."
+        else " If only word length mattered, the expected contribution of a word as long as the cue "
+        f"would be {length_matched:.1f} %."
     )
 
 

@@ -19,6 +19,7 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
 from ...runs.results.run_state import RUNNING
+from ...runs.results.scored_models import scored_models
 from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
@@ -56,6 +57,16 @@ if TYPE_CHECKING:
 _NO_CUE = (
     "No clip has both a cue and a target, so there is no cue contribution. The maps of the clips show "
     "what contributes to each word."
+)
+_CUE_NOTE = (
+    "The cue is the word whose contribution to another word, the target, is measured. A left cue is "
+    "before the target; a right cue is after it. The contribution is the cue's share in the model's "
+    "representation of the target."
+)
+_SPELLING_NOTE = (
+    " Spelling accuracy is the % of clips in which the model prefers the target to its other "
+    "spelling. If the cue is ablated (its value vectors are zeroed), accuracy falls where spelling "
+    "needs the cue."
 )
 _NO_NUMBER = "No contribution can be reported: no score of this run is a finite number."
 _SINGLE_CLIP = (
@@ -235,14 +246,19 @@ def _first_screen(content: PageContent, notes: Sequence[str]) -> FirstScreen:
 def _count_notes(content: PageContent) -> list[str]:
     """Count the clips of the run, and those that were skipped before it and in it."""
     run, clips = content.run, content.run.clips
-    results = format_count(run.done, "result")
+    models = scored_models(run)
+    twins = " (untrained twins included)" if {model.init for model in models} > {"trained"} else ""
     text = (
-        f"{describe_run(run)}; {results} (one for each clip and model), {len(run.skipped)} skipped."
+        f"{describe_run(run)}. {format_count(len(models), 'model')}{twins} scored clips. "
+        f"{format_count(run.done, 'result')}: one for each model and each of its clips. "
+        f"{format_count(len(run.skipped), 'item')} skipped."
     )
     doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     if doubtful_count:
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
     notes = [selection_sentence(run), text]
-    if content.has_results and content.is_single_clip:
-        notes.append(_SINGLE_CLIP)
+    if content.has_results:
+        notes.append(_CUE_NOTE + (_SPELLING_NOTE if len(content.study.need) else ""))
+        if content.is_single_clip:
+            notes.append(_SINGLE_CLIP)
     return [note for note in notes if note]

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from ...errors import SpeechmixError
-from ...evaluation.cue_contribution import ROW_NAMES
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
@@ -35,6 +34,8 @@ _MORE_CLIPS_NOTE = (
     " The table lists the first {shown} of {count} clips, and the linked ones. All clips are in "
     "{clips} in the run's folder; their contributions are in cue_contribution.parquet."
 )
+# Where the shares are, by kind of target row. Without a foil, a clip has no deciding position.
+_POSITIONS = {"deciding": ", at the deciding position", "target": ", at the target"}
 _SHOWN_COLUMNS = (
     "clip",
     "side",
@@ -65,7 +66,7 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
         notes.append(
-            f"Contribution{cue} in %: {measure_label(row['measure'])}, {model_name(row['model'])}, "
+            f"Contribution{cue} in %: {model_name(row['model'])}, {measure_label(row['measure'])}, "
             f"{_comparison_place(study, side)}."
         )
     links = {card.name: f"#{card.anchor}" for card in cards}
@@ -105,13 +106,15 @@ def choose_shown_clips(study: Study, chosen_clips: Sequence[str]) -> dict[str, s
     reasons: dict[str, str] = {}
     for side, ranked_clips in study.ranked_clips.items():
         cue = "" if side == "all" else f", {side} cue"
+        is_compared = study.clip_values[side]["difference"].notna().any()
+        value = "difference from the twins" if is_compared else "contribution"
         for rank, reason in (
             (-1, "highest"),
             (len(ranked_clips) // 2, "median"),
             (0, "lowest"),
         ):
             if ranked_clips:
-                reasons.setdefault(ranked_clips[rank], f"{reason} contribution{cue}")
+                reasons.setdefault(ranked_clips[rank], f"{reason} {value}{cue}")
     if not reasons:
         names = study.run.clips["clip"].tolist()
         for rank, reason in ((0, "first"), (len(names) // 2, "middle"), (len(names) - 1, "last")):
@@ -214,8 +217,8 @@ def _comparison_place(study: Study, side: str) -> str:
     row = study.main_rows[side]
     is_compared = (study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])
     row_kinds = study.table["rows"][is_compared].unique() if "rows" in study.table else ()
-    row_names = [ROW_NAMES[row_kind] for row_kind in row_kinds if row_kind in ROW_NAMES]
-    return ", ".join([f"mean over the layers of {stack_phrase(row['stack'])}", *row_names])
+    position = next((_POSITIONS[row_kind] for row_kind in _POSITIONS if row_kind in row_kinds), "")
+    return f"mean over the layers of {stack_phrase(row['stack'])}{position}"
 
 
 def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
@@ -231,7 +234,11 @@ def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str
             ", ".join(f"{share:.1f} % in {init_names[str(init)]}" for init, share in shares)
             or "no number"
         )
-        summary.append(f"contribution of the cue: {share_texts} ({_comparison_place(study, side)})")
+        model, measure = study.main_rows[side]["model"], study.main_rows[side]["measure"]
+        summary.append(
+            f"contribution of the cue in {model_name(model)}: {share_texts} "
+            f"({measure_label(measure)}, {_comparison_place(study, side)})"
+        )
     if row.get("doubts"):
         summary.append(f"the word times may be wrong: {row['doubts']}")
     return "; ".join(summary)

@@ -63,15 +63,15 @@ _BANDS_NOTE = (
     f"{FEWEST_GROUPS} groups on), and the range of the untrained twins (from two twins on)."
 )
 _STRIPS_NOTE = (
-    " Strips: the mixing strength of each layer of the trained model, which is the change of the "
-    "target's representation as a share of its length. Layers below "
-    f"{STRENGTH_FLOOR:g} mix almost nothing; their points are grey."
+    " Strips: the mixing strength of each layer of the trained model. It is the size of the change in "
+    "the target's vector if all other words are removed, divided by the size of this vector. Points of "
+    f"layers with a mixing strength below {STRENGTH_FLOOR:g} are grey: their contributions mean little."
 )
 _CAPTIONS = {
     "cue_contribution": "Contribution of the cue over layers. Solid: trained models. Dashed: "
     f"untrained twins. {_BANDS_NOTE}",
-    "cue_heat_map": "Contribution of the cue in %: layers downwards, measures to the right. The "
-    "untrained twins are beside the trained model.",
+    "cue_heat_map": "Contribution of the cue in %. Rows are layers; columns are measures, each for "
+    "the trained model and its untrained twins.",
     "cue_difference": "Trained minus untrained, in percentage points. White is no difference. Bold "
     "numbers are significant.",
     "cue_distribution": "Contribution of the cue in single clips. A mean can hide that some clips "
@@ -83,8 +83,8 @@ _CONTRIBUTION_CAPTION = (
     "their range as a band."
 )
 _NEED_CAPTION = (
-    " Margin lost: what the decision loses if the cue is ablated in that layer alone (mean over groups, "
-    "with a 95 % confidence interval)."
+    " Margin lost: the loss of log p(target) − log p(other spelling) if the cue is ablated in that "
+    "layer alone (mean over groups, with a 95 % confidence interval)."
 )
 
 

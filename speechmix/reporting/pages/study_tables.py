@@ -293,8 +293,6 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
     ablated_columns = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
-    headings = {
-        "none": "nothing ablated",
-        **{name: f"cue ablated in {name}" for name in ablated_columns if name != "none"},
-    }
+    headings = {name: f"cue ablated in {stack_name(name)}" for name in ablated_columns}
+    headings["none"] = "nothing ablated"
     return result[[*keys, *ablated_columns, "clips"]].rename(columns=headings)

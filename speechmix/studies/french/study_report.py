@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 TITLE = "French homophony"
 SYNTHETIC_NOTE = (
-    "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two "
-    "members of a pair are "
-    "bit-identical except around the cue, so only the cue tells the number. No evidence about real "
-    "speech models."
+    "SYNTHETIC: espeak-ng generated all speech, and the tiny models were trained on such speech only. "
+    "The clips form pairs of a singular and a plural sentence. The two clips of a pair are identical "
+    "except around the cue, so only the cue shows the number. The results are no evidence about "
+    "models of real speech."
 )
 
 
@@ -43,13 +43,15 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     Examples
     --------
     >>> _study_notes("fr", [0, 1])
-    ['Clips: fr. Untrained twins: seeds 0 to 1.']
+    ['Clips: fr. Untrained twins (same architecture, random weights): seeds 0 to 1.']
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
     seed_text = (
         f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
     )
-    return [f"Clips: {clips}. Untrained twins: seeds {seed_text}."]
+    return [
+        f"Clips: {clips}. Untrained twins (same architecture, random weights): seeds {seed_text}."
+    ]
 
 
 def write_page_description(
@@ -73,9 +75,8 @@ def write_page_description(
     clips = Path(pairs_options.get("source", examples)).name
     if path.exists():
         stored_description = read_json_object(path)
-        (note_without_twins,) = _study_notes(clips, [])
         note_is_generated = [
-            str(note).startswith(note_without_twins.removesuffix("none."))
+            str(note).startswith(f"Clips: {clips}. Untrained twins")
             for note in stored_description.get("notes") or ()
         ]
         if stored_description.get("title") != TITLE or note_is_generated != [True]:

@@ -24,8 +24,8 @@ def test_what_is_read_from_a_layer_on_is_said_so():
     assert claims.more.tolist() == claims.read.tolist()
     (sentence,) = describe_conclusions(claims, {"synthetic": "the model"})
     assert sentence.startswith(
-        "the model: a probe predicts number from the target in the encoder from layer 2 on (at best 100 "
-        "% right"
+        "the model: a probe predicts number from the target in the encoder, from layer 2 on (best accuracy "
+        "100 %, confidence interval"
     )
     assert "better than from untrained models (" in sentence
 
@@ -40,7 +40,7 @@ def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
     assert not claims.more.any()
     (sentence,) = describe_conclusions(claims)
     assert (
-        "synthetic, left cue: a probe predicts number from the deciding position in the decoder from its "
+        "synthetic, left cue: a probe predicts number from the deciding position in the decoder, from its "
         "input on" in sentence
     )
     assert "but whether better than from untrained models is inconclusive (9" in sentence
@@ -65,8 +65,8 @@ def test_few_groups_and_few_twins_say_less():
         assert not claims.more.any()
         (sentence,) = describe_conclusions(claims)
         assert sentence.endswith(
-            f"It is open whether training added this: probes were run for {twins} untrained twins, and "
-            "39 are needed."
+            "It is not known whether training added this: the comparison needs 39 untrained twins, and "
+            f"probes were run for {twins}."
         )
 
 

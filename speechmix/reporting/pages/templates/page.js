@@ -84,7 +84,7 @@ function showClip(element) {
       const button = document.createElement("button"), { label, word } = targets[row];
       button.type = "button";
       button.textContent = text;
-      button.title = `row of ${label}${decides(row) ? ", the deciding row" : ""}`;
+      button.title = `row of ${label}${decides(row) ? ", the deciding position" : ""}`;
       button.className = `${roleOf(word)}${decides(row) ? " deciding" : ""}`;
       button.tabIndex = text ? 0 : -1;
       button.addEventListener("click", () => { state.rows = [row]; state.word = word; draw(); });
@@ -116,7 +116,7 @@ function showClip(element) {
     [...find(".targets").children].forEach((button, row) => button.setAttribute("aria-pressed", state.rows.includes(row)));
     drawScale(find(".bar canvas"));
     find(".bar .top").textContent = `${map.top.toFixed(0)} %`;
-    find(".bar .sides").textContent = `of the row. Row: ${map.row}. Column: ${map.column}.${outlined.rows.length && outlined.columns.length ? " Green outline: share of the cue in the target." : ""}`;
+    find(".bar .sides").textContent = `of the total of the row. Row: ${map.row}. Column: ${map.column}.${outlined.rows.length && outlined.columns.length ? " Green outline: share of the cue in the target." : ""}`;
     tell(layer);
     move();
   }
@@ -130,8 +130,8 @@ function showClip(element) {
     }
     const shares = meanRow(state.map, layer, rows).map((share, column) => [share, sources[column].label]);
     shares.sort((a, b) => b[0] - a[0]);
-    const ofTarget = rowsOfWord(state.map, data.target).join() === rows.join() ? " (target rows)" : "";
-    const which = rows.length === 1 && rows[0] === state.map.deciding ? " (deciding row)" : ofTarget;
+    const ofTarget = rowsOfWord(state.map, data.target).join() === rows.join() ? " (the target)" : "";
+    const which = rows.length === 1 && rows[0] === state.map.deciding ? " (deciding position)" : ofTarget;
     const name = rows.map((row) => targets[row].label).join(" ") + which;
     const listed = shares.slice(0, 12).map(([part, from]) => `${from} ${Number.isNaN(part) ? "no value" : part.toFixed(1) + " %"}`);
     const more = shares.length > 12 ? `, and ${shares.length - 12} more` : "";
