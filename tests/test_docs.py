@@ -64,8 +64,9 @@ _LONG = {
 )
 def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     from speechmix.adapters.families import registry
+    from speechmix.reporting.pages.run_page import SECTIONS
 
-    known = dict(registry._FAMILIES)
+    known, sections = dict(registry._FAMILIES), list(SECTIONS)
     try:
         ran = examples.run(DOCS / page, tmp_path)
         for name in [*MEASURES, *OUTPUT_MEASURES]:
@@ -77,6 +78,7 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     finally:
         registry._FAMILIES.clear()
         registry._FAMILIES.update(known)
+        SECTIONS[:] = sections
     for example in ran:
         if example.expected is not None:
             assert examples.same_text(example.expected, example.printed), (
