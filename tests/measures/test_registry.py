@@ -166,7 +166,8 @@ def test_the_options_of_mix_are_those_of_a_question():
         "progress",
         "prompt",
         "answer",
-    }  # the model's own, these two
+        "segments",
+    }  # the last three change the clip
     assert {name: p.default for name, p in signature.items() if name not in how} == {
         option.name: option.default for option in fields(MixRequest)
     }

@@ -156,7 +156,7 @@ def quiet_cuts(audio: np.ndarray, rate: int, seconds: float) -> Iterator[tuple[i
     >>> sound = np.ones(100)
     >>> sound[42:46] = 0
     >>> [(start, stop) for start, stop in quiet_cuts(sound, rate=100, seconds=0.5)]
-    [(0, 44), (44, 90), (90, 100)]
+    [(0, 45), (45, 90), (90, 100)]
     """
     start, longest = 0, int(seconds * rate)
     shortest = round(SHORTEST_SECONDS * rate)
