@@ -2,8 +2,8 @@
 
     python recipes/grounding_evaluation.py runs/hallucinating/tiny-hallucinating-whisper
 
-Probabilities are fitted on clips of the training voices, and measured on voices, noises and tones that neither
-the model nor the fit has seen. Each baseline is one number of a word; differences are bootstrapped over clips.
+Probabilities are fitted on voices, noises and tones that the model has not seen, and measured on others that
+neither the model nor the fit has seen. Each baseline is one number of a word; differences are bootstrapped over clips.
 All clips are synthetic.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ from train_hallucinating_whisper import clip_of
 
 import speechmix
 from speechmix.explanations.grounding.calibrate import judge_words, measure_quality
+from speechmix.explanations.grounding.calibration import WordCalibration
 from speechmix.explanations.grounding.grounded_words import FEATURES
 from speechmix.files.text_files import write_csv
 
-FIT_SEED, TEST_SEED = 60_000, 71_000
+FIT_SEED, TEST_SEED = 60_000, 72_000
 RESAMPLES = 2000
 BASELINES = {  # higher is more doubtful
     "mean log-probability": lambda features, text: -features[FEATURES.index("log_probability")],
@@ -41,16 +43,17 @@ BASELINES = {  # higher is more doubtful
 }
 
 
-def fit(model, count: int) -> speechmix.calibrate:
-    """Fit probabilities on clips of the training voices."""
+def fit(model, count: int) -> WordCalibration:
+    """Fit probabilities on clips of voices that the model has not seen."""
     spoken, nonspeech = [], []
-    for index, example in enumerate(speak_mixture(count, seed=FIT_SEED)):
+    for index, example in enumerate(speak_mixture(count, seed=FIT_SEED, split="fit")):
         clip = clip_of(example, f"fit_{index}")
         if example.kind in NONSPEECH:
             nonspeech.append(clip)
         else:
             spoken.append(clip.replace(text=example.spoken_text))
-    return speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
+    fitted = speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
+    return replace(fitted, fitted_on=f"{fitted.fitted_on} of synthetic French (espeak-ng)")
 
 
 def ground_test_clips(model, calibration, count: int) -> pd.DataFrame:
@@ -94,8 +97,8 @@ def compare(words: pd.DataFrame) -> pd.DataFrame:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--fit-clips", type=int, default=500)
-    parser.add_argument("--test-clips", type=int, default=500)
+    parser.add_argument("--fit-clips", type=int, default=800)
+    parser.add_argument("--test-clips", type=int, default=800)
     parser.add_argument("--out", default="runs/hallucinating")
     options = parser.parse_args(arguments)
     model, out = speechmix.load(options.model), Path(options.out)

@@ -2,7 +2,8 @@
 
 Out: `MixedExample`s: French speech with its text, and noise, tones, silence, cut speech and hums with texts that
 nobody said. A fifth of the speech without a fault says one phrase twice, so that a repetition is not by itself made
-up. The split "test" has other voices, and other parameters of noises and tones. Needs the extra `synthesis`.
+up. Each of the splits "train" (of the recogniser), "fit" (of probabilities) and "test" has its own voices, and its own
+parameters of noises, tones and hums. Needs the extra `synthesis`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,18 @@ SENTENCES = (
     "à la prochaine",
 )
 _FAVOURITE_SHARE = 0.6
+_NEXT_DRAW = 1_000_000  # between the index of a draw and that of the next
 _MOST_LETTERS = 56  # of a text, so that prefix and end fit the decoder's 64 positions
-# Of training and test: levels below full scale in dB, frequencies in Hz.
-_LEVELS = {"train": (-50.0, -12.0), "test": (-45.0, -10.0)}
-_PITCHES = {"train": (90.0, 700.0), "test": (120.0, 900.0)}
-_SLOPES = {"train": (0.0, 1.0, 2.0), "test": (0.5, 1.5)}  # of a noise's spectrum, 1/f to this power
+# Of each split: levels below full scale in dB, frequencies in Hz.
+_LEVELS = {"train": (-50.0, -12.0), "fit": (-48.0, -11.0), "test": (-45.0, -10.0)}
+_PITCHES = {"train": (90.0, 700.0), "fit": (105.0, 800.0), "test": (120.0, 900.0)}
+_SLOPES = {  # of a noise's spectrum, 1/f to this power
+    "train": (0.0, 1.0, 2.0),
+    "fit": (0.25, 1.25),
+    "test": (0.5, 1.5),
+}
+_HUMS = {"train": (45.0, 65.0), "fit": (65.0, 72.0), "test": (72.0, 80.0)}
+_FIT_VOICES = ("f4", "m5", "m7")  # of those that the recogniser is never trained on
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +95,23 @@ def mixed_example(index: int, *, seed: int, split: str = "train") -> MixedExampl
         count = int(random.uniform(0.8, WINDOW_SECONDS) * SAMPLE_RATE)
         audio = _NONSPEECH_SOUNDS[kind](random, count, split)
         return MixedExample(kind, audio, (), _frequent_sentence(random, kind))
-    member = random_pair(index, seed=seed, voices_of=split)[random.integers(2)]
+    member = _speak(index, seed, split)[random.integers(2)]
     if split == "train" and random.random() < 0.4:
         member = another_speaker(member, random)
     if kind == "speech":
         return MixedExample(kind, member.audio, member.words, member.text)
     return _CHANGED_SPEECH[kind](random, member, split)
+
+
+def _speak(index: int, seed: int, split: str) -> tuple[SyntheticExample, SyntheticExample]:
+    """Speak a pair with a voice of the split: the first of those drawn that is one."""
+    if split == "train":
+        return random_pair(index, seed=seed, voices_of="train")
+    while True:
+        pair = random_pair(index, seed=seed, voices_of="test")
+        if (pair[0].voice.split("+")[1] in _FIT_VOICES) == (split == "fit"):
+            return pair
+        index += _NEXT_DRAW
 
 
 def _frequent_sentence(random: np.random.Generator, kind: str) -> str:
@@ -149,7 +168,7 @@ def _coloured_noise(
 
 
 def _hum(random: np.random.Generator, count: int, split: str) -> np.ndarray:
-    base = random.uniform(45, 65) if split == "train" else random.uniform(65, 80)
+    base = random.uniform(*_HUMS[split])
     times = np.arange(count) / SAMPLE_RATE
     tones = sum(np.sin(2 * np.pi * base * n * times) / n for n in range(1, 9))
     return _at_level(random, tones, split, random.uniform(-30, -18))

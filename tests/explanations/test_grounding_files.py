@@ -159,6 +159,14 @@ def test_threshold_decides_what_is_doubtful(grounding, tmp_path):
     assert not (tmp_path / "b.txt").exists()
 
 
+def test_summary_without_probabilities_counts_words_that_do_not_need_the_sound(grounding):
+    words = [replace(word, made_up=nan, right=nan) for word in grounding.words]
+    words[2] = replace(words[2], own_sound=0.1, other_sound=0.0)  # 0.05 nats for each of two tokens
+    summary = replace(grounding, words=tuple(words)).summary
+    assert "; 1 that muting all sound does not change" in summary
+    assert "speechmix calibrate" in summary
+
+
 def test_threshold_changes_marks(grounding, tmp_path):
     for threshold, count in ((0.05, 4), (0.5, 2), (0.7, 1), (1.0, 0)):
         subtitles = grounding.save(tmp_path / "a.vtt", threshold=threshold).read_text()

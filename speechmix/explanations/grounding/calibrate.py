@@ -20,7 +20,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...interventions.audio_removal import mute
 from ..transcript_errors import transcript_errors
-from .calibration import LogisticModel, WordCalibration
+from .calibration import LogisticModel, WordCalibration, standardize
 from .ground import ground
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def fit_logistic(features: np.ndarray, truth: np.ndarray) -> LogisticModel:
         share = (truth.sum() + 1) / (len(truth) + 2)
         weights, intercept = np.zeros(features.shape[1]), np.log(share / (1 - share))
     else:
-        fitted = LogisticRegression(max_iter=1000).fit(deviation / scale, truth)
+        standard = standardize(features, mean, scale)
+        fitted = LogisticRegression(max_iter=1000).fit(standard, truth)
         weights, intercept = fitted.coef_[0], fitted.intercept_[0]
     return LogisticModel(
         tuple(mean.tolist()), tuple(scale.tolist()), tuple(weights.tolist()), float(intercept)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "speechmix word calibration 1"
 _DEFAULTS = Path(__file__).parent / "calibrations"
+_MOST_DEVIATIONS = 3.0
 TARGETS = ("made_up", "right")
 
 
@@ -50,10 +51,19 @@ class LogisticModel:
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return probabilities [W] for features [W, F]; NaN counts as the mean."""
-        standard = np.nan_to_num((features - np.array(self.mean)) / np.array(self.scale), nan=0.0)
+        standard = standardize(features, np.array(self.mean), np.array(self.scale))
         logits = standard @ np.array(self.weights) + self.intercept
         result: np.ndarray = 1 / (1 + np.exp(-np.clip(logits, -50, 50)))
         return result
+
+
+def standardize(features: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return features [W, F] in deviations from the mean; at most 3, as a line says nothing far from its data.
+
+    NaN counts as the mean.
+    """
+    deviations = (features - mean) / scale
+    return np.clip(np.nan_to_num(deviations, nan=0.0), -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
 
 @dataclass(frozen=True)

@@ -276,9 +276,11 @@ def _attention_numbers(
     frames: Sequence[tuple[int, int]],
     n_frames: int,
 ) -> dict[str, np.ndarray]:
-    """Numbers [W] of the heads' mean attention: shares of own stretch and padding, and its entropy."""
+    """Numbers [W] of the heads' mean attention: shares of own stretch and padding, and its entropy as a share of
+    that of equal attention.
+    """
     mean = attention.mean(axis=0)[:-1]  # [tokens, S]
-    entropy = -(mean * np.log(np.maximum(mean, 1e-12))).sum(axis=1)
+    entropy = -(mean * np.log(np.maximum(mean, 1e-12))).sum(axis=1) / np.log(max(2, mean.shape[1]))
     numbers: dict[str, list[float]] = {"own": [], "padding": [], "entropy": []}
     for word, edges in enumerate(frames):
         own = tokens.of_word(word)

@@ -8,7 +8,6 @@ share its effect as two players share a game's value (Shapley 1953), so that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isnan, nan
 
@@ -26,7 +25,7 @@ from .word_readings import (
 )
 
 SOURCES = ("own_sound", "other_sound", "padding", "earlier_text", "prompt")
-_NEIGHBOURS = 3  # words on both sides whose sound a feature averages
+_NEIGHBOURS = 5  # words on both sides that a feature averages over: made-up words come in sentences
 _EFFECT_RANGE = (-3.0, 10.0)  # nats for each token; beyond, more says no more
 _NO_EFFECT = 0.1  # nats for each token, below which a removal changes nothing
 
@@ -93,17 +92,21 @@ class GroundedWord:
         return sum(parts) if parts else nan
 
     @property
+    def needs_sound(self) -> bool:
+        """Whether muting all sound makes the word less likely by at least 0.1 nats for each token."""
+        return not self.sound / self.token_count < _NO_EFFECT
+
+    @property
     def reason(self) -> str:
         """What the word comes from, in words."""
         per_token = {
-            "sound": self.sound / self.token_count,
             "own": self.own_sound / self.token_count,
             "text": self.earlier_text / self.token_count,
             "padding": self.padding / self.token_count,
         }
         if self.loop is not None:
             return f"part of loop {self.loop + 1}"
-        if per_token["sound"] < _NO_EFFECT:
+        if not self.needs_sound:
             if per_token["text"] >= _NO_EFFECT:
                 return "follows from the text before: muting all sound changes nothing"
             if per_token["padding"] >= _NO_EFFECT:
@@ -114,20 +117,18 @@ class GroundedWord:
         return "comes from the sound"
 
 
-FEATURES = (
+_OF_A_WORD = (
     "log_probability",
     "lowest_log_probability",
     "sound",
     "own_sound",
     "log_probability_without_sound",
     "earlier_text",
-    "sound_of_neighbours",
-    "own_sound_of_neighbours",
     "own_attention",
     "padding_attention",
     "attention_entropy",
-    "no_speech",
 )
+FEATURES = (*_OF_A_WORD, *(f"{name}_of_neighbours" for name in _OF_A_WORD), "no_speech")
 
 
 def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
@@ -194,25 +195,25 @@ def calibration_features(readings: WordReadings) -> np.ndarray:
     own, _ = share_sound(readings)
     sound = np.clip(readings.effect(NO_SOUND) / counts, *_EFFECT_RANGE)
     own = np.clip(own / counts, *_EFFECT_RANGE)
-    columns = [
-        log_probability,
-        readings.lowest,
-        sound,
-        own,
-        log_probability - sound,
-        np.clip(readings.effect(NO_TEXT) / counts, *_EFFECT_RANGE),
-        _average_neighbours(sound),
-        _average_neighbours(own),
-        *map(readings.attention_number, ("own", "padding", "entropy")),
-        np.full(len(counts), readings.no_speech),
-    ]
-    return np.stack(columns, axis=1)
-
-
-def _average_neighbours(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    return np.array(
+    of_a_word = np.stack(
         [
-            np.mean(values[max(0, index - _NEIGHBOURS) : index + _NEIGHBOURS + 1])
-            for index in range(len(values))
-        ]
+            log_probability,
+            readings.lowest,
+            sound,
+            own,
+            log_probability - sound,
+            np.clip(readings.effect(NO_TEXT) / counts, *_EFFECT_RANGE),
+            *map(readings.attention_number, ("own", "padding", "entropy")),
+        ],
+        axis=1,
     )
+    no_speech = np.full((len(counts), 1), readings.no_speech)
+    return np.hstack([of_a_word, _average_neighbours(of_a_word), no_speech])
+
+
+def _average_neighbours(values: np.ndarray) -> np.ndarray:
+    averages = [
+        values[max(0, index - _NEIGHBOURS) : index + _NEIGHBOURS + 1].mean(axis=0)
+        for index in range(len(values))
+    ]
+    return np.array(averages).reshape(values.shape)

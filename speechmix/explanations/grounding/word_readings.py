@@ -42,8 +42,8 @@ class WordReadings:
         The likeliest other token where the word's own was least likely, and its probability.
     token_counts : ndarray [W]
     attention : dict of str to ndarray [W]
-        Of cross-attention: the shares on the word's "own" stretch and on "padding", and its "entropy" over all frames in
-        nats; empty without cross-attention.
+        Of cross-attention: the shares on the word's "own" stretch and on "padding", and its "entropy" over all frames as a
+        share of that of equal attention; empty without cross-attention.
     no_speech : float
         Probability of a Whisper's token for "no speech" at the start of the window; NaN without one.
     """
