@@ -1,9 +1,13 @@
 """How well do the probabilities of `speechmix.ground` find words that nobody said? On a model made to be wrong.
 
     python recipes/grounding_evaluation.py runs/hallucinating/tiny-hallucinating-whisper
+    python recipes/grounding_evaluation.py runs/hallucinating/tiny-hallucinating-whisper --default MODEL MODEL
 
 Probabilities are fitted on voices, noises and tones that the model has not seen, and measured on others that
-neither the model nor the fit has seen. Each baseline is one number of a word; differences are bootstrapped over clips.
+neither the model nor the fit has seen. With --default, the package's default is fitted, on what is alike in several
+models: the effect of the sound, and the entropy of attention.
+
+Each baseline is one number of a word; differences are bootstrapped over clips.
 All clips are synthetic.
 """
 
@@ -12,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +26,21 @@ from tqdm import tqdm
 from train_hallucinating_whisper import clip_of
 
 import speechmix
-from speechmix.explanations.grounding.calibrate import judge_words, measure_quality
-from speechmix.explanations.grounding.calibration import WordCalibration
+from speechmix.explanations.grounding.calibrate import (
+    JudgedWords,
+    collect_judged_words,
+    fit_logistic,
+    judge_words,
+    measure_quality,
+)
+from speechmix.explanations.grounding.calibration import TARGETS, WordCalibration
 from speechmix.explanations.grounding.grounded_words import FEATURES
 from speechmix.files.text_files import write_csv
 
 FIT_SEED, TEST_SEED = 60_000, 72_000
 RESAMPLES = 2000
+DEFAULT_FEATURES = ("sound", "own_sound", "attention_entropy")
+DEFAULT_FEATURES += tuple(f"{name}_of_neighbours" for name in DEFAULT_FEATURES)
 BASELINES = {  # higher is more doubtful
     "mean log-probability": lambda features, text: -features[FEATURES.index("log_probability")],
     "log-probability with minus without sound": lambda features, text: (
@@ -43,8 +54,14 @@ BASELINES = {  # higher is more doubtful
 }
 
 
-def fit(model, count: int) -> WordCalibration:
-    """Fit probabilities on clips of voices that the model has not seen."""
+def collect_fit_words(model, count: int) -> JudgedWords:
+    """Ground and judge clips of voices that the models have not seen."""
+    spoken, nonspeech = fit_clips(count)
+    return collect_judged_words(model, spoken, nonspeech=nonspeech, progress=True)
+
+
+def fit_clips(count: int) -> tuple[list[speechmix.Clip], list[speechmix.Clip]]:
+    """Make clips with the text of what is said, and clips without speech."""
     spoken, nonspeech = [], []
     for index, example in enumerate(speak_mixture(count, seed=FIT_SEED, split="fit")):
         clip = clip_of(example, f"fit_{index}")
@@ -52,8 +69,36 @@ def fit(model, count: int) -> WordCalibration:
             nonspeech.append(clip)
         else:
             spoken.append(clip.replace(text=example.spoken_text))
-    fitted = speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
-    return replace(fitted, fitted_on=f"{fitted.fitted_on} of synthetic French (espeak-ng)")
+    return spoken, nonspeech
+
+
+def fit_default(words: dict[str, JudgedWords]) -> WordCalibration:
+    """Fit the package's default on several models; its quality is that on a model that was left out."""
+    fits, quality = [], {"clips": sum(part.clip_count for part in words.values())}
+    truth = np.concatenate([part.truth for part in words.values()])
+    features = np.concatenate([part.features for part in words.values()])
+    for column, target in enumerate(TARGETS):
+        held_out = []
+        for name, part in words.items():
+            others = [other for key, other in words.items() if key != name]
+            fitted = fit_logistic(
+                np.concatenate([other.features for other in others]),
+                np.concatenate([other.truth[:, column] for other in others]),
+                used=DEFAULT_FEATURES,
+            )
+            held_out.append(fitted.probabilities(part.features))
+            quality_here = measure_quality(held_out[-1], part.truth[:, column])
+            print(
+                f"{target}, {name} left out: AUROC {quality_here['auroc']:.3f}, calibration error "
+                f"{quality_here['calibration_error']:.3f}"
+            )
+        fits.append(fit_logistic(features, truth[:, column], used=DEFAULT_FEATURES))
+        quality[target] = measure_quality(np.concatenate(held_out), truth[:, column])
+    statement = (
+        f"{len(truth)} words that {', '.join(words)} wrote about synthetic French (espeak-ng); for a model that "
+        f"was left out, the calibration error was {quality['made_up']['calibration_error']:.2f}"
+    )
+    return WordCalibration(fits[0], fits[1], statement, quality | {"words": len(truth)})
 
 
 def ground_test_clips(model, calibration, count: int) -> pd.DataFrame:
@@ -98,12 +143,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("--fit-clips", type=int, default=800)
+    parser.add_argument(
+        "--default", nargs="+", metavar="MODEL", help="fit the package's default on these, too"
+    )
     parser.add_argument("--test-clips", type=int, default=800)
     parser.add_argument("--out", default="runs/hallucinating")
     options = parser.parse_args(arguments)
     model, out = speechmix.load(options.model), Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    calibration = fit(model, options.fit_clips)
+    if options.default:
+        names = [options.model, *options.default]
+        words = {
+            Path(name).name: collect_fit_words(speechmix.load(name), options.fit_clips)
+            for name in names
+        }
+        print(saved := fit_default(words))
+        saved.save(out / "default.json")
+        return 0
+    spoken, nonspeech = fit_clips(options.fit_clips)
+    calibration = speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
     calibration.save(out / "calibration.json")
     words = ground_test_clips(model, calibration, options.test_clips)
     write_csv(words, out / "words.csv")

@@ -8,6 +8,7 @@ cross-validation over clips, so that no word is judged by a fit that has seen it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,9 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...interventions.audio_removal import mute
 from ..transcript_errors import transcript_errors
-from .calibration import LogisticModel, WordCalibration, standardize
+from .calibration import TARGETS, LogisticModel, WordCalibration, standardize
 from .ground import ground
+from .grounded_words import FEATURES
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -80,12 +82,56 @@ def calibrate(
     >>> fitted.quality["words"] > 24
     True
     """
+    words = collect_judged_words(
+        model, clips, nonspeech=nonspeech, report=report, progress=progress
+    )
+    statement = (
+        f"{len(words.truth)} words that {model.label} wrote about {words.clip_count} clips"
+        f"{'' if nonspeech is not None else ', and about the same clips as noise and as silence'}"
+    )
+    fits: list[LogisticModel] = []
+    quality: JsonObject = {"clips": words.clip_count, "words": len(words.truth)}
+    for column, target in enumerate(TARGETS):
+        truth = words.truth[:, column]
+        fits.append(fit_logistic(words.features, truth))
+        quality[target] = measure_quality(_predict_held_out(words, truth), truth)
+    return WordCalibration(fits[0], fits[1], statement, quality)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedWords:
+    """Words that a model wrote about clips whose text is known.
+
+    Parameters
+    ----------
+    features : ndarray [W, F]
+    truth : bool ndarray [W, 2]
+        Whether the word was made up, and whether it is right.
+    groups : ndarray [W]
+        Number of the clip; the same for what is made of one clip.
+    clip_count : int
+    """
+
+    features: np.ndarray
+    truth: np.ndarray
+    groups: np.ndarray
+    clip_count: int
+
+
+def collect_judged_words(
+    model: Model,
+    clips: Sequence[Clip],
+    *,
+    nonspeech: Sequence[Clip] | None = None,
+    report: Callable[[str], None] = print,
+    progress: bool = False,
+) -> JudgedWords:
+    """Ground clips and judge the words; parameters and errors as for `calibrate`."""
     features: list[tuple[float, ...]] = []
     labels: list[tuple[bool, bool]] = []
     groups: list[int] = []
     used: set[int] = set()
-    items = _list_items(clips, nonspeech)
-    for group, clip, reference in tqdm(items, disable=not progress):
+    for group, clip, reference in tqdm(_list_items(clips, nonspeech), disable=not progress):
         try:
             grounding = ground(model, clip, loop_heads=False)
         except SpeechmixError as error:
@@ -102,18 +148,7 @@ def calibrate(
         )
     if not labels:
         raise InputError(f"{model.label} writes no word about these clips: nothing can be fitted")
-    values, truth = np.array(features), np.array(labels)
-    fits: list[LogisticModel] = []
-    quality: JsonObject = {"clips": len(used), "words": len(labels)}
-    for column, target in enumerate(("made_up", "right")):
-        fits.append(fit_logistic(values, truth[:, column]))
-        held_out = _predict_held_out(values, truth[:, column], np.array(groups))
-        quality[target] = measure_quality(held_out, truth[:, column])
-    statement = (
-        f"{len(labels)} words that {model.label} wrote about {len(used)} clips"
-        f"{'' if nonspeech is not None else ', and about the same clips as noise and as silence'}"
-    )
-    return WordCalibration(fits[0], fits[1], statement, quality)
+    return JudgedWords(np.array(features), np.array(labels), np.array(groups), len(used))
 
 
 def judge_words(written: Sequence[str], reference: str) -> list[tuple[bool, bool]]:
@@ -135,7 +170,9 @@ def judge_words(written: Sequence[str], reference: str) -> list[tuple[bool, bool
     return labels
 
 
-def fit_logistic(features: np.ndarray, truth: np.ndarray) -> LogisticModel:
+def fit_logistic(
+    features: np.ndarray, truth: np.ndarray, used: Sequence[str] = FEATURES
+) -> LogisticModel:
     """Fit a logistic regression on standardised features; what is missing counts as the mean.
 
     Where all words are alike, the probability is that of the rule of succession, whatever the features.
@@ -144,6 +181,8 @@ def fit_logistic(features: np.ndarray, truth: np.ndarray) -> LogisticModel:
     ----------
     features : ndarray [W, F]
     truth : bool ndarray [W]
+    used : sequence of str
+        Of `FEATURES`; the others get no weight.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -157,7 +196,7 @@ def fit_logistic(features: np.ndarray, truth: np.ndarray) -> LogisticModel:
         share = (truth.sum() + 1) / (len(truth) + 2)
         weights, intercept = np.zeros(features.shape[1]), np.log(share / (1 - share))
     else:
-        standard = standardize(features, mean, scale)
+        standard = standardize(features, mean, scale) * [name in used for name in FEATURES]
         fitted = LogisticRegression(max_iter=1000).fit(standard, truth)
         weights, intercept = fitted.coef_[0], fitted.intercept_[0]
     return LogisticModel(
@@ -215,10 +254,11 @@ def _list_items(
     return items
 
 
-def _predict_held_out(features: np.ndarray, truth: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def _predict_held_out(words: JudgedWords, truth: np.ndarray) -> np.ndarray:
     """Predict each word by a fit on the other folds of clips."""
     from sklearn.model_selection import GroupKFold
 
+    features, groups = words.features, words.groups
     folds = min(_FOLDS, len(set(groups.tolist())))
     if folds < 2:
         return fit_logistic(features, truth).probabilities(features)

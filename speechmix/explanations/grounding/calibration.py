@@ -62,8 +62,8 @@ def standardize(features: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np
 
     NaN counts as the mean.
     """
-    deviations = (features - mean) / scale
-    return np.clip(np.nan_to_num(deviations, nan=0.0), -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+    deviations: np.ndarray = np.nan_to_num((features - mean) / scale, nan=0.0)
+    return deviations.clip(-_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class WordCalibration:
             auroc = "not measured" if found["auroc"] is None else f"{found['auroc']:.3f}"
             lines.append(
                 f"word {label}: area under the ROC curve {auroc}, calibration error "
-                f"{found['calibration_error']:.3f}, on held-out clips"
+                f"{found['calibration_error']:.3f}, on words that were not fitted on"
             )
         return "\n".join(lines)
 
