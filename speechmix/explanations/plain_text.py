@@ -6,12 +6,15 @@ In: an `Explanation`. Out: lines for a terminal, and for a page where no script 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..interventions.removal_measures import OCCLUSION
+from .choices import Choice
+from .generated_tokens import BLANK, END, SPACE
 from .reader_warnings import list_remarks
 from .tables import sort_sources
 
@@ -21,20 +24,28 @@ if TYPE_CHECKING:
 SAME_FOR_ALL = "almost the same for every word"
 _MAX_SOURCES = 2  # sources in a line
 _LEGEND = (
-    "[a to b]: lowest and highest effect over the fills; specific: the source's share of the "
-    "attribution for this word minus its mean share for the other words, in percentage points"
+    "p: the model's probability of the word that it wrote.",
+    "In parentheses after a measure: its unit. 1 nat is a factor of 2.7 in probability.",
+    "(own sound): the sound at the time of the word itself. (written): an earlier word of the text.",
+    "[a to b]: lowest and highest effect over the fills, which replace a removed source.",
+    "specific: the source's share of the attribution for this word minus its mean share for the "
+    "other words, in percentage points.",
 )
+_BYTE_LEGEND = "<0xC3> and similar: one byte of a letter, for example of an accented letter."
+_BYTE_LABEL = re.compile(r"<0x[0-9A-F]{2}>")
+_LABEL_PHRASES = {BLANK: "no letter", END: "the end of the text", SPACE: "a space"}
 
 
 def explanation_text(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
-    lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}", f"  {_LEGEND}"]
+    lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}"]
+    lines += [f"  {line}" for line in _list_legend(explanation)]
     lines += [f"  {remark}" for remark in explanation.remarks]
     lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()
     for choice_index, choice in enumerate(explanation.choices):
-        lines.append(f"  {choice.name}  p = {choice.probability:.3g}")
+        lines.append(f"  {choice_heading(choice)}  p = {choice.probability:.3g}")
         for name, attribution in explanation.attributions.items():
             if name == OCCLUSION:
                 continue
@@ -74,6 +85,34 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
     return "\n".join(lines)
 
 
+def choice_heading(choice: Choice) -> str:
+    """Name a choice as a question.
+
+    Examples
+    --------
+    >>> choice_heading(Choice(0, "nos", (0,), 0, 1.0))
+    'nos'
+    >>> from speechmix.explanations.contrasts import Contrast
+    >>> contrast = Contrast(2, 7, 8, "s", "(nothing)", 0.1)
+    >>> choice_heading(Choice(0, "nos", (0,), 0, 1.0, "runner_up", contrast))
+    'In “nos”: why “s” and not no letter?'
+    """
+    if choice.contrast is None:
+        return choice.label
+    written, other = (
+        _LABEL_PHRASES.get(label, f"“{label}”")
+        for label in (choice.contrast.label, choice.contrast.foil_label)
+    )
+    return f"In “{choice.label}”: why {written} and not {other}?"
+
+
+def _list_legend(explanation: ExplanationNumbers) -> list[str]:
+    """The meaning of what the lines contain."""
+    headings = map(choice_heading, explanation.choices)
+    has_bytes = any(_BYTE_LABEL.search(heading) for heading in headings)
+    return [*_LEGEND, *([_BYTE_LEGEND] if has_bytes else [])]
+
+
 def _format_with_and_without_own(
     explanation: ExplanationNumbers,
     besides: ExplanationNumbers,
@@ -92,7 +131,7 @@ def _format_with_and_without_own(
 
 
 def _format_line(title: str, sources_text: str, others: str) -> str:
-    return f"    {title:<24} {sources_text}" + (f"; other sources: {others}" if others else "")
+    return f"    {title:<24} {sources_text}" + (f"; other sources only: {others}" if others else "")
 
 
 def _format_attribution(

@@ -47,15 +47,15 @@ def _spelling_remarks(explanation: ExplanationNumbers, choice_index: int) -> lis
     by_fill = explanation.spellings.prior_by_fill[:, choice_index]
     low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
     return [
-        f"The text as written is {abs(margin):.1f} nats {_compare_probability(margin)} than with the "
-        "other spelling. If all words are removed from the sound, it is "
-        f"{abs(prior):.1f} nats {_compare_probability(prior)} (fills: {low:.1f} to {high:.1f}). "
-        f"So the sound contributes {margin - prior:+.1f} nats to this spelling."
+        f"The log probability of the text as written is {_compare_probability(margin)} than that of "
+        "the text with the other spelling. If fills replace all words in the sound, it is "
+        f"{_compare_probability(prior)} ({low:.1f} to {high:.1f} over the fills). "
+        f"So the sound changes this difference by {margin - prior:+.1f} nats."
     ]
 
 
 def _compare_probability(margin: float) -> str:
-    return "more probable" if margin >= 0 else "less probable"
+    return f"{abs(margin):.1f} nats {'higher' if margin >= 0 else 'lower'}"
 
 
 def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[str]:
@@ -73,14 +73,15 @@ def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list
     if not others:
         return []
     named = "; ".join(
-        f"{_join_names(names)} {'ranks' if len(names) == 1 else 'rank'} "
-        f"{explanation.source_name(choice_index, source)} first"
+        f"{_join_names(names)} {'assigns' if len(names) == 1 else 'assign'} the highest score to "
+        f"{explanation.source_name(choice_index, source)}"
         for source, names in others.items()
     )
     if largest is None:
-        return [f"No single removal has an effect above {LEAST_NATS} nats, but {named}."]
+        return [f"No single removal has an effect above {LEAST_NATS} nats. However, {named}."]
     return [
-        f"Removing {explanation.source_name(choice_index, largest)} has the largest effect, but {named}."
+        f"Removing {explanation.source_name(choice_index, largest)} has the largest effect. "
+        f"However, {named}."
     ]
 
 
@@ -90,14 +91,20 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
         rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]
         firsts = {row: _largest_source(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
         if len(set(firsts.values())) > 1:
-            first_sources_text = "; ".join(
-                f"{_fill_phrase(explanation.fills[row])} "
-                f"{'there is none' if source is None else f'it is {explanation.source_name(choice_index, source)}'}"
+            what = "segment" if side == "sound" else "word"
+            first_sources_text = " ".join(
+                f"{_fill_phrase(explanation.fills[row])}, "
+                + (
+                    f"no {what} has an effect above {LEAST_NATS} nats."
+                    if source is None
+                    else f"it is {explanation.source_name(choice_index, source)}."
+                )
                 for row, source in firsts.items()
             )
-            what = "segment of the sound" if side == "sound" else "word of the text"
+            whole = "the sound" if side == "sound" else "the text"
             sentences.append(
-                f"The {what} with the largest effect depends on the fill: {first_sources_text}."
+                f"The {what} of {whole} with the largest effect differs between fills. "
+                f"{first_sources_text}"
             )
     low, high = explanation.drop_range
     mixed = np.flatnonzero((low[choice_index] <= -LEAST_NATS) & (high[choice_index] >= LEAST_NATS))
@@ -119,7 +126,7 @@ def _largest_source(values: np.ndarray, *, least: float = LEAST_NATS) -> int | N
 
 
 def _fill_phrase(fill: Fill) -> str:
-    return "after removal" if fill.name == "remove" else f"with {fill.label}"
+    return "After removal" if fill.name == "remove" else f"With {fill.label}"
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -160,8 +160,8 @@ def test_fills_that_disagree_are_said():
     assert firsts == [1, 0]  # silence names the word, noise its cue
     told = explanation_view(why, sound=False)["choices"][place]["remarks"]["all"]
     expected = (
-        "The segment of the sound with the largest effect depends on the fill: with silence it is "
-        "maisons (own sound); with noise it is nos."
+        "The segment of the sound with the largest effect differs between fills. With silence, it is "
+        "maisons (own sound). With noise, it is nos."
     )
     assert expected in told
     assert expected in str(why)
@@ -170,8 +170,8 @@ def test_fills_that_disagree_are_said():
 def test_measures_and_effects_that_disagree_are_said(explained):
     place = explained.choice("maisons")
     sentence = (
-        "Removing nos (written) has the largest effect, but alti logit ranks maisons "
-        "(own sound) first."
+        "Removing nos (written) has the largest effect. However, alti logit assigns the highest "
+        "score to maisons (own sound)."
     )
     assert sentence in explanation_view(explained, sound=False)["choices"][place]["remarks"]["all"]
     assert sentence in str(explained)

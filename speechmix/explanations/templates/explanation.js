@@ -3,13 +3,15 @@
 // options: play(from, to) hears seconds where the page has a player of its own; file() writes the page there.
 (() => {
   const NOTE = "Hover over a word, or tap it, to see its sources. Blue: the source supports the word. Orange: it opposes the word. " +
-    "In each line, the largest number has the darkest colour. Each measure gives every source a score, its attribution. “(own sound)”: the sound " +
+    "In each line, the largest number has the darkest colour. p: the model's probability of the word that it wrote. A source is a stretch of the " +
+    "sound, or a word of the text. Each measure assigns a score, the attribution, to every source. “(own sound)”: the sound " +
     "at the time of the word itself. “(written)”: an earlier word of the transcript. The number in parentheses compares words: it is the source's share of " +
     "the attribution for this word minus its mean share for the other words, in percentage points. Effect of removal: the loss of the word's " +
     "log-probability (nats) when a fill, such as silence, replaces this source alone. The number is the median over fills, with [lowest to highest].";
   const FINE = " If a measure scores each frame, the colours of the waveform are those of frames. The colours of the words below it are those of whole words.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
+  const quoted = (label) => ({ "(nothing)": "no letter", "(end)": "the end of the text", "␣": "a space" })[label] ?? `“${label}”`;
   function make(tag, attributes = {}, ...children) {
     const element = tag === "svg" || tag === "path" || tag === "rect" ? document.createElementNS(SVG, tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -297,15 +299,16 @@
     // In words, for who does not see colours.
     tell(values, of) {
       const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
-      const name = choice.contrast ? choice.name : data.units[choice.unit].label;
-      const parts = [choice.contrast ? name : `${name}: p = ${digits(choice.probability)}`];
+      const word = data.units[choice.unit].label, { contrast } = choice;
+      const heading = !contrast ? `${word}: p = ${digits(choice.probability)}.` : choice.error ? `${choice.name}.` : `In “${word}”: why ${quoted(contrast.label)} and not ${quoted(contrast.foil)}?`;
+      const parts = [];
       const { title, unit } = data.measures.find(({ name }) => name === this.measure) ?? {}, withUnit = (value) => `${told(value, of)}${of === "share" || of === "size" ? "" : ` ${unit}`}`;
       if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)}, ${withUnit(values[first])} by ${title}`);
       if (isOwn && second !== undefined && values[second] > 0) parts.push(`Largest other source: ${this.name(second)}, ${withUnit(values[second])}`);
       if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
       if (peak !== undefined && fine[peak] > 0) parts.push(`Largest frame: at ${data.frames[peak].toFixed(2)} s`);
-      this.heading.textContent = `${parts.join(". ")}.`;
+      this.heading.textContent = [heading, ...parts.map((part) => `${part}.`)].join(" ");
     }
 
     // The part of the sound that gives most to the word.
