@@ -28,7 +28,7 @@ def test_sentence_table_figure_and_agreement(folder, undrawn):
     write(folder, synthetic_probes())
     ((title, items),) = PROBING.parts(PageContent(Study.open(folder)))
     assert title == "What can a probe predict from the hidden states?"
-    assert "from layer 2 on" in items[0]
+    assert "from layer 2 on" in items[1]
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
     row = tables[0].iloc[0]
     assert row["model"] == "synthetic"
@@ -63,7 +63,7 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
 def test_chance_has_numbers_and_no_sentence(folder, undrawn):
     write(folder, synthetic_probes((0.5,) * 6))
     ((_, items),) = PROBING.parts(PageContent(Study.open(folder)))
-    assert items[0].startswith("A logistic probe predicts the number")
+    assert items[0].startswith("A hidden state is the model's vector")
 
 
 def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):

@@ -105,36 +105,37 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     )
     best_row = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
     text = (
-        f"{model_text}: a probe predicts {label} from {position_text} in the {stack}, {_describe_layers(rows, 'read')} "
-        f"({_format_accuracy(best_row)})"
+        f"{model_text}: a probe predicts {label} from {position_text} in the {stack}, {_describe_layers(rows, 'read')}. "
+        f"{_format_accuracy(best_row)}"
     )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f}"
         return (
-            f"{text}. It is not known whether training added this: the comparison needs "
+            f"{text} It is not known whether training added this: the comparison needs "
             f"{TWINS_NEEDED} untrained twins, and probes were run for {twins}."
         )
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
         return (
-            f"{text}, but whether better than from untrained models is inconclusive "
+            f"{text} It is inconclusive whether the probe is more accurate than in untrained models "
             f"({100 * best_row['untrained']:.0f} %)."
         )
     has_same_layers = rows["both"].tolist() == rows["read"].tolist()
     layers = "" if has_same_layers else f" {_describe_layers(rows, 'both')}"
     return (
-        f"{text}, better than from untrained models{layers} ({100 * best_row['untrained']:.0f} %)."
+        f"{text} The probe is more accurate than in untrained models{layers} "
+        f"({100 * best_row['untrained']:.0f} %)."
     )
 
 
 def _format_accuracy(row: TableRow) -> str:
     accuracy = (
-        f"best accuracy {100 * row['accuracy']:.0f} %, confidence interval {100 * row['low']:.0f} to "
-        f"{100 * row['high']:.0f} %"
+        f"Its best accuracy is {100 * row['accuracy']:.0f} % (confidence interval "
+        f"{100 * row['low']:.0f} to {100 * row['high']:.0f} %)."
     )
     return (
-        f"{accuracy}; control with random labels {100 * row['control']:.0f} %, majority label "
-        f"{100 * row['majority']:.0f} %"
+        f"{accuracy} The control with random labels has {100 * row['control']:.0f} %. Always choosing "
+        f"the most frequent label gives {100 * row['majority']:.0f} %."
     )
 
 

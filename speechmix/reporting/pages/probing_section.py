@@ -36,17 +36,22 @@ if TYPE_CHECKING:
     from .study_results import Study
 
 _INTRODUCTION = (
-    "A logistic probe predicts the {label} from hidden states. It is trained on some words and tested "
-    "on others; the table has its accuracy in % by layer. In the encoder, the state is the mean over "
-    "the target's frames. In the decoder, it is the state at the deciding position, which predicts the "
-    "first token in which the target differs from its foil (the other spelling). Control: the same "
-    "probe, trained on random labels of the words. Majority: accuracy of always choosing the most "
-    "frequent label. “+”: the probe is more accurate than the control and the majority. “*”: it is also "
-    "more accurate than in untrained models. Both are corrected for multiple comparisons over all "
-    "layers of the table. Information in a state does not show that the model uses it: only ablation "
-    "does. probes.csv has all numbers. It also has probes of the mean over all positions of the target "
-    "in the decoder. There, the number of tokens alone may reveal the longer spelling."
+    "A hidden state is the model's vector for a word or position after a layer. A probe is a separate "
+    "logistic regression. It predicts the {label} from hidden states. It is trained on some words and "
+    "tested on others. In the encoder, the state is the mean over the target's frames. In the decoder, "
+    "it is the state at the deciding position. Information in a state does not show that the model "
+    "uses it. Only ablation can show that."
 )
+_TABLE_NOTE = (
+    "The table has the accuracy of the probe in % by layer. Control: the same probe, trained on random "
+    "labels of the words. Majority: accuracy of always choosing the most frequent label. “+”: the "
+    "probe is more accurate than the control and the majority. “*”: it is also more accurate than in "
+    "untrained models. Both are corrected for multiple comparisons over all layers of the table. "
+    "probes.csv has all numbers. The file also has a second kind of probe for the decoder. It uses "
+    "the mean of the states at all positions of the target. There, the number of tokens alone may "
+    "reveal the longer spelling."
+)
+_LABEL_PHRASES = {"number": "number (singular or plural)"}
 _FIGURE_CAPTION = (
     "Above: accuracy of the probe. Below: contribution of the cue. Where the cue contributes, the "
     "accuracy should rise. The leftmost point is the input of the first layer."
@@ -102,9 +107,10 @@ def _label_items(
     claim_sentences: list[Item] = [
         *describe_conclusions(claims, {name: model_name(name) for name in claims["model"].unique()})
     ]
-    items: list[Item] = [*claim_sentences, _INTRODUCTION.format(label=label)]
+    introduction = _INTRODUCTION.format(label=_LABEL_PHRASES.get(label, label))
+    items: list[Item] = [introduction, *claim_sentences]
     if len(claims):
-        items.append(_layer_table(claims))
+        items += [_TABLE_NOTE, _layer_table(claims)]
     suffixes = side_suffixes(probes["part"].unique())
     for part, rows in probes.drop(columns="position").groupby("part", sort=False):
         mixing = drop_control_clips(study.table) if len(study.table) else study.table

@@ -24,10 +24,10 @@ def test_what_is_read_from_a_layer_on_is_said_so():
     assert claims.more.tolist() == claims.read.tolist()
     (sentence,) = describe_conclusions(claims, {"synthetic": "the model"})
     assert sentence.startswith(
-        "the model: a probe predicts number from the target in the encoder, from layer 2 on (best accuracy "
-        "100 %, confidence interval"
+        "the model: a probe predicts number from the target in the encoder, from layer 2 on. Its best "
+        "accuracy is 100 % (confidence interval"
     )
-    assert "better than from untrained models (" in sentence
+    assert "more accurate than in untrained models (" in sentence
 
 
 def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
@@ -43,7 +43,7 @@ def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
         "synthetic, left cue: a probe predicts number from the deciding position in the decoder, from its "
         "input on" in sentence
     )
-    assert "but whether better than from untrained models is inconclusive (9" in sentence
+    assert "inconclusive whether the probe is more accurate than in untrained models (9" in sentence
 
 
 @pytest.mark.long
