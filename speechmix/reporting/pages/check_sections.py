@@ -45,6 +45,7 @@ _AGREEMENT_NOTE = (
     "maximum. Over layers: does the cue contribute most in the same layers? 1 means the same order; 0 "
     "means no relation."
 )
+_OPTIONS_NOTE = "Options, for repeating the run (described in the documentation): {options}."
 _TIMES_NOTE = (
     "Computing time of each phase in seconds, over all processes and restarts. A phase does not "
     "include the phases within it. Work that several measures share is counted for the first of "
@@ -72,7 +73,7 @@ def model_items(run: StoredRun) -> list[Item]:
     )
     return [
         *([pd.DataFrame(rows)] if rows else []),
-        *([f"Options: {option_list}."] if option_list else []),
+        *([_OPTIONS_NOTE.format(options=option_list)] if option_list else []),
     ]
 
 

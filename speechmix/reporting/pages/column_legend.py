@@ -13,16 +13,16 @@ from .result_sentences import format_twins
 
 _STRENGTH_PERCENT = f"{100 * STRENGTH_FLOOR:.0f} %"
 _TERMS = {
-    "stack": "Encoder, decoder, or cross-attention (from the decoder to the encoder). A row is the "
-    "mean over the layers of the stack, weighted by their mixing strength.",
-    "measure": "The method that assigns the shares. In untrained twins, the share by Value Zeroing "
+    "stack": "Encoder (processes the sound), decoder (writes the text), or cross-attention (the "
+    "decoder reads the output of the encoder). A row is the mean over the layers of the stack, "
+    "weighted by their mixing strength.",
+    "measure": "The method that assigns the shares.{measures} In untrained twins, the share by Value Zeroing "
     "grows with the square of a word's number of frames. The share by attention does not depend on "
     "the number of frames. So compare a measure with the same measure in the untrained twins, not "
     "with another measure.",
     "trained": "Contribution of the cue in the trained model: the share of the target's "
     "representation that comes from the cue, in %. The shares of all words add up to 100 %.",
-    "untrained": "The same share in the untrained twins, on average. An untrained twin is a model "
-    "of the same architecture with random weights.",
+    "untrained": "The same share in the untrained twins, on average.",
     "lowest to highest twin": "The range of this share over the untrained twins.",
     "difference": "Trained minus untrained, in percentage points.",
     "95 % interval": "Confidence interval of the difference, over {groups} and twins. It needs "
@@ -34,28 +34,32 @@ _TERMS = {
     "significant": "“More” or “less” if p is at most 0.05, the confidence interval excludes zero, "
     f"and the mixing strength is at least {_STRENGTH_PERCENT}. Otherwise the result is "
     "inconclusive.",
-    "groups": "Clips that share {ties} are not independent. Each group of such clips counts as "
-    "one observation.",
+    "groups": "Number of groups. The clips of a group share {ties}.",
     "mixing strength (%)": "How much the target's representation changes when all other words are "
     f"removed, in % of its length as a vector. Below {_STRENGTH_PERCENT}, almost nothing is mixed, "
     "and the shares mean little.",
     "share of length": "The share that the cue would have if all frames (or tokens) contributed "
     "equally.",
-    "length-matched": "The share that the cue would have if its length alone decided its share. How "
-    "the share grows with length differs between measures: see “What length alone does”.",
+    "length-matched": "The expected share of a word that is as long as the cue if only length "
+    "matters. This expectation follows the rule that holds in untrained models. The rule differs "
+    "between measures: see “What length alone does”.",
+}
+_MEASURE_TEXTS = {
+    "attention": "the attention weights.",
+    "attention norm": "the length of the value vectors after weighting by attention and projection.",
+    "value zeroing": "the change of the target's vector if the value vectors of a word are zero.",
 }
 _READ_POSITION = (
     "In the encoder, the shares are those in the frames of the target. In the decoder and "
-    "cross-attention, they are those in the deciding position. It predicts the first token in which "
-    "the target differs from its foil (the other spelling). For clips without a foil, they are the "
-    "mean over all positions of the target."
+    "cross-attention, they are those in the deciding position. For clips without a foil (another "
+    "spelling of the target), they are the mean over all positions of the target."
 )
 _TEST_RELIABILITY = (
-    "The test is cautious in two ways. It adds noise to the values of the twins, as large as the "
-    "variation between {groups}. To the values of the trained model, it adds an artificial one "
-    "that makes a significant difference less likely. In simulations, at most 5 % of pages about an "
-    "untrained model show a significant difference. Details: “How often is a claim wrong?” in the "
-    "documentation."
+    "The test is cautious in two ways. First, it adds random noise to the values of the twins. The "
+    "noise is as large as the variation between {groups}. Second, it adds one made-up value to the "
+    "values of the trained model. This value makes a significant difference less likely. In "
+    "simulations, we treated untrained models as if they were trained. At most 5 % of such reports "
+    "had any significant difference. Details: “How often is a claim wrong?” in the documentation."
 )
 
 
@@ -73,10 +77,22 @@ def explain_columns(
     twins : iterable of int
         Number of untrained twins of each row.
     """
-    words = {"groups": "groups" if ties else "clips", "ties": ties}
+    names_of_measures = list(table["measure"].unique()) if "measure" in table else []
+    measures = " ".join(filter(None, map(_describe_measure, names_of_measures)))
+    words = {
+        "groups": "groups" if ties else "clips",
+        "ties": ties,
+        "measures": f" {measures}" if measures else "",
+    }
     names = [name for name in _TERMS if name in table and (ties or name != "groups")]
     terms = TermList({name: _TERMS[name].format(**words) for name in names})
     if "difference" not in table:
         return [terms, _READ_POSITION]
     counts = " ".join(map(format_twins, sorted(set(twins))))
     return [terms, _READ_POSITION, f"{_TEST_RELIABILITY.format(**words)} {counts}"]
+
+
+def _describe_measure(label: str) -> str:
+    """Describe a measure in a sentence that begins with its name; "" if it has no description."""
+    text = _MEASURE_TEXTS.get(label)
+    return f"{label.capitalize()}: {text}" if text else ""

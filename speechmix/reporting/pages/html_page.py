@@ -54,13 +54,15 @@ class PageCard(Protocol):
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first: notes, warnings, the answer with its figure, and a clip to hear."""
+    """What a reader sees first: notes, warnings, the answer with its figure, a clip to hear, and
+    the words that the page uses, with their explanations."""
 
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     answer: Sequence[str] = ()
     figure: Picture | None = None
     clip: PageCard | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,9 @@ from .transcription import transcription_items
 
 _MAX_SKIPPED = 500  # rows of the table of what was left out
 _ABLATION_NOTE = (
-    "Spelling accuracy with the cue ablated: its value vectors are zeroed in all layers of one "
-    "stack. A clip counts as correct if the model gives the target a higher probability than its "
-    "other spelling; chance is 50 %. The first table has the % of correct clips; every clip has the "
-    "same weight."
+    "Spelling accuracy with the cue ablated in all layers of one stack. A clip counts as correct if "
+    "the target has a higher probability than its other spelling. Chance is 50 %. The first table has "
+    "the % of correct clips; every clip has the same weight."
 )
 _GROUP_MEANS_NOTE = (
     " The second table has means over groups of clips, so its accuracies differ slightly."
@@ -46,13 +45,12 @@ _NEED_TERMS = {
     "another word (%)": "Accuracy with another word of about the same length ablated: a control.",
     "lost (points)": "Loss of accuracy by ablating the cue, with its 95 % confidence interval.",
     "p": "Sign test over groups, corrected for multiple comparisons over the rows of the model.",
-    "margin lost (nats)": "The margin is log p(target) − log p(other spelling). The column has its mean "
-    "loss with the cue ablated.",
-    "lost by another word": "Mean loss of the margin with another word ablated: a control.",
+    "margin lost (nats)": "Mean fall of the margin with the cue ablated.",
+    "lost by another word": "Mean fall of the margin with another word ablated: a control.",
     "verdict": "Needed: p is at most 0.05, and the confidence interval is above zero. Not needed: an "
-    f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. This test "
-    f"needs at least {groups_for_equivalence()} groups of clips for one stack and "
-    f"{groups_for_equivalence(3)} for three stacks, all without a loss. At chance: an equivalence "
+    f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. This verdict needs many groups, "
+    f"even if no group has a loss. A model with one row in the table needs {groups_for_equivalence()} "
+    f"groups. A model with three rows needs {groups_for_equivalence(3)}. At chance: an equivalence "
     "test shows that the accuracy of the intact model is at most "
     f"{CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} %, so there is nothing to lose. Everything else is "
     "inconclusive.",
@@ -62,20 +60,21 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
     "in the untrained twins, in percentage points.",
     "invariant nouns (points)": "First control: the same difference for nouns with one spelling for singular "
     "and plural. For them the cue does not decide the spelling.",
-    "word after the target (points)": "Second control: the same difference for the word after the target, "
-    "which does not decide the spelling either.",
+    "word after the target (points)": "Second control: the same difference with another source instead of "
+    "the cue. It is the next word after the target that is not the cue. This word does not decide the "
+    "spelling either.",
     "intact (%)": "Spelling accuracy of the intact model: % of correct clips, as a mean over groups of "
     "clips.",
-    "cue ablated (%)": "Spelling accuracy with the cue ablated (its value vectors zeroed) in this stack.",
+    "cue ablated (%)": "Spelling accuracy with the cue ablated in this stack.",
     "another word ablated (%)": "Third control: spelling accuracy with another word of about the same "
     "length ablated.",
 }
 _CONTROLS_NOTE = (
     "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
-    "the result is specific to the cue. If one is as large or larger, the share of a "
-    "word does not depend on whether the word decides the spelling. Then the result is no evidence "
-    "that the model uses the grammatical number. Compare the last two columns: if ablating another word costs much less "
-    "accuracy, the loss is specific to the cue. "
+    "the result is specific to the cue. Perhaps one control is as large as the result, or larger. Then "
+    "the share of a word does not depend on whether the word decides the spelling. In this case, the "
+    "result is no evidence that the model uses the grammatical number. Compare the last two columns: "
+    "if ablating another word costs much less accuracy, the loss is specific to the cue. "
     "“Inconclusive”: the test neither shows a difference from the untrained twins nor excludes one."
 )
 _BY_NUMBER_NOTE = (
@@ -88,8 +87,9 @@ _INVARIANT_NOTE = (
 )
 _LAYERS_NOTE = (
     "Layers (counted from 0) in which the trained model differs significantly from its untrained "
-    "twins. The test is the same as for whole stacks. It is corrected for multiple comparisons over all "
-    "{count} layers. layers.csv has all numbers."
+    "twins. The test is the same as for whole stacks. For each model, it is corrected for multiple "
+    "comparisons. The comparisons are every layer and every whole stack, for each measure and each "
+    "side of the cue. layers.csv has the numbers of all {count} comparisons of layers."
 )
 _CONTRIBUTION_CAUTION = (
     "A high contribution does not show that the model uses the cue. Only ablation can show that."
@@ -104,7 +104,8 @@ _ACCURACY_NOTE = (
 )
 _PLAYER_NOTE = (
     "While a clip plays, a line moves over the map. Click a word to hear it and to see what "
-    "contributes to it. Rows are targets; columns are sources. Pauses and padding are left out."
+    "contributes to it. In the map, each row is a target: a word that receives. Each column is a "
+    "source: a word that contributes. The map has no pauses and no padding."
 )
 
 

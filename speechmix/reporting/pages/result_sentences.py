@@ -33,8 +33,8 @@ def format_twins(count: int) -> str:
     '10 untrained twins: no difference can be significant, because p cannot be below 2 / 11. At
     least 39 twins are needed.'
     >>> format_twins(39)
-    '39 untrained twins: enough for the test. In one row, another untrained model would lie within
-    the range of the twins in 95 % of cases.'
+    '39 untrained twins: enough for the test. In any one row of the table, a further untrained model
+    would lie within the range of the twins in 95 % of cases.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
@@ -47,8 +47,8 @@ def format_twins(count: int) -> str:
         )
     range_share = f"{100 * (count - 1) / (count + 1):.0f} %"
     return (
-        f"{count_text}: enough for the test. In one row, another untrained model would lie within "
-        f"the range of the twins in {range_share} of cases."
+        f"{count_text}: enough for the test. In any one row of the table, a further untrained model "
+        f"would lie within the range of the twins in {range_share} of cases."
     )
 
 

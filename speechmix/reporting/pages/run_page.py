@@ -27,6 +27,7 @@ from .faithfulness_section import FAITHFULNESS
 from .html_page import FirstScreen, render_page
 from .page_sections import PageContent, PageParts
 from .page_title import default_title, describe_run
+from .page_words import add_page_words
 from .probing_section import PROBING
 from .result_sections import (
     ABLATION,
@@ -59,14 +60,8 @@ _NO_CUE = (
     "what contributes to each word."
 )
 _CUE_NOTE = (
-    "The cue is the word whose contribution to another word, the target, is measured. A left cue is "
-    "before the target; a right cue is after it. The contribution is the cue's share in the model's "
-    "representation of the target."
-)
-_SPELLING_NOTE = (
-    " Spelling accuracy is the % of clips in which the model prefers the target to its other "
-    "spelling. If the cue is ablated (its value vectors are zeroed), accuracy falls where spelling "
-    "needs the cue."
+    "The report measures how much one word, the cue, contributes to another word, the target, inside "
+    "a model. “Words used here”, below the summary, explains the terms."
 )
 _NO_NUMBER = "No contribution can be reported: no score of this run is a finite number."
 _SINGLE_CLIP = (
@@ -200,7 +195,8 @@ def write_page(
         title_entry = {"title": title} if title else {}
         write_json(folder.page_description_path, {**title_entry, "notes": notes, **selection_entry})
         title = title or default_title(study.run)
-        write_text(path, render_page(title, page_sections, first=_first_screen(content, notes)))
+        first_screen = add_page_words(_first_screen(content, notes), title, page_sections)
+        write_text(path, render_page(title, page_sections, first=first_screen))
     except OSError as error:
         raise InputError(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"
@@ -258,7 +254,7 @@ def _count_notes(content: PageContent) -> list[str]:
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
     notes = [selection_sentence(run), text]
     if content.has_results:
-        notes.append(_CUE_NOTE + (_SPELLING_NOTE if len(content.study.need) else ""))
+        notes.append(_CUE_NOTE)
         if content.is_single_clip:
             notes.append(_SINGLE_CLIP)
     return [note for note in notes if note]

@@ -63,6 +63,7 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
         ]
         table = table.merge(values[columns].reset_index(), on="clip", how="left")
         table = table.rename(columns={"random": "untrained"})
+    table = table.rename(columns={"alignment": "word times"})
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
         notes.append(

@@ -16,6 +16,7 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import select_cells
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.computed_curves import cue_curves
@@ -35,6 +36,7 @@ from .page_sections import PageContent
 from .study_results import Study
 from .study_tables import PARTS, drop_control_clips
 from .svg_figures import page_svg, side_suffixes
+from .table_format import PART_PHRASES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,9 +65,8 @@ _BANDS_NOTE = (
     f"{FEWEST_GROUPS} groups on), and the range of the untrained twins (from two twins on)."
 )
 _STRIPS_NOTE = (
-    " Strips: the mixing strength of each layer of the trained model. It is the size of the change in "
-    "the target's vector if all other words are removed, divided by the size of this vector. Points of "
-    f"layers with a mixing strength below {STRENGTH_FLOOR:g} are grey: their contributions mean little."
+    " Strips: the mixing strength of each layer of the trained model. Points of layers with a mixing "
+    f"strength below {STRENGTH_FLOOR:g} are grey: their contributions mean little."
 )
 _CAPTIONS = {
     "cue_contribution": "Contribution of the cue over layers. Solid: trained models. Dashed: "
@@ -83,8 +84,9 @@ _CONTRIBUTION_CAPTION = (
     "their range as a band."
 )
 _NEED_CAPTION = (
-    " Margin lost: the loss of log p(target) − log p(other spelling) if the cue is ablated in that "
-    "layer alone (mean over groups, with a 95 % confidence interval)."
+    " The margin is log p(target) − log p(other spelling). Margin lost: how much the margin falls if "
+    "the cue is ablated in that layer alone. It is a mean over groups of related clips, with a 95 % "
+    "confidence interval."
 )
 
 
@@ -188,7 +190,7 @@ def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
             study,
             file,
             draw(narrow=False),
-            _figure_caption(name, study.table),
+            _figure_caption(name, study.table, side),
             narrow=draw(narrow=True),
         )
         items_by_title.setdefault(title, []).append(picture)
@@ -264,12 +266,14 @@ def write_page_figure(
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 
-def _figure_caption(name: str, table: pd.DataFrame) -> str:
+def _figure_caption(name: str, table: pd.DataFrame, side: str) -> str:
     if name.startswith("by_"):
         column = name.removeprefix("by_").split("_")[0]
+        is_side = (table["side"] == side) & table["contribution"].notna()
+        measure = measure_label(leading_measure(table["measure"][is_side].unique()))
         caption = (
-            f"Contribution of the cue by {column}, one measure. Solid: trained models. Dashed: "
-            f"untrained twins. {_BANDS_NOTE}"
+            f"Contribution of the cue by {PART_PHRASES[column]}. Measure: {measure}. Solid: trained "
+            f"models. Dashed: untrained twins. {_BANDS_NOTE}"
         )
         return caption + _strips_note(table)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
@@ -278,11 +282,8 @@ def _figure_caption(name: str, table: pd.DataFrame) -> str:
 
 def _strips_note(table: pd.DataFrame) -> str:
     """Explain the strips below curves, where there are some."""
-    return (
-        _STRIPS_NOTE
-        if "mixing_strength" in table and table["mixing_strength"].notna().any()
-        else ""
-    )
+    has_strips = "mixing_strength" in table and table["mixing_strength"].notna().any()
+    return _STRIPS_NOTE if has_strips else ""
 
 
 def _max_depth_count(table: pd.DataFrame) -> int:

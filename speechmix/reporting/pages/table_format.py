@@ -19,6 +19,11 @@ _COLUMN_NAMES = {
     "more_in": "more in layers",
     "less_in": "less in layers",
 }
+PART_PHRASES = {  # column of the clip table: what its values are
+    "template": "sentence pattern (column “template” of the clips)",
+    "number": "number (singular or plural)",
+    "cue": "cue word",
+}
 _ROUNDED_COLUMNS = (
     "trained",
     "untrained",

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 TITLE = "French homophony"
 SYNTHETIC_NOTE = (
-    "SYNTHETIC: espeak-ng generated all speech, and the tiny models were trained on such speech only. "
-    "The clips form pairs of a singular and a plural sentence. The two clips of a pair are identical "
-    "except around the cue, so only the cue shows the number. The results are no evidence about "
-    "models of real speech."
+    "SYNTHETIC: all clips are spoken by the synthesizer espeak-ng. The models are tiny. They were "
+    "trained on such synthetic speech only. Many French words sound the same in the singular and the "
+    "plural (lettre, lettres). Each pair has one singular and one plural clip. Their sound is "
+    "bit-identical except around the cue. So only the cue tells singular from plural. The results are "
+    "no evidence about models of real speech."
 )
 
 
@@ -43,15 +44,12 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     Examples
     --------
     >>> _study_notes("fr", [0, 1])
-    ['Clips: fr. Untrained twins (same architecture, random weights): seeds 0 to 1.']
+    ['Clips: fr. Untrained twins of each trained model: 2 (random seeds 0 to 1).']
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
-    seed_text = (
-        f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
-    )
-    return [
-        f"Clips: {clips}. Untrained twins (same architecture, random weights): seeds {seed_text}."
-    ]
+    seed_text = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds))
+    twins = f"{len(seeds)} (random seeds {seed_text})" if seeds else "none"
+    return [f"Clips: {clips}. Untrained twins of each trained model: {twins}."]
 
 
 def write_page_description(
@@ -105,7 +103,7 @@ def print_report(
     print(run.summary())
     if not run.done:
         raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
-    clips = "synthetic clips of the package" if source is None else "given in Python"
+    clips = "synthetic clips that come with speechmix" if source is None else "given in Python"
     if isinstance(source, (str, PathLike)):
         clips = Path(source).name
     notes = _study_notes(clips, seeds)
