@@ -300,7 +300,7 @@
     tell(values, of) {
       const { choice, data } = this, [first, second] = ranked(values), strongest = this.strongest(), isOwn = choice.own.includes(first);
       const word = data.units[choice.unit].label, { contrast } = choice;
-      const heading = !contrast ? `${word}: p = ${digits(choice.probability)}.` : choice.error ? `${choice.name}.` : `In “${word}”: why ${quoted(contrast.label)} and not ${quoted(contrast.foil)}?`;
+      const heading = !contrast ? `${word}: p = ${digits(choice.probability)}.` : choice.error ? `${choice.name}.` : `${word === "(end)" ? "At the end" : `In “${word}”`}: why ${quoted(contrast.label)} and not ${quoted(contrast.foil)}?`;
       const parts = [];
       const { title, unit } = data.measures.find(({ name }) => name === this.measure) ?? {}, withUnit = (value) => `${told(value, of)}${of === "share" || of === "size" ? "" : ` ${unit}`}`;
       if (first !== undefined && values[first] > 0) parts.push(`Largest source: ${this.name(first)}, ${withUnit(values[first])} by ${title}`);
