@@ -404,10 +404,14 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
         tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}}
     )
     described = tmp_path / "run" / "report.json"
-    for seeds, told in (([0], "0"), ([0, 1], "0 to 1"), ([], "none")):
+    for seeds, twins in (
+        ([0], "1 (random seed 0)"),
+        ([0, 1], "2 (random seeds 0 to 1)"),
+        ([], "none"),
+    ):
         write_page_description(tmp_path / "run", examples, seeds)
-        twins = "Untrained twins (same architecture, random weights)"
-        expected = {"title": TITLE, "notes": [f"Clips: fr. {twins}: seeds {told}."]}
+        note = f"Clips: fr. Untrained twins of each trained model: {twins}."
+        expected = {"title": TITLE, "notes": [note]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
     for own in (
         {"title": "My study", "notes": expected["notes"]},

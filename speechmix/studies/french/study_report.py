@@ -48,7 +48,8 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
     seed_text = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds))
-    twins = f"{len(seeds)} (random seeds {seed_text})" if seeds else "none"
+    word = "seed" if len(seeds) == 1 else "seeds"
+    twins = f"{len(seeds)} (random {word} {seed_text})" if seeds else "none"
     return [f"Clips: {clips}. Untrained twins of each trained model: {twins}."]
 
 
