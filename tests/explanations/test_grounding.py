@@ -613,3 +613,12 @@ def test_loops_in_a_text(text, expected):
         (loop.first, loop.stop, loop.period, loop.repeats) for loop in find_loops(text.split())
     ]
     assert found == expected
+
+
+def test_the_same_text_in_each_window_is_no_loop():
+    model = speechmix.load("bundled:tiny-french-whisper")
+    grounding = ground(model, Clip.from_array(np.zeros(12 * RATE), RATE, name="s", language="fr"))
+    windows = {word.window for word in grounding.words}
+    assert len(windows) == 4
+    assert not grounding.loops
+    assert any("in 4 windows in a row (0.0 to " in finding for finding in grounding.findings)

@@ -21,7 +21,7 @@ from .calibration import WordCalibration, find_calibration
 from .grounded_words import GroundedWord, ground_words
 from .grounding import Grounding
 from .loop_heads import trace_loop
-from .loops import find_loops
+from .loops import Loop, find_loops
 from .readers import WindowReader, find_reader
 from .windows import SHORTEST_SECONDS, decode_windows, has_timestamps, quietest_second
 from .word_readings import WordReadings
@@ -128,12 +128,13 @@ def _ground_block(
 ) -> Grounding:
     words: list[GroundedWord] = []
     readings: list[WordReadings] = []
+    loops: list[Loop] = []
     for window in decode_windows(model, clip):
         read = reader.read(window)
-        if read is not None:
+        if read is not None:  # loops are found in each window: windows are transcribed apart
+            loops += [loop.moved(len(words)) for loop in find_loops(read.words)]
             words += ground_words(read, len(readings))
             readings.append(read)
-    loops = find_loops([word.text for word in words])
     if loop_heads:
         loops = [trace_loop(loop, words, readings, reader) for loop in loops]
     for index, loop in enumerate(loops):

@@ -18,7 +18,7 @@ import pandas as pd
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from .grounded_words import GroundedWord
-from .loops import Loop
+from .loops import Loop, repeated_windows
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -118,6 +118,7 @@ class Grounding:
         elif len(doubtful) == len(self.words):
             sentences.append("Nobody seems to speak here: no word seems to come from the sound.")
         sentences += [loop.sentence(self.words) for loop in self.loops]
+        sentences += repeated_windows(self.words)
         return sentences
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -46,11 +46,9 @@ def trace_loop(
     """
     if not isinstance(reader, DecoderReader):
         return loop
-    repeated = range(loop.first + loop.period, loop.stop)
-    windows = [words[index].window for index in repeated]
-    window = max(set(windows), key=windows.count)  # the one with most of it
+    window = words[loop.first].window
     first = next(index for index, word in enumerate(words) if word.window == window)
-    own = [index - first for index in repeated if words[index].window == window]
+    own = range(loop.first + loop.period - first, loop.stop - first)
     effects = head_effects(reader, readings[window], own)
     order = sorted(effects, key=lambda head: -effects[head])[:_MAX_HEADS]
     total = sum(effect for effect in effects.values() if effect > 0)

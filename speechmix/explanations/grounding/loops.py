@@ -1,13 +1,15 @@
 """Repetition loops in what a model wrote: found in the text, and traced to attention heads.
 
-A loop is a group of words that the model writes again and again, at least three times in a row. Heads carry it if the
-loop's words become unlikely when the heads' outputs are set to zero in the decoder's self-attention.
+A loop is a group of words that the model writes again and again in one window, at least three times in a row. Heads
+carry it if the loop's words become unlikely when the heads' outputs are set to zero in the decoder's self-attention.
+Windows are transcribed apart: the same text in one window after the other is no loop, and no head carries it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...files.json_files import Json
@@ -96,3 +98,19 @@ def find_loops(texts: Sequence[str]) -> list[Loop]:
             loops.append(found)
         start = found.stop if found else start + 1
     return loops
+
+
+def repeated_windows(words: Sequence[GroundedWord]) -> list[str]:
+    """Say where the same text stands in at least three windows in a row."""
+    windows = [list(group) for _, group in groupby(words, key=lambda word: word.window)]
+    sentences = []
+    for text, same in groupby(windows, key=lambda group: " ".join(word.text for word in group)):
+        run = list(same)
+        if len(run) >= _MIN_REPEATS:
+            start, end = run[0][0].start, run[-1][-1].end
+            when = "" if start != start else f" ({start:.1f} to {end:.1f} s)"
+            sentences.append(
+                f"The same text in {len(run)} windows in a row{when}: “{text}”. Windows are transcribed apart, so this "
+                "is no loop: the model writes it each time anew."
+            )
+    return sentences

@@ -51,7 +51,8 @@ def grounding_body(grounding: Grounding, *, threshold: float) -> str:
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in grounding.findings)
     marked = escape(grounding.transcript(threshold=threshold, mark=True), quote=False)
     fitted = (
-        f"Probabilities were fitted on {grounding.calibration}. For another model or other recordings they are a guide."
+        f"Probabilities were fitted on {grounding.calibration}. They hold for this model and such recordings. "
+        "For others they only order the words."
         if grounding.calibration
         else "There are no probabilities: fit some with speechmix calibrate."
     )

@@ -33,6 +33,7 @@ from .model_options import (
 if TYPE_CHECKING:
     from ...explanations.grounding.grounding import Grounding
 
+_MOST_CHARACTERS = 400  # of a transcript in the terminal, where files have all of it
 _GROUND_EXAMPLES = """examples:
   speechmix ground interview.wav --model openai/whisper-small --language fr
   speechmix ground recordings/*.wav --model FOLDER --out runs/interviews --format TextGrid
@@ -133,7 +134,7 @@ def _ground(options: argparse.Namespace) -> int:
         return 0
     if options.out:
         for grounding in groundings:
-            _print_grounding(grounding, options.threshold)
+            _print_grounding(grounding, options.threshold, most=_MOST_CHARACTERS)
         print(f"files: {options.out}/grounding")
     return 0 if groundings else 1
 
@@ -182,8 +183,9 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
     return groundings
 
 
-def _print_grounding(grounding: Grounding, threshold: float) -> None:
-    print(grounding.transcript(threshold=threshold, mark=True))
+def _print_grounding(grounding: Grounding, threshold: float, most: int | None = None) -> None:
+    text = grounding.transcript(threshold=threshold, mark=True)
+    print(text if most is None or len(text) <= most else f"{text[:most]} ...")
     print("\n".join([grounding.summarize(threshold), *grounding.findings]), end="\n\n")
 
 
