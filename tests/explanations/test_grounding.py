@@ -617,7 +617,9 @@ def test_loops_in_a_text(text, expected):
 
 def test_the_same_text_in_each_window_is_no_loop():
     model = speechmix.load("bundled:tiny-french-whisper")
-    grounding = ground(model, Clip.from_array(np.zeros(12 * RATE), RATE, name="s", language="fr"))
+    grounding = ground(
+        model, speechmix.Clip.from_array(np.zeros(12 * RATE), RATE, name="s", language="fr")
+    )
     windows = {word.window for word in grounding.words}
     assert len(windows) == 4
     assert not grounding.loops
