@@ -225,6 +225,15 @@ def test_an_unknown_metric_is_refused_before_anything_is_run(folder, capsys):
     assert "--metric should be one of top_1, spearman" in capsys.readouterr().err
 
 
+def test_segments_of_a_sound_without_words_are_evaluated(tmp_path, capsys):
+    noise = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32)
+    soundfile.write(tmp_path / "noise.wav", noise, 16_000)
+    arguments = ["faithfulness", str(tmp_path / "noise.wav"), "--segments", "0.5"]
+    arguments += ["--model", "bundled:tiny-french-ctc", "--measure", "attention"]
+    assert main([*arguments, "--perturbation", "mute (zeros)", "--device", "cpu"]) == 0
+    assert "(spearman, 1 clips in 1 group)" in capsys.readouterr().out
+
+
 @pytest.mark.long
 def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     from speechmix.inputs import bundled

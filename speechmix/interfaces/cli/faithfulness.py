@@ -17,9 +17,11 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
+    add_segments_option,
     collect_aligned_clips,
     collect_clips,
     create_aligner_loader,
+    divide_clips,
     print_skipped,
 )
 from .command_parser import Subparsers
@@ -91,6 +93,7 @@ def _add_faithfulness(commands: Subparsers) -> None:
         help="folder for faithfulness.csv, where a stopped command continues; a run's page shows it",
     )
     add_executor_options(command.add_argument_group("shards and processes, with --out"))
+    add_segments_option(command)
     add_alignment_options(command)
     add_prefix_options(command)
     add_loading_options(command)
@@ -144,13 +147,15 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
         refuse_executor_options(options, "give a folder as --out")
         return faithfulness(
             load_model(options, select_only_model(options)),
-            collect_aligned_clips(options, skipped),
+            collect_aligned_clips(options, skipped)
+            if options.segments is None
+            else divide_clips(options, collect_clips(options, skipped), skipped),
             **request,
         )
     [load] = create_loaders(options, [select_only_model(options)])
     return faithfulness_of_clips(
         load,
-        collect_clips(options, skipped),
+        divide_clips(options, collect_clips(options, skipped), skipped),
         options.out,
         aligner=create_aligner_loader(options),
         align_method=options.align,
