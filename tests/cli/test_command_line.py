@@ -413,13 +413,14 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
         tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}}
     )
     described = tmp_path / "run" / "report.json"
+    compared = "Each trained model is compared with untrained twins (the same architecture with random weights)"
     for seeds, twins in (
-        ([0], "1 (random seed 0)"),
-        ([0, 1], "2 (random seeds 0 to 1)"),
-        ([], "none"),
+        ([0], f"{compared}: 1 (random seed 0)."),
+        ([0, 1], f"{compared}: 2 (random seeds 0 to 1)."),
+        ([], "There are no untrained twins."),
     ):
         write_page_description(tmp_path / "run", examples, seeds)
-        note = f"Clips: fr. Untrained twins of each trained model: {twins}."
+        note = f"Clips: fr. {twins}"
         expected = {"title": TITLE, "notes": [note]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
     for own in (

@@ -134,7 +134,7 @@ def _format_accuracy(row: TableRow) -> str:
         f"{100 * row['low']:.0f} to {100 * row['high']:.0f} %)."
     )
     return (
-        f"{accuracy} The control with random labels has {100 * row['control']:.0f} %. Always choosing "
+        f"{accuracy} A probe of random labels (a control) has {100 * row['control']:.0f} %. Always choosing "
         f"the most frequent label gives {100 * row['majority']:.0f} %."
     )
 

@@ -35,8 +35,8 @@ _TERMS = {
     f"and the mixing strength is at least {_STRENGTH_PERCENT}. Otherwise the result is "
     "inconclusive.",
     "groups": "Number of groups. The clips of a group share {ties}.",
-    "mixing strength (%)": "How much the target's representation changes when all other words are "
-    f"removed, in % of its length as a vector. Below {_STRENGTH_PERCENT}, almost nothing is mixed, "
+    "mixing strength (%)": "How much the target's vector changes if the layer passes nothing from "
+    f"other words to it, in % of the vector's size. Below {_STRENGTH_PERCENT}, almost nothing is mixed, "
     "and the shares mean little.",
     "share of length": "The share that the cue would have if all frames (or tokens) contributed "
     "equally.",
@@ -45,8 +45,8 @@ _TERMS = {
     "between measures: see “What length alone does”.",
 }
 _MEASURE_TEXTS = {
-    "attention": "the attention weights.",
-    "attention norm": "the length of the value vectors after weighting by attention and projection.",
+    "attention": "the weights with which a layer mixes the words' vectors.",
+    "attention norm": "the size of what each word adds to the target's vector, its attention weight included.",
     "value zeroing": "the change of the target's vector if the value vectors of a word are zero.",
 }
 _READ_POSITION = (
@@ -56,8 +56,8 @@ _READ_POSITION = (
 )
 _TEST_RELIABILITY = (
     "The test is cautious in two ways. First, it adds random noise to the values of the twins. The "
-    "noise is as large as the variation between {groups}. Second, it adds one made-up value to the "
-    "values of the trained model. This value makes a significant difference less likely. In "
+    "noise is as large as the variation between {groups}. Second, it extends the list of the trained "
+    "model's values by one made-up value. This value makes a significant difference less likely. In "
     "simulations, we treated untrained models as if they were trained. At most 5 % of such reports "
     "had any significant difference. Details: “How often is a claim wrong?” in the documentation."
 )

@@ -29,9 +29,10 @@ from .study_results import Study
 _INTRODUCTION = (
     "The cards explain the words that trained models wrote. They cover the first clips of the run, "
     "and clips whose transcript lacks the target. If a clip has a foil (the other spelling of the "
-    "target), the comparison of target and foil comes first. Each measure assigns a score to every "
-    "source, its attribution. The score says how much the source contributes to the word. To remove a "
-    "source, fills replace it, one after another. The effect of removal (occlusion) is the fall of the "
+    "target), the comparison of target and foil comes first. Each measure in the cards gives every "
+    "source a score, the attribution of this source. It says how much the source contributes to the "
+    "word. A source is removed by replacing it with a fill. This is repeated for each fill. The effect "
+    "of removal (occlusion) is the fall of the "
     "word's log probability, in nats. It is the median over the fills, with its range."
 )
 _MAX_BYTES = int(0.3 * MAX_PAGE_BYTES)  # of all that is shown here

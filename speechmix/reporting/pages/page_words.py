@@ -36,19 +36,21 @@ _WORDS = {
     "contribution": (
         r"\bcontribut",
         "Inside the model, vectors represent each word. A measure estimates how much each word "
-        "contributes to the target's vector. These shares add up to 100 %. The contribution of the "
-        "cue is its share.",
+        "contributes to the target's vector, the target itself included. These shares add up to "
+        "100 %. The contribution of the cue is its share.",
     ),
     "Value Zeroing": (
         r"\bvalue.zeroing\b",
-        "A measure of contribution. In one layer, it sets the value vectors of one word to zero. It "
-        "measures how much the target's vector changes.",
+        "A measure of contribution. In each layer, a word passes information to other words through "
+        "its value vectors. Value Zeroing sets those of one word to zero in one layer. It measures how "
+        "much the target's vector changes.",
     ),
     "encoder, decoder, cross-attention (stack)": (
         r"\b(encoder|decoder|cross-attention|stacks?)\b",
         "The encoder processes the sound. The decoder writes the text. Through cross-attention, the "
-        "decoder reads the output of the encoder. The layers of each of them are called a stack. A "
-        "CTC model has an encoder only.",
+        "decoder reads the output of the encoder. Each is a stack of layers: steps that compute new "
+        "vectors from those of the step before. A CTC model has an encoder only. It predicts a letter, "
+        "or none, for each short stretch of sound.",
     ),
     "untrained twin": (
         r"\b(untrained|twins?)\b",
@@ -81,7 +83,8 @@ _WORDS = {
     ),
     "deciding position": (
         r"\bdeciding position\b",
-        "The position in the model that predicts the first token in which the two spellings differ.",
+        "A model writes text in tokens: letters or parts of words. The deciding position predicts the "
+        "first token in which the two spellings differ.",
     ),
     "probe": (
         r"\bprobes?\b",

@@ -61,8 +61,8 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
     "invariant nouns (points)": "First control: the same difference for nouns with one spelling for singular "
     "and plural. For them the cue does not decide the spelling.",
     "word after the target (points)": "Second control: the same difference with another source instead of "
-    "the cue. It is the next word after the target that is not the cue. This word does not decide the "
-    "spelling either.",
+    "the cue. It is the word after the target, or the word after the cue if the cue follows the target. "
+    "This word does not decide the spelling either.",
     "intact (%)": "Spelling accuracy of the intact model: % of correct clips, as a mean over groups of "
     "clips.",
     "cue ablated (%)": "Spelling accuracy with the cue ablated in this stack.",
@@ -71,8 +71,8 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
 }
 _CONTROLS_NOTE = (
     "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
-    "the result is specific to the cue. Perhaps one control is as large as the result, or larger. Then "
-    "the share of a word does not depend on whether the word decides the spelling. In this case, the "
+    "the result is specific to the cue. If one control is as large as the result, or larger, the share "
+    "of a word does not depend on whether the word decides the spelling. In this case, the "
     "result is no evidence that the model uses the grammatical number. Compare the last two columns: "
     "if ablating another word costs much less accuracy, the loss is specific to the cue. "
     "“Inconclusive”: the test neither shows a difference from the untrained twins nor excludes one."
@@ -95,7 +95,7 @@ _CONTRIBUTION_CAUTION = (
     "A high contribution does not show that the model uses the cue. Only ablation can show that."
 )
 _SHOWN_CLIPS_NOTE = (
-    "Clips are ranked by {value}, for each side of the cue. This section has the clips with the "
+    "Clips with a left cue and clips with a right cue are ranked separately, by {value}. This section has the clips with the "
     "highest, the median and the lowest value, and requested clips. "
     "The first of these clips is at the top of the page. "
 )
@@ -105,7 +105,7 @@ _ACCURACY_NOTE = (
 _PLAYER_NOTE = (
     "While a clip plays, a line moves over the map. Click a word to hear it and to see what "
     "contributes to it. In the map, each row is a target: a word that receives. Each column is a "
-    "source: a word that contributes. The map has no pauses and no padding."
+    "source: a word that contributes. The map leaves out silent stretches of the sound."
 )
 
 

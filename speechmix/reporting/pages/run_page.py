@@ -245,7 +245,7 @@ def _count_notes(content: PageContent) -> list[str]:
     models = scored_models(run)
     twins = " (untrained twins included)" if {model.init for model in models} > {"trained"} else ""
     text = (
-        f"{describe_run(run)}. {format_count(len(models), 'model')}{twins} scored clips. "
+        f"{describe_run(run)}. Scored with {format_count(len(models), 'model')}{twins}. "
         f"{format_count(run.done, 'result')}: one for each model and each of its clips. "
         f"{format_count(len(run.skipped), 'item')} skipped."
     )

@@ -61,8 +61,8 @@ _DRAWN_COLUMNS = (
 )
 DrawFunction = Callable[..., "Figure"]  # narrow=
 _BANDS_NOTE = (
-    "Bands: the 95 % confidence interval of a trained model's mean over groups of clips (from "
-    f"{FEWEST_GROUPS} groups on), and the range of the untrained twins (from two twins on)."
+    "The band of a trained model is the 95 % confidence interval of its mean over groups of clips. It "
+    f"needs at least {FEWEST_GROUPS} groups. The band of the untrained twins is their range."
 )
 _STRIPS_NOTE = (
     " Strips: the mixing strength of each layer of the trained model. Points of layers with a mixing "

@@ -22,8 +22,8 @@ SYNTHETIC_NOTE = (
     "SYNTHETIC: all clips are spoken by the synthesizer espeak-ng. The models are tiny. They were "
     "trained on such synthetic speech only. Many French words sound the same in the singular and the "
     "plural (lettre, lettres). Each pair has one singular and one plural clip. Their sound is "
-    "bit-identical except around the cue. So only the cue tells singular from plural. The results are "
-    "no evidence about models of real speech."
+    "bit-identical except around one word, the cue (such as ma and mes). So only the cue tells singular "
+    "from plural. The results are no evidence about models of real speech."
 )
 
 
@@ -44,13 +44,17 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     Examples
     --------
     >>> _study_notes("fr", [0, 1])
-    ['Clips: fr. Untrained twins of each trained model: 2 (random seeds 0 to 1).']
+    ['Clips: fr. Each trained model is compared with untrained twins (the same architecture with random weights): 2 (random
+    seeds 0 to 1).']
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
     seed_text = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds))
     word = "seed" if len(seeds) == 1 else "seeds"
-    twins = f"{len(seeds)} (random {word} {seed_text})" if seeds else "none"
-    return [f"Clips: {clips}. Untrained twins of each trained model: {twins}."]
+    twins = (
+        "Each trained model is compared with untrained twins (the same architecture with random "
+        f"weights): {len(seeds)} (random {word} {seed_text})."
+    )
+    return [f"Clips: {clips}. {twins if seeds else 'There are no untrained twins.'}"]
 
 
 def write_page_description(
@@ -75,7 +79,7 @@ def write_page_description(
     if path.exists():
         stored_description = read_json_object(path)
         note_is_generated = [
-            str(note).startswith(f"Clips: {clips}. Untrained twins")
+            str(note).startswith(f"Clips: {clips}. ")
             for note in stored_description.get("notes") or ()
         ]
         if stored_description.get("title") != TITLE or note_is_generated != [True]:
@@ -104,7 +108,11 @@ def print_report(
     print(run.summary())
     if not run.done:
         raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
-    clips = "synthetic clips that come with speechmix" if source is None else "given in Python"
+    clips = (
+        "synthetic clips that come with speechmix, the program that wrote this page"
+        if source is None
+        else "given in Python"
+    )
     if isinstance(source, (str, PathLike)):
         clips = Path(source).name
     notes = _study_notes(clips, seeds)
