@@ -1,0 +1,292 @@
+"""Find attention in a layer: which call of torch computes it, which projections make queries, keys
+and values, and which takes its result.
+
+In: a `TracedLayer`. Out: an `AttentionSpec` without its norms for each block, and the values between
+which it runs. A projection is one whose output, in another shape, is the argument of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from ..families.specs import AttentionSpec
+from .recording import ModuleCall, TracedValue
+from .traced_layer import TracedLayer, UntracedPartError
+from .value_graph import (
+    MATRIX_PRODUCTS,
+    collect_ancestors,
+    depends_on,
+    nearest_ancestors,
+    strip_scale,
+    strip_shape,
+)
+
+TORCH_ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
+
+
+@dataclass(eq=False)
+class TracedAttention:
+    """An attention block of a layer.
+
+    Parameters
+    ----------
+    spec : AttentionSpec
+        Without norms.
+    result : TracedValue
+        Output of its output projection.
+    value_input, query_input : TracedValue
+        What its value and query projections read.
+    is_packed : bool
+        True if one projection makes queries and values.
+    """
+
+    spec: AttentionSpec
+    result: TracedValue
+    value_input: TracedValue
+    query_input: TracedValue
+    is_packed: bool
+
+    def reads_other_stack(self, layer: TracedLayer) -> bool:
+        """Return True if keys and values come from outside the layer (cross-attention)."""
+        return not depends_on(self.value_input, strip_shape(layer.states))
+
+
+@dataclass(eq=False)
+class _Operation:
+    """A call of torch that computes attention: its arguments as values."""
+
+    value: TracedValue
+    query: TracedValue | None
+    key: TracedValue | None
+    values: TracedValue | None
+    scores: TracedValue | None = None
+
+
+def has_attention(layer: TracedLayer) -> bool:
+    """Return True if attention runs in a layer."""
+    return next(_iterate_operations(layer), None) is not None
+
+
+def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
+    """Find all attention blocks of a layer, in the order they run.
+
+    Raises
+    ------
+    UntracedPartError
+        If the arguments of an attention call cannot be followed to projections.
+    """
+    blocks: dict[str, TracedAttention] = {}
+    for operation in _iterate_operations(layer):
+        block = (
+            _read_multi_head(layer, operation.value)
+            if operation.value.operation == "multi_head_attention_forward"
+            else _read_operation(layer, operation)
+        )
+        known = blocks.setdefault(block.spec.module, block)
+        if known.spec != block.spec:
+            raise UntracedPartError(
+                f"{layer.call.path}.{block.spec.module} computes attention twice, with other projections"
+            )
+    return list(blocks.values())
+
+
+def _iterate_operations(layer: TracedLayer) -> Iterator[_Operation]:
+    softmax: list[TracedValue] = []
+    for value in layer.values:
+        if value.operation == "scaled_dot_product_attention":
+            query, key, values = value.sources[:3]
+            yield _Operation(value, query, key, values)
+        elif value.operation == "multi_head_attention_forward":
+            if value.tensor.ndim == 3 and value.tensor.shape == value.sources[0].tensor.shape:
+                yield _Operation(value, None, None, None)
+        elif value.operation == "softmax":
+            softmax.append(value)
+        elif value.operation in MATRIX_PRODUCTS and len(value.sources) == 2:
+            weights = strip_shape(value.sources[0])
+            if weights in softmax and weights.tensor.ndim >= 3:
+                yield _Operation(value, None, None, value.sources[1], weights.sources[0])
+
+
+def _read_operation(layer: TracedLayer, operation: _Operation) -> TracedAttention:
+    if operation.values is None:
+        raise UntracedPartError("attention without values")
+    value_call = _find_value_projection(layer, operation.values)
+    value_input = layer.strip_to_module(value_call.inputs[0])
+    query_call, key_call = (
+        _find_score_projections(layer, operation.scores, value_input)
+        if operation.scores is not None
+        else (
+            _find_projection(layer, operation.query, "query"),
+            _find_projection(layer, operation.key, "key", value_input),
+        )
+    )
+    if not depends_on(key_call.inputs[0], value_input):
+        raise UntracedPartError(
+            f"{layer.path_of(key_call)} and {layer.path_of(value_call)}, which make keys and values, "
+            "read different states"
+        )
+    output_call = _find_output(layer, operation.value)
+    paths = {layer.path_of(call) for call in (value_call, key_call, query_call)}
+    module = _find_module(layer, operation.value, paths)
+    is_packed = query_call.path == value_call.path
+    has_own_query = query_call.path not in (value_call.path, key_call.path)
+    spec = AttentionSpec(
+        module,
+        value=layer.path_of(value_call),
+        key=layer.path_of(key_call),
+        output=layer.path_of(output_call),
+        query=layer.path_of(query_call) if has_own_query else None,
+        needs_eager=operation.scores is not None,
+    )
+    return TracedAttention(
+        spec,
+        output_call.outputs[0],
+        value_input,
+        layer.strip_to_module(query_call.inputs[0]),
+        is_packed,
+    )
+
+
+def _find_value_projection(layer: TracedLayer, values: TracedValue) -> ModuleCall:
+    """The projection whose output holds the very numbers of the values."""
+    call = _find_projection(layer, values, "value")
+    numbers, output = values.tensor, call.outputs[0].tensor
+    is_made_of_output = torch.isin(numbers[numbers != 0], output)
+    if not bool(is_made_of_output.all()):
+        raise UntracedPartError(
+            f"values of attention are not the output of {layer.path_of(call)}: "
+            "they are changed on the way"
+        )
+    return call
+
+
+def _find_projection(
+    layer: TracedLayer,
+    argument: TracedValue | None,
+    label: str,
+    source: TracedValue | None = None,
+) -> ModuleCall:
+    """The one projection that an argument of attention was made by, from these states."""
+    found = (
+        []
+        if argument is None
+        else nearest_ancestors(argument, layer.projections, oldest=layer.call.start)
+    )
+    calls = [layer.projections[value] for value in found]
+    if source is not None:
+        same = [call for call in calls if layer.strip_to_module(call.inputs[0]) is source]
+        calls = same or [call for call in calls if depends_on(call.inputs[0], source)]
+    paths = sorted({layer.path_of(call) for call in calls})
+    if len(paths) != 1:
+        raise UntracedPartError(
+            f"the {label} of attention comes from {len(paths)} projections "
+            f"({', '.join(paths) or 'none found'})"
+        )
+    return calls[0]
+
+
+def _find_score_projections(
+    layer: TracedLayer, scores: TracedValue, source: TracedValue
+) -> tuple[ModuleCall, ModuleCall]:
+    """Query and key projection of scores that a layer computes by code of its own: the first matrix
+    product of which one side was made from the states that make the values."""
+    products = [
+        value
+        for value in sorted(
+            collect_ancestors((scores,), oldest=layer.call.start), key=lambda x: x.index
+        )
+        if value.operation in MATRIX_PRODUCTS
+        and len(value.sources) >= 2
+        and value not in layer.projections
+    ]
+    for product in products:
+        left, right = product.sources[-2:]
+        try:
+            query, key = (
+                _find_projection(layer, left, "query"),
+                _find_projection(layer, right, "key"),
+            )
+        except UntracedPartError:
+            continue
+        if layer.strip_to_module(key.inputs[0]) is source:
+            return query, key
+    raise UntracedPartError("no product of queries and keys was found before the softmax")
+
+
+def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
+    """The first projection that reads the result of attention, in another shape at most."""
+    for call in layer.calls:
+        if (
+            call.start <= context.index
+            or not call.outputs
+            or call.outputs[0] not in layer.projections
+        ):
+            continue
+        if context in _strip_joined(call.inputs[0]):
+            return call
+    raise UntracedPartError(
+        "no projection takes the result of attention as it is (it may be gated or normed first)"
+    )
+
+
+def _strip_joined(value: TracedValue) -> set[TracedValue]:
+    """What a value is made of by changes of shape and by joining pieces."""
+    found, waiting = set(), [value]
+    while waiting:
+        current, _ = strip_scale(waiting.pop())
+        found.add(current)
+        if current.operation in ("cat", "concat", "stack"):
+            waiting += current.sources
+    return found
+
+
+def _find_module(layer: TracedLayer, operation: TracedValue, paths: set[str]) -> str:
+    """The innermost module in which attention runs and that holds its projections."""
+    around = [
+        call
+        for call in layer.calls
+        if call.start <= operation.index < call.stop
+        and all(path.startswith(f"{layer.path_of(call)}.") for path in paths)
+    ]
+    if not around:
+        raise UntracedPartError("no module of the layer holds attention and its projections")
+    return layer.path_of(max(around, key=lambda call: call.start))
+
+
+def _read_multi_head(layer: TracedLayer, value: TracedValue) -> TracedAttention:
+    """Attention by torch's function that projects, too: its projections are known by their
+    weights."""
+    bound = inspect.signature(F.multi_head_attention_forward).bind(
+        *value.arguments, **value.keywords
+    )
+    paths = {
+        id(weight): name.removesuffix(".weight")
+        for name, weight in layer.call.module.named_parameters()
+        if name.endswith(".weight")
+    }
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
+    found = [paths.get(id(bound.arguments.get(name))) for name in names]
+    query, key, value_path, output = found
+    if query is None or key is None or value_path is None or output is None:
+        raise UntracedPartError(
+            "torch's multi_head_attention_forward runs with weights that belong to no projection"
+        )
+    states = value.sources
+    return TracedAttention(
+        AttentionSpec(
+            _find_module(layer, value, {query, key, value_path}),
+            value=value_path,
+            key=key,
+            output=output,
+            query=query,
+        ),
+        value,
+        layer.strip_to_module(states[2]),
+        layer.strip_to_module(states[0]),
+        is_packed=False,
+    )

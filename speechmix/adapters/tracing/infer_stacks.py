@@ -1,0 +1,294 @@
+"""Find the stacks of a model by tracing one forward pass.
+
+In: a small random model of transformers and inputs for it. Out: an `InferredArchitecture`. Nothing is
+guessed: each path is that of a module whose recorded input and output show what it does. What was
+not understood is left out and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..capture.forward_pass import use_attention
+from ..families.specs import StackSpec
+from ..loading.checkpoints import first_line
+from ..transformers_types import ModelOutput
+from .attention_search import TORCH_ATTENTION, find_attention_blocks
+from .inferred_architecture import InferredArchitecture
+from .layer_description import LayerDescription, describe_layer
+from .layer_lists import LayerList, find_layer_lists
+from .mixing_kinds import explain_missing_attention
+from .recording import Recording, record_forward_pass
+from .stack_surroundings import (
+    find_capped_scores,
+    find_final_norm,
+    find_shared_arguments,
+    is_causal_list,
+    is_positionwise_step,
+)
+from .traced_layer import TracedLayer, UntracedPartError
+from .value_graph import depends_on
+
+InputRunner = Callable[[Mapping[str, Tensor]], ModelOutput]
+
+
+def infer_stacks(
+    module: nn.Module, inputs: Mapping[str, Tensor], *, run: InputRunner | None = None
+) -> InferredArchitecture:
+    """Find the stacks of a model: its layers, and their attention blocks, norms and feed-forwards.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Base model; paths are relative to it. Its weights should be random and differ from each
+        other, also those of norms.
+    inputs : mapping of str to Tensor
+        One clip or sentence, as the model takes it.
+    run : callable, optional
+        ``run(inputs)`` runs the model, where that is not ``module(**inputs)``.
+
+    Returns
+    -------
+    InferredArchitecture
+
+    Examples
+    --------
+    >>> import transformers
+    >>> shape = {"hidden_size": 8, "intermediate_size": 12, "num_attention_heads": 2, "vocab_size": 9}
+    >>> bert = transformers.BertModel(transformers.BertConfig(num_hidden_layers=2, **shape))
+    >>> found = infer_stacks(bert, {"input_ids": torch.arange(6)[None]})
+    >>> found.stacks[0].blocks[0].output
+    'attention.output.dense'
+    """
+    run_inputs: InputRunner = run or (lambda given: module(**given))
+    was_training = module.training
+    module.eval()
+    try:
+        return _Inference(module, inputs, run_inputs).infer()
+    finally:
+        module.train(was_training)
+
+
+@dataclass
+class _FoundStack:
+    """A list of layers with the description that all of them share."""
+
+    layer_list: LayerList
+    description: LayerDescription
+    spec: StackSpec
+
+
+class _Inference:
+    def __init__(self, root: nn.Module, inputs: Mapping[str, Tensor], run: InputRunner):
+        self.root, self.inputs, self._run = root, inputs, run
+        self.findings: list[str] = []
+        self.unknowns: list[str] = []
+
+    def infer(self) -> InferredArchitecture:
+        implementation = self._choose_implementation()
+        with use_attention(self.root, implementation):
+            recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
+            layer_lists = find_layer_lists(self.root, recording)
+            has_stacks = any(found.attention_count for found in layer_lists)
+            found_stacks = []
+            for layer_list in layer_lists:
+                try:
+                    found_stacks.append(self._describe_list(layer_list, recording, has_stacks))
+                except UntracedPartError as error:
+                    self.unknowns.append(f"{layer_list.path}: {error}")
+        if not layer_lists:
+            self.unknowns.append("no list of modules runs one after the other")
+        stacks = self._name_stacks([found for found in found_stacks if found is not None])
+        return InferredArchitecture(
+            type(self.root).__name__,
+            str(getattr(getattr(self.root, "config", None), "model_type", "")),
+            self._mark_eager(stacks),
+            tuple(self.findings),
+            tuple(self.unknowns),
+        )
+
+    def _choose_implementation(self) -> str:
+        """The implementation that attention is read from: torch's function, if the model runs with
+        it."""
+        try:
+            with use_attention(self.root, "sdpa"):
+                recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
+        except ValueError as error:  # transformers refuses, as for capped scores
+            self.findings.append(f"runs under 'eager' attention alone: {first_line(error)}")
+            return "eager"
+        functions = {value.operation for value in recording.values}
+        if functions.isdisjoint(TORCH_ATTENTION):
+            self.findings.append(
+                "attention is computed by the model's own code, not by torch's function"
+            )
+            return "eager"
+        return "sdpa"
+
+    def _describe_list(
+        self, layer_list: LayerList, recording: Recording, has_stacks: bool
+    ) -> _FoundStack | None:
+        count = len(layer_list.layers)
+        if not layer_list.attention_count:
+            if not has_stacks:
+                raise UntracedPartError(explain_missing_attention(layer_list))
+            self.findings.append(f"{layer_list.path}: no attention in it, so no stack of the table")
+            return None
+        if layer_list.attention_count < count:
+            raise UntracedPartError(
+                f"{count - layer_list.attention_count} of {count} layers run no attention: "
+                f"{explain_missing_attention(layer_list)}"
+            )
+        if layer_list.problems:
+            raise UntracedPartError("; ".join(layer_list.problems))
+        for index in layer_list.changed_steps:
+            if not is_positionwise_step(layer_list, index, lambda: self._run(self.inputs)):
+                raise UntracedPartError(f"something mixes positions behind layer {index}")
+            self.findings.append(
+                f"{layer_list.path}: states are changed behind layer {index}, each position by itself"
+            )
+        description = self._merge_layers(layer_list)
+        final_norm, is_pooled = find_final_norm(self.root, recording, layer_list)
+        if is_pooled:
+            self.findings.append(
+                f"{layer_list.path}: positions are averaged in front of {final_norm}"
+            )
+        causal = is_causal_list(layer_list, lambda: self._run(self.inputs))
+        self.unknowns += [f"{layer_list.path}: {note}" for note in description.notes]
+        return _FoundStack(
+            layer_list,
+            description,
+            StackSpec(
+                "",
+                layer_list.path,
+                description.blocks,
+                description.norm_order,
+                final_norm=final_norm,
+                causal=causal,
+                feed_forwards=description.feed_forwards,
+                convolution=description.convolution,
+                closing_norm=description.closing_norm,
+                parallel=description.parallel,
+                shared=self._find_shared(layer_list),
+                between=layer_list.between,
+            ),
+        )
+
+    def _merge_layers(self, layer_list: LayerList) -> LayerDescription:
+        """The one description of all layers; where a norm is an identity in some, that of the
+        others."""
+        descriptions = [describe_layer(layer) for layer in layer_list.layers]
+        merged = descriptions[-1]
+        for layer, description in zip(layer_list.layers, descriptions, strict=True):
+            if _fill_identity_norms(layer, description, merged) != merged:
+                index = layer_list.layers.index(layer)
+                raise UntracedPartError(
+                    f"layer {index} is built in another way than layer {len(descriptions) - 1}"
+                )
+        return merged
+
+    def _find_shared(self, layer_list: LayerList) -> tuple[str, ...]:
+        doubled = {name: torch.cat([x, x]) for name, x in self.inputs.items()}
+        try:
+            return find_shared_arguments(layer_list, self.root, lambda: self._run(doubled))
+        except Exception:  # many models take one clip at a time
+            self.unknowns.append(
+                f"{layer_list.path}: the model does not run on two clips, so arguments without an axis of clips "
+                "were not looked for"
+            )
+            return ()
+
+    def _name_stacks(self, found_stacks: list[_FoundStack]) -> tuple[StackSpec, ...]:
+        """Stacks by their names: encoders have no cross-attention and are followed by a decoder, if
+        they are causal."""
+        stacks: dict[str, StackSpec] = {}
+        for index, found in enumerate(found_stacks):
+            spec, cross = found.spec, found.description.cross_indices
+            later = [
+                other
+                for other in found_stacks[index + 1 :]
+                if other.spec.causal and _feeds(found, other)
+            ]
+            if cross and not spec.causal:
+                self.unknowns.append(
+                    f"{spec.layers}: cross-attention without a causal mask (a projector), no stack of the table"
+                )
+                continue
+            name = "decoder" if spec.causal and (cross or not later) else "encoder"
+            if name in stacks:
+                self.unknowns.append(
+                    f"{spec.layers}: a second {name}, after {stacks[name].layers}; a table has one"
+                )
+                continue
+            stacks[name] = replace(spec, name=name)
+            if cross:
+                stacks["cross"] = replace(spec, name="cross", block_index=cross[0], causal=False)
+            self.findings.append(_describe_stack(stacks[name], len(found.layer_list.layers), cross))
+        return tuple(stacks[name] for name in ("encoder", "decoder", "cross") if name in stacks)
+
+    def _mark_eager(self, stacks: tuple[StackSpec, ...]) -> tuple[StackSpec, ...]:
+        """Mark attention that torch's function leaves something out of: capped scores."""
+        if not stacks:
+            return stacks
+        with use_attention(self.root, "eager"):
+            recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
+        capped = {
+            found.path
+            for found in find_layer_lists(self.root, recording)
+            if found.attention_count and find_capped_scores(found.layers[-1])
+        }
+        self.findings += [
+            f"{path}: scores are capped, so attention is read off its softmax"
+            for path in sorted(capped)
+        ]
+        return tuple(
+            replace(spec, blocks=tuple(replace(block, needs_eager=True) for block in spec.blocks))
+            if spec.layers in capped
+            else spec
+            for spec in stacks
+        )
+
+
+def _fill_identity_norms(
+    layer: TracedLayer, description: LayerDescription, pattern: LayerDescription
+) -> LayerDescription:
+    """Take norms that are identities in this layer from another layer's description."""
+    if len(description.blocks) != len(pattern.blocks):
+        return description
+    blocks = tuple(
+        replace(block, norm=other.norm)
+        if block.norm is None and other.norm and _is_identity(layer, other.norm)
+        else block
+        for block, other in zip(description.blocks, pattern.blocks, strict=True)
+    )
+    return replace(description, blocks=blocks)
+
+
+def _is_identity(layer: TracedLayer, path: str) -> bool:
+    return isinstance(layer.call.module.get_submodule(path), nn.Identity)
+
+
+def _feeds(found: _FoundStack, other: _FoundStack) -> bool:
+    """Whether a stack's output enters another, through its states or its cross-attention."""
+    output, layer = found.layer_list.layers[-1].output, other.layer_list.layers[0]
+    readers = [layer.states, *(block.value_input for block in find_attention_blocks(layer))]
+    return any(depends_on(value, output) for value in readers)
+
+
+def _describe_stack(spec: StackSpec, layer_count: int, cross: tuple[int, ...]) -> str:
+    words = [
+        f"{spec.name}: {layer_count} layers in {spec.layers}",
+        f"{spec.norm_order}-norm",
+        f"final norm {spec.final_norm or 'none'}",
+        "causal" if spec.causal else "every position sees all",
+    ]
+    if cross:
+        words.append(f"cross-attention in block {cross[0]}")
+    if spec.parallel:
+        words.append("attention and feed-forward in parallel")
+    if spec.convolution:
+        words.append(f"convolution {spec.convolution.depthwise}")
+    return ", ".join(words)

@@ -1,0 +1,138 @@
+"""Tables found by tracing are those that were written by hand, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+
+import pytest
+import torch
+import transformers
+
+import speechmix
+from speechmix.adapters.tracing.infer_stacks import infer_stacks
+from tests.models import ALL_FAMILIES, build
+from tests.models.more_families import MORE_FAMILIES, built
+
+# Fields in which the traced table differs from the written one: family -> {path of the field: reason}.
+_TABLE_OF_POSITIONS = (
+    "traced: the layer's table of positions has no axis of clips; not in the table"
+)
+_NO_ARGUMENT = "the written table copies the encoder's; decoder layers take no such argument"
+DIFFERENCES = {
+    "wav2vec2-bert, rotary": {"encoder.shared": _TABLE_OF_POSITIONS},
+    "wav2vec2-conformer, rotary": {"encoder.shared": _TABLE_OF_POSITIONS},
+    "granite-speech-encoder": {"encoder.shared": _TABLE_OF_POSITIONS},
+    "granite-speech": {"encoder.shared": _TABLE_OF_POSITIONS},
+    "granite-speech, scaled": {"encoder.shared": _TABLE_OF_POSITIONS},
+    "qwen2.5-omni": {
+        "encoder.final_norm": "behind code that sorts frames and averages pairs; not understood"
+    },
+    "speecht5": {"decoder.shared": _NO_ARGUMENT, "cross.shared": _NO_ARGUMENT},
+}
+# Tracing names the query projection wherever it is a module of its own. Written tables name it only
+# where a change is carried through cross-attention, and leave it out elsewhere.
+OPTIONAL = "query"
+
+
+@cache
+def traced(name: str):
+    module = (build(name) if name in ALL_FAMILIES else built(name)).float()
+    model = speechmix.load(module, check=False)
+    entry = MORE_FAMILIES.get(name)
+    inputs = (
+        entry.inputs(entry.length)
+        if entry is not None and entry.heard
+        else model.family.tiny_inputs(module.config)
+    )
+    inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs.items()}
+    stacks = tuple(model.stacks)
+    found = infer_stacks(
+        model.base, inputs, run=lambda given: model.family.run(model.base, given, stacks)
+    )
+    return found, {stack.name: stack.spec for stack in model.stacks.values()}
+
+
+def list_differences(found: object, written: object, path: str) -> Iterator[str]:
+    """Yield the paths of fields that differ."""
+    if type(found) is type(written) and is_dataclass(found):
+        for field in fields(found):
+            value, expected = getattr(found, field.name), getattr(written, field.name)
+            if field.name == OPTIONAL and expected is None:
+                continue
+            yield from list_differences(value, expected, f"{path}.{field.name}")
+    elif isinstance(found, tuple) and isinstance(written, tuple) and len(found) == len(written):
+        for index, (value, expected) in enumerate(zip(found, written, strict=True)):
+            is_spec = is_dataclass(value)
+            yield from list_differences(value, expected, f"{path}[{index}]" if is_spec else path)
+    elif found != written:
+        yield path
+
+
+@pytest.mark.parametrize("name", [*ALL_FAMILIES, *MORE_FAMILIES])
+def test_traced_stacks_are_the_written_ones(name):
+    found, written = traced(name)
+    specs = {spec.name: spec for spec in found.stacks}
+    assert list(specs) == [key for key in ("encoder", "decoder", "cross") if key in written]
+    differences = {
+        path for key in specs for path in list_differences(specs[key], written[key], key)
+    }
+    assert differences == set(DIFFERENCES.get(name, {})), found.text()
+
+
+@pytest.mark.parametrize("name", ["whisper-80", "wav2vec2-bert", "gemma3_text", "t5"])
+def test_the_table_is_written_as_a_file_that_makes_it_again(name):
+    found, _ = traced(name)
+    variables: dict[str, object] = {}
+    exec(found.table_source(), variables)
+    assert variables["STACKS"] == found.stacks
+
+
+_REFUSED = {
+    "mamba": (
+        lambda: transformers.MambaModel(
+            transformers.MambaConfig(
+                hidden_size=16, state_size=4, num_hidden_layers=2, vocab_size=30
+            )
+        ),
+        "state-space",
+    ),
+    "fnet": (
+        lambda: transformers.FNetModel(
+            transformers.FNetConfig(
+                hidden_size=16, num_hidden_layers=2, intermediate_size=24, vocab_size=30
+            )
+        ),
+        "Fourier mixing",
+    ),
+    "reformer": (
+        lambda: transformers.ReformerModel(
+            transformers.ReformerConfig(
+                attn_layers=["lsh", "lsh"],
+                num_attention_heads=2,
+                attention_head_size=8,
+                hidden_size=16,
+                feed_forward_size=24,
+                axial_pos_embds=False,
+                max_position_embeddings=64,
+                lsh_attn_chunk_length=4,
+                num_buckets=4,
+                vocab_size=30,
+                is_decoder=True,
+            )
+        ),
+        "hash attention",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_layers_without_attention_are_refused_by_name(name):
+    build_module, reason = _REFUSED[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = build_module().eval()
+    found = infer_stacks(module, {"input_ids": torch.arange(4, 12)[None]})
+    assert found.stacks == ()
+    assert reason in found.text()
