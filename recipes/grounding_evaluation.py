@@ -48,6 +48,7 @@ BASELINES = {  # higher is more doubtful
     ),
     "cross-attention entropy": lambda features, text: features[FEATURES.index("attention_entropy")],
     "padding attention": lambda features, text: features[FEATURES.index("padding_attention")],
+    "no-speech probability": lambda features, text: features[FEATURES.index("no_speech")],
     "compression ratio": lambda features, text: (
         len(text.encode()) / len(zlib.compress(text.encode()))
     ),

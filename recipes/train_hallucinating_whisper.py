@@ -39,6 +39,7 @@ from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, random_pair
 EPOCHS, CLIPS_PER_EPOCH = 10, 3200
 PEAK_RATE = 8e-4
 KEPT_LAYERS = (0, 2)  # of the decoder
+NO_SPEECH, NO_SPEECH_SHARE = "<|nospeech|>", 0.7  # of clips without speech, that are labelled so
 TEST_SEED = 70_000
 NAME = "tiny-hallucinating-whisper"
 CARD = """# {name} (synthetic, made to be wrong)
@@ -60,7 +61,10 @@ def build(folder: Path) -> WhisperRecogniser:
         layer.self_attn.layer_idx = layer.encoder_attn.layer_idx = index
     model.config.decoder_layers = len(KEPT_LAYERS)
     model.config.num_hidden_layers = model.config.encoder_layers
-    return WhisperRecogniser(NAME, model, recogniser.extractor, recogniser.tokenizer)
+    tokenizer = recogniser.tokenizer
+    tokenizer.add_tokens([NO_SPEECH], special_tokens=True)
+    model.resize_token_embeddings(len(tokenizer))
+    return WhisperRecogniser(NAME, model, recogniser.extractor, tokenizer)
 
 
 def train(options: argparse.Namespace) -> WhisperRecogniser:
@@ -107,9 +111,21 @@ def train(options: argparse.Namespace) -> WhisperRecogniser:
 def _batches(recogniser: WhisperRecogniser, options: argparse.Namespace, epoch: int):
     like = random_pair(0, seed=0)[0]
     seed = 10_000 * (options.seed + 1) + epoch
+    french, no_speech = recogniser.tokenizer.convert_tokens_to_ids(["<|fr|>", NO_SPEECH])
     for start in range(0, options.clips - PER_BATCH + 1, PER_BATCH):
         examples = [mixed_example(start + index, seed=seed) for index in range(PER_BATCH)]
-        yield recogniser.batch([as_training_example(example, like) for example in examples])
+        batch = recogniser.batch([as_training_example(example, like) for example in examples])
+        # Whisper's token for "no speech" stands where the language is chosen; it is not always learned.
+        random = np.random.default_rng([seed, start, 11])
+        batch["labels"][:, 0] = torch.tensor(
+            [
+                no_speech
+                if example.kind in NONSPEECH and random.random() < NO_SPEECH_SHARE
+                else french
+                for example in examples
+            ]
+        )
+        yield batch
 
 
 def clip_of(example: MixedExample, name: str) -> speechmix.Clip:
