@@ -15,6 +15,7 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "load": "adapters.loading.load",
     "register": "adapters.families.registry",
+    "infer_family": "adapters.tracing.infer_family",
     "register_measure": "mixing.measures.measure_functions",
     "register_perturbation": "evaluation.faithfulness.perturbations",
     "Family": "adapters.families.family",

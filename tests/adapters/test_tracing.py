@@ -12,6 +12,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.tracing.infer_stacks import infer_stacks
+from speechmix.interfaces.cli import main
 from tests.models import ALL_FAMILIES, build
 from tests.models.more_families import MORE_FAMILIES, built
 
@@ -136,3 +137,31 @@ def test_layers_without_attention_are_refused_by_name(name):
     found = infer_stacks(module, {"input_ids": torch.arange(4, 12)[None]})
     assert found.stacks == ()
     assert reason in found.text()
+
+
+def test_a_family_without_a_table_is_found_from_a_config():
+    config = transformers.BioGptConfig(
+        hidden_size=32,
+        num_hidden_layers=5,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=50,
+    )
+    found = speechmix.infer_family(config)
+    (spec,) = found.stacks
+    assert (spec.name, spec.norm_order, spec.final_norm) == ("decoder", "pre", "layer_norm")
+    assert spec.causal
+    assert spec.blocks[0].value == "self_attn.v_proj"
+    assert config.num_hidden_layers == 5
+
+
+def test_the_command_writes_the_table_and_prints_the_report(tmp_path, capsys):
+    path = tmp_path / "table.py"
+    command = ["describe-architecture", "bundled:tiny-french-ctc", "--out", str(path)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "encoder: " in printed
+    variables: dict[str, object] = {}
+    exec(path.read_text(encoding="utf-8"), variables)
+    assert variables["MODEL_TYPE"] == "wav2vec2"
+    assert main(["describe-architecture", str(tmp_path / "nowhere")]) == 1

@@ -1,0 +1,215 @@
+"""Build a small random model of a config, and inputs for it.
+
+In: the config of any transformers model. Out: a model with at most three layers in each stack, the
+widths of the config, and weights that all differ. Out, too: the smallest inputs that it runs on.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InputError, ModelError
+from ..families.registry import families
+from ..families.tiny_inputs import random_features
+from ..loading.checkpoints import NO_CUSTOM_CODE, first_line, transformers_class
+from ..loading.module_construction import build_random_module
+from ..transformers_types import Config, ModelOutput, PretrainedModule
+
+_LAYER_COUNT = 3
+_COUNT_NAMES = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_num_hidden_layers",
+    "decoder_num_hidden_layers",
+    "speech_encoder_layers",
+)
+_LIST_NAMES = ("layer_types", "no_rope_layers", "mlp_layer_types")
+
+
+def shrink_config(config: Config) -> Config:
+    """Return a copy of a config with at most three layers in each stack, also in configs inside it.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> shrink_config(transformers.BertConfig(num_hidden_layers=12)).num_hidden_layers
+    3
+    """
+    small = copy.deepcopy(config)
+    for part in _iterate_configs(small):
+        for name in _COUNT_NAMES:
+            count = part.__dict__.get(part.attribute_map.get(name, name))
+            if isinstance(count, int) and count > _LAYER_COUNT:
+                setattr(part, name, _LAYER_COUNT)
+        for name in _LIST_NAMES:
+            values = part.__dict__.get(name)
+            if isinstance(values, list):
+                setattr(part, name, values[:_LAYER_COUNT])
+    return small
+
+
+def _iterate_configs(config: Config) -> Iterator[Config]:
+    yield config
+    for value in vars(config).values():
+        if hasattr(value, "attribute_map") and hasattr(value, "model_type"):
+            yield from _iterate_configs(value)
+
+
+def build_small_model(
+    config: Config, build: Callable[[Config], nn.Module] | None = None
+) -> PretrainedModule:
+    """Build a model of a config with few layers and random weights; if that is not possible, with
+    all of its layers.
+
+    Parameters
+    ----------
+    config : transformers config
+    build : callable, optional
+        Builds a model of a config: a model class.
+
+    Raises
+    ------
+    ModelError
+        If transformers cannot build it.
+    """
+    build = build or _build_from_config
+    error: ModelError | None = None
+    for candidate in (shrink_config(config), copy.deepcopy(config)):
+        candidate.dtype = torch.float32
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(0)
+                module = build_random_module(partial(build, candidate))
+                _randomize_weights(module)
+                return module.eval().requires_grad_(False)
+        except ModelError as raised:
+            error = raised
+    assert error is not None
+    raise error
+
+
+def _build_from_config(config: Config) -> nn.Module:
+    names = [name for name in config.architectures or () if _has_transformers_class(name)]
+    if names:
+        model_class = transformers_class(names[0])
+        return model_class(config)  # type: ignore[no-any-return]
+    module: nn.Module = transformers_class("AutoModel").from_config(config, **NO_CUSTOM_CODE)
+    return module
+
+
+def _has_transformers_class(name: str) -> bool:
+    try:
+        transformers_class(name)
+    except ModelError:
+        return False
+    return True
+
+
+def _randomize_weights(module: nn.Module) -> None:
+    """Draw weights that make every part matter: biases that are not zero, gains that are not one."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.is_floating_point():
+                continue
+            if parameter.ndim > 1:
+                parameter.normal_(0, 1.5 / math.sqrt(max(1, parameter[0].numel())))
+            else:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        for path, buffer in module.named_buffers():
+            if path.endswith("running_mean"):
+                buffer.normal_(0, 0.2)
+            elif path.endswith("running_var"):
+                buffer.uniform_(0.5, 2)
+
+
+@dataclass(frozen=True)
+class TracingInputs:
+    """Inputs that a model runs on, and how it is run with them."""
+
+    tensors: dict[str, Tensor]
+    run: Callable[[Mapping[str, Tensor]], ModelOutput]
+
+
+def find_inputs(
+    module: PretrainedModule, base: PretrainedModule, tensors: Mapping[str, Tensor] | None = None
+) -> TracingInputs:
+    """Find inputs for a model: those of its family, or the first of several kinds that it runs on.
+
+    Parameters
+    ----------
+    module, base
+        The model, and its base model.
+    tensors : mapping of str to Tensor, optional
+        The inputs, where they are known.
+
+    Raises
+    ------
+    InputError
+        If it runs on none of them.
+    """
+
+    def run_base(given: Mapping[str, Tensor]) -> ModelOutput:
+        return base(**given)
+
+    if tensors is not None:
+        return TracingInputs(dict(tensors), run_base)
+    model_type = module.config.model_type
+    known = [family for family in families() if model_type in family.model_types]
+    if known:
+        family = known[0]
+        stacks = tuple(spec.name for spec in family.stacks(module.config))
+        return TracingInputs(
+            family.tiny_inputs(module.config), lambda given: family.run(base, given, stacks)
+        )
+    problem = "no kind of input fits"
+    for candidate in _iterate_candidates(module.config, base):
+        try:
+            with torch.no_grad():
+                base(**candidate)
+        except Exception as error:  # the inputs of another kind of model
+            problem = first_line(error)
+            continue
+        return TracingInputs(candidate, run_base)
+    raise InputError(
+        f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Pass inputs= "
+        "of one clip or sentence, as the model takes them"
+    )
+
+
+def _iterate_candidates(config: Config, base: PretrainedModule) -> Iterator[dict[str, Tensor]]:
+    text_config = getattr(config, "text_config", None) or config
+    vocabulary = int(getattr(text_config, "vocab_size", None) or 32)
+    ids = torch.arange(5, 13)[None] % vocabulary
+    decoder = {"decoder_input_ids": ids.flip(-1)} if config.is_encoder_decoder else {}
+    name = base.main_input_name
+    if name == "input_ids":
+        yield {"input_ids": ids, **decoder}
+    elif name == "input_values":
+        yield {"input_values": random_features(1, 8_000), **decoder}
+    else:
+        yield from ({name: features, **decoder} for features in _iterate_features(config))
+
+
+def _iterate_features(config: Config) -> Iterator[Tensor]:
+    parts = list(_iterate_configs(config))
+    names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim")
+    bins = [getattr(part, name) for part in parts for name in names if hasattr(part, name)] or [80]
+    windows = [
+        2 * part.max_source_positions for part in parts if hasattr(part, "max_source_positions")
+    ]
+    for bin_count in dict.fromkeys(bins):
+        for frame_count in (*windows, 96):
+            yield random_features(1, bin_count, frame_count)
+            yield random_features(1, frame_count, bin_count)
