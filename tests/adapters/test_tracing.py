@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters import StackSpec, family_of_type
+from speechmix.adapters.families import registry
 from speechmix.adapters.tracing.infer_stacks import infer_stacks
 from speechmix.interfaces.cli import main
 from tests.models import ALL_FAMILIES, build
@@ -165,3 +168,80 @@ def test_the_command_writes_the_table_and_prints_the_report(tmp_path, capsys):
     exec(path.read_text(encoding="utf-8"), variables)
     assert variables["MODEL_TYPE"] == "wav2vec2"
     assert main(["describe-architecture", str(tmp_path / "nowhere")]) == 1
+
+
+# Sabotaged tables that the self-check lets through; all others are refused. Values are read from the
+# attention call, so a wrong `value` is harmless there. Gemma 3 norms what its blocks give: then
+# its feed-forward is not carried through. Whisper's norms have gains of one and no biases.
+UNNOTICED = {
+    "whisper-80": {
+        ("encoder", "value"),
+        ("decoder", "value"),
+        ("cross", "value"),
+        ("cross", "norms"),
+    },
+    "llama": {("decoder", "value")},
+    "gemma3_text": {("decoder", "value"), ("decoder", "up"), ("decoder", "scale")},
+    "bert": {("encoder", "value")},
+    "wav2vec2-bert": {("encoder", "value")},
+}
+
+
+def iterate_sabotaged(spec: StackSpec) -> Iterator[tuple[str, StackSpec]]:
+    """Yield tables with one thing wrong, and what it is."""
+    block, index = spec.blocks[spec.block_index], spec.block_index
+
+    def with_block(**changes: str | None) -> StackSpec:
+        blocks = (*spec.blocks[:index], replace(block, **changes), *spec.blocks[index + 1 :])
+        return replace(spec, blocks=blocks)
+
+    def with_feed_forward(**changes: object) -> StackSpec:
+        feed_forwards = (replace(spec.feed_forwards[0], **changes), *spec.feed_forwards[1:])
+        return replace(spec, feed_forwards=feed_forwards)
+
+    feed_forward = spec.feed_forwards[0]
+    yield "value", with_block(value=block.key)
+    yield "output", with_block(output=block.value)
+    yield "up", with_feed_forward(up=feed_forward.down)
+    yield "scale", with_feed_forward(scale=feed_forward.scale / 4)
+    yield "order", replace(spec, norm_order="post" if spec.norm_order == "pre" else "pre")
+    yield "causal", replace(spec, causal=not spec.causal)
+    yield (
+        "norms",
+        replace(
+            with_block(norm=feed_forward.norm),
+            feed_forwards=with_feed_forward(norm=block.norm).feed_forwards,
+        ),
+    )
+    if spec.final_norm:
+        yield "final norm", replace(spec, final_norm=None)
+    if spec.convolution:
+        yield "convolution", replace(spec, convolution=None)
+
+
+@pytest.mark.parametrize("name", UNNOTICED)
+def test_sabotaged_tables_are_refused_by_the_self_check(name, monkeypatch):
+    module = (build(name) if name in ALL_FAMILIES else built(name)).double()
+    family = family_of_type(module.config.model_type)
+    specs = traced(name)[0].stacks
+    unnoticed = set()
+    for index, spec in enumerate(specs):
+        for label, sabotaged in iterate_sabotaged(spec):
+            tables = (*specs[:index], sabotaged, *specs[index + 1 :])
+            table = replace(family, stacks=lambda config, tables=tables: tables)
+            monkeypatch.setitem(registry._FAMILIES, module.config.model_type, table)
+            with contextlib.suppress(speechmix.SpeechmixError):
+                speechmix.load(module)
+                unnoticed.add((spec.name, label))
+    assert unnoticed == UNNOTICED[name]
+
+
+@pytest.mark.parametrize("name", UNNOTICED)
+def test_traced_tables_pass_the_self_check(name, monkeypatch):
+    module = (build(name) if name in ALL_FAMILIES else built(name)).double()
+    family = family_of_type(module.config.model_type)
+    specs = traced(name)[0].stacks
+    table = replace(family, stacks=lambda config: specs)
+    monkeypatch.setitem(registry._FAMILIES, module.config.model_type, table)
+    model = speechmix.load(module)
+    assert [stack.unknown_sum_reason for stack in model.stacks.values()] == [""] * len(specs)

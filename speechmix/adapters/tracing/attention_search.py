@@ -22,7 +22,6 @@ from .value_graph import (
     collect_ancestors,
     depends_on,
     nearest_ancestors,
-    strip_scale,
     strip_shape,
 )
 
@@ -220,6 +219,7 @@ def _find_score_projections(
 
 def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
     """The first projection that reads the result of attention, in another shape at most."""
+    results = {operation.value for operation in _iterate_operations(layer)}
     for call in layer.calls:
         if (
             call.start <= context.index
@@ -227,8 +227,14 @@ def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
             or call.outputs[0] not in layer.projections
         ):
             continue
-        if context in _strip_joined(call.inputs[0]):
-            return call
+        pieces = _strip_joined(call.inputs[0])
+        if context not in pieces:
+            continue
+        if not pieces <= results:
+            raise UntracedPartError(
+                f"{layer.path_of(call)} reads the result of attention joined with something else"
+            )
+        return call
     raise UntracedPartError(
         "no projection takes the result of attention as it is (it may be gated or normed first)"
     )
@@ -238,9 +244,10 @@ def _strip_joined(value: TracedValue) -> set[TracedValue]:
     """What a value is made of by changes of shape and by joining pieces."""
     found, waiting = set(), [value]
     while waiting:
-        current, _ = strip_scale(waiting.pop())
+        current = strip_shape(waiting.pop())
         found.add(current)
         if current.operation in ("cat", "concat", "stack"):
+            found.discard(current)
             waiting += current.sources
     return found
 

@@ -117,7 +117,7 @@ class _Inference:
         try:
             with use_attention(self.root, "sdpa"):
                 recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
-        except ValueError as error:  # transformers refuses, as for capped scores
+        except Exception as error:  # refused, as for capped scores
             self.findings.append(f"runs under 'eager' attention alone: {first_line(error)}")
             return "eager"
         functions = {value.operation for value in recording.values}
@@ -233,8 +233,12 @@ class _Inference:
         """Mark attention that torch's function leaves something out of: capped scores."""
         if not stacks:
             return stacks
-        with use_attention(self.root, "eager"):
-            recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
+        try:
+            with use_attention(self.root, "eager"):
+                recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
+        except Exception as error:  # some classes lack what their own attention code needs
+            self.unknowns.append(f"scores were not looked at under 'eager': {first_line(error)}")
+            return stacks
         capped = {
             found.path
             for found in find_layer_lists(self.root, recording)

@@ -102,10 +102,26 @@ class _Describer:
             self.notes,
         )
 
+    def _check_module(self, attention: TracedAttention) -> None:
+        """Check that the attention module returns what its output projection makes, if it holds
+        that."""
+        spec = attention.spec
+        module = self.layer.call.module.get_submodule(spec.module)
+        calls = [call for call in self.layer.calls if call.module is module]
+        if not spec.output.startswith(f"{spec.module}.") or not calls or not calls[-1].outputs:
+            return
+        result = self.layer.strip_to_module(calls[-1].outputs[0])
+        if result is not self.layer.strip_to_module(attention.result):
+            raise UntracedPartError(
+                f"{spec.module} returns something else than the output of {spec.output}: "
+                "it may add the residual itself"
+            )
+
     def _place_attentions(self) -> list[tuple[ResidualSum, Branch]]:
         """The sum that each attention block is added in, and its branch."""
         placed = []
         for attention in self.attentions:
+            self._check_module(attention)
             found = [
                 (sum_, branch)
                 for sum_ in self.sums

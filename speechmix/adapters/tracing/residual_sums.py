@@ -91,9 +91,13 @@ def _maker_of(layer: TracedLayer, value: TracedValue) -> str:
 def _list_terms(layer: TracedLayer, value: TracedValue, *, expand: bool) -> list[TracedValue]:
     """The terms of a sum: two, or (`expand`) those of sums within it, too."""
     value = layer.strip_to_module(value)
+    is_origin = strip_shape(value) is strip_shape(layer.states) or value.index < layer.call.start
     pair = (
         None
-        if value in layer.projections or value in layer.norms or value in layer.activations
+        if is_origin
+        or value in layer.projections
+        or value in layer.norms
+        or value in layer.activations
         else addends(value)
     )
     if pair is None or value.sources[0].tensor.shape != value.sources[1].tensor.shape:
