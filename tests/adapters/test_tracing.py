@@ -245,3 +245,32 @@ def test_traced_tables_pass_the_self_check(name, monkeypatch):
     monkeypatch.setitem(registry._FAMILIES, module.config.model_type, table)
     model = speechmix.load(module)
     assert [stack.unknown_sum_reason for stack in model.stacks.values()] == [""] * len(specs)
+
+
+_SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 60,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            transformers.BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=60),
+            "may add the residual itself",
+        ),
+        (
+            transformers.ConvBertConfig(embedding_size=16, **_SHAPE),
+            "joined with something else",
+        ),
+    ],
+    ids=["bloom", "convbert"],
+)
+def test_attention_that_a_table_cannot_describe_is_refused_with_the_reason(config, reason):
+    found = speechmix.infer_family(config)
+    assert found.stacks == ()
+    assert reason in found.text()
