@@ -107,13 +107,18 @@ def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
 def quote_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with cells and column names that a spreadsheet would compute turned into
     text."""
+    import pandas as pd
+
     quoted = {}
     for name in _text_columns(table):
         cells = {
             cell: _quote_formula(cell) for cell in table[name].unique()
         }  # mostly few, and nearly always as they are
         if any(cell is not text for cell, text in cells.items()):
-            quoted[name] = table[name].map(_quote_formula)
+            # of the same type: a column of strings cannot hold half a character, one of objects can
+            quoted[name] = pd.Series(
+                [_quote_formula(cell) for cell in table[name]], table.index, table[name].dtype
+            )
     return table.assign(**quoted).rename(columns=_quote_formula)
 
 
