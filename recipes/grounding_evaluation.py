@@ -29,6 +29,7 @@ import speechmix
 from speechmix.explanations.grounding.calibrate import (
     JudgedWords,
     collect_judged_words,
+    fit_calibration,
     fit_logistic,
     judge_words,
     measure_quality,
@@ -39,6 +40,15 @@ from speechmix.files.text_files import write_csv
 
 FIT_SEED, TEST_SEED = 60_000, 72_000
 RESAMPLES = 2000
+FEATURE_SETS = {
+    "log-probabilities": ("log_probability", "lowest_log_probability"),
+    "interventions": ("sound", "own_sound", "log_probability_without_sound", "earlier_text"),
+    "attention": ("own_attention", "padding_attention", "attention_entropy"),
+}
+FEATURE_SETS["log-probabilities and attention"] = (
+    *FEATURE_SETS["log-probabilities"],
+    *FEATURE_SETS["attention"],
+)
 DEFAULT_FEATURES = ("sound", "own_sound", "attention_entropy")
 DEFAULT_FEATURES += tuple(f"{name}_of_neighbours" for name in DEFAULT_FEATURES)
 BASELINES = {  # higher is more doubtful
@@ -55,22 +65,16 @@ BASELINES = {  # higher is more doubtful
 }
 
 
-def collect_fit_words(model, count: int) -> JudgedWords:
-    """Ground and judge clips of voices that the models have not seen."""
-    spoken, nonspeech = fit_clips(count)
-    return collect_judged_words(model, spoken, nonspeech=nonspeech, progress=True)
-
-
-def fit_clips(count: int) -> tuple[list[speechmix.Clip], list[speechmix.Clip]]:
-    """Make clips with the text of what is said, and clips without speech."""
+def collect_words(model, count: int, *, seed: int, split: str) -> JudgedWords:
+    """Ground clips of a split, and judge the words that the model writes about them."""
     spoken, nonspeech = [], []
-    for index, example in enumerate(speak_mixture(count, seed=FIT_SEED, split="fit")):
-        clip = clip_of(example, f"fit_{index}")
+    for index, example in enumerate(speak_mixture(count, seed=seed, split=split)):
+        clip = clip_of(example, f"{split}_{index}")
         if example.kind in NONSPEECH:
             nonspeech.append(clip)
         else:
             spoken.append(clip.replace(text=example.spoken_text))
-    return spoken, nonspeech
+    return collect_judged_words(model, spoken, nonspeech=nonspeech, progress=True)
 
 
 def fit_default(words: dict[str, JudgedWords]) -> WordCalibration:
@@ -115,6 +119,7 @@ def ground_test_clips(model, calibration, count: int) -> pd.DataFrame:
         for word, (made_up, right) in zip(grounding.words, labels, strict=True):
             row = {"clip": index, "kind": example.kind, "word": word.text, "made up": made_up}
             row |= {"right": right, "P(made up)": word.made_up, "P(right)": word.right}
+            row["features"] = word.features
             row |= {name: of(word.features, " ".join(texts)) for name, of in BASELINES.items()}
             rows.append(row)
     return pd.DataFrame(rows)
@@ -124,7 +129,9 @@ def compare(words: pd.DataFrame) -> pd.DataFrame:
     """AUROC of each score, and the paired 95 % interval of the detector's lead, bootstrapped over clips."""
     random = np.random.default_rng(0)
     clips = [group for _, group in words.groupby("clip")]
-    scores = {"P(made up)": "P(made up)", **{name: name for name in BASELINES}}
+    # a model without a token for "no speech" does not have its probability
+    baselines = [name for name in BASELINES if words[name].notna().all()]
+    scores = {"P(made up)": "P(made up)", **{name: name for name in baselines}}
     leads: dict[str, list[float]] = {name: [] for name in scores}
     arrays = [group[["made up", *scores]].to_numpy(dtype=float) for group in clips]
     for _ in range(RESAMPLES):
@@ -140,12 +147,51 @@ def compare(words: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).round(3)
 
 
+def compare_features(fit_words: JudgedWords, test_words: pd.DataFrame) -> pd.DataFrame:
+    """AUROC of fits on some of the features alone, each also of the neighbouring words."""
+    truth = test_words["made up"].to_numpy(dtype=bool)
+    features = np.array(test_words["features"].tolist())
+    rows = []
+    for name, own in FEATURE_SETS.items():
+        used = [*own, *(f"{feature}_of_neighbours" for feature in own)]
+        fitted = fit_logistic(fit_words.features, fit_words.truth[:, 0], used=used)
+        rows.append({"features": name, **measured(fitted.probabilities(features), truth)})
+    return pd.DataFrame(rows).round(3)
+
+
+def learning_curve(fit_words: JudgedWords, test_words: pd.DataFrame) -> pd.DataFrame:
+    """Mean quality of fits on few clips, over 20 draws of these clips."""
+    random = np.random.default_rng(0)
+    truth = test_words["made up"].to_numpy(dtype=bool)
+    features = np.array(test_words["features"].tolist())
+    groups = np.unique(fit_words.groups)
+    rows = []
+    for count in (count for count in (20, 50, 100, 200, 400) if count <= len(groups)):
+        for _ in range(20):
+            is_drawn = np.isin(fit_words.groups, random.choice(groups, count, replace=False))
+            fitted = fit_logistic(fit_words.features[is_drawn], fit_words.truth[is_drawn, 0])
+            rows.append({"fit clips": count, **measured(fitted.probabilities(features), truth)})
+    return pd.DataFrame(rows).groupby("fit clips", as_index=False).mean().round(3)
+
+
+def measured(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Return the two numbers of the tables."""
+    quality = measure_quality(probabilities, truth)
+    return {"AUROC": quality["auroc"], "calibration error": quality["calibration_error"]}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("--fit-clips", type=int, default=800)
     parser.add_argument(
-        "--default", nargs="+", metavar="MODEL", help="fit the package's default on these, too"
+        "--default",
+        nargs="+",
+        metavar="MODEL",
+        help="fit the package's default instead, on these models, too",
+    )
+    parser.add_argument(
+        "--other", nargs="+", default=[], metavar="MODEL", help="try the fit on these models"
     )
     parser.add_argument("--test-clips", type=int, default=800)
     parser.add_argument("--out", default="runs/hallucinating")
@@ -155,17 +201,22 @@ def main(arguments: list[str] | None = None) -> int:
     if options.default:
         names = [options.model, *options.default]
         words = {
-            Path(name).name: collect_fit_words(speechmix.load(name), options.fit_clips)
+            Path(name).name: collect_words(
+                speechmix.load(name), options.fit_clips, seed=FIT_SEED, split="fit"
+            )
             for name in names
         }
-        print(saved := fit_default(words))
-        saved.save(out / "default.json")
+        default = fit_default(words)
+        print(default)
+        default.save(out / "default.json")
         return 0
-    spoken, nonspeech = fit_clips(options.fit_clips)
-    calibration = speechmix.calibrate(model, spoken, nonspeech=nonspeech, progress=True)
+    fit_words = collect_words(model, options.fit_clips, seed=FIT_SEED, split="fit")
+    calibration = fit_calibration(
+        fit_words, f"{len(fit_words.truth)} words that {model.label} wrote about synthetic clips"
+    )
     calibration.save(out / "calibration.json")
     words = ground_test_clips(model, calibration, options.test_clips)
-    write_csv(words, out / "words.csv")
+    write_csv(words.drop(columns="features"), out / "words.csv")
     print(calibration)
     print(f"{len(words)} words, {words['made up'].mean():.0%} made up; by kind of clip:")
     print(words.groupby("kind")[["made up", "right", "P(made up)"]].mean().round(3).to_string())
@@ -177,6 +228,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(
             f"{column}: calibration error {quality['calibration_error']:.3f}, AUROC {quality['auroc']:.3f}"
         )
+    print(compare_features(fit_words, words).to_string(index=False))
+    print(learning_curve(fit_words, words).to_string(index=False))
+    for name in options.other:
+        other_words = ground_test_clips(speechmix.load(name), calibration, options.test_clips)
+        truth = other_words["made up"].to_numpy(dtype=bool)
+        print(f"{name}, same fit: {measured(other_words['P(made up)'].to_numpy(), truth)}")
+        log_probability = other_words["mean log-probability"]
+        print(f"its log-probability: AUROC {roc_auc_score(truth, log_probability):.3f}")
     return 0
 
 

@@ -115,14 +115,13 @@ def describe_feed_forward(
     norm = norms.pop()
     if norms:
         raise UntracedPartError(f"{layer.path_of(down)}: gate and up-projection read other norms")
-    if (norm is None) == (post_norm is None):
+    own_norm = post_norm if norm is None else norm
+    if own_norm is None or (norm is not None and post_norm is not None):
         both = "two norms" if norm else "no norm"
         raise UntracedPartError(
             f"the feed-forward that ends with {layer.path_of(down)} has {both}; a table has one of its "
             "input or of its sum"
         )
-    own_norm = norm or post_norm
-    assert own_norm is not None
     return FeedForwardSpec(
         layer.path_of(own_norm),
         up=up.path(layer),

@@ -85,19 +85,19 @@ def build_small_model(
         If transformers cannot build it.
     """
     build = build or _build_from_config
-    error: ModelError | None = None
-    for candidate in (shrink_config(config), copy.deepcopy(config)):
-        candidate.dtype = torch.float32
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(0)
-                module = build_random_module(partial(build, candidate))
-                _randomize_weights(module)
-                return module.eval().requires_grad_(False)
-        except ModelError as raised:
-            error = raised
-    assert error is not None
-    raise error
+    try:
+        return _build_randomized(shrink_config(config), build)
+    except ModelError:  # numbers of layers that do not fit other parts of the config
+        return _build_randomized(copy.deepcopy(config), build)
+
+
+def _build_randomized(config: Config, build: Callable[[Config], nn.Module]) -> PretrainedModule:
+    config.dtype = torch.float32
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        module = build_random_module(partial(build, config))
+        _randomize_weights(module)
+    return module.eval().requires_grad_(False)
 
 
 def _build_from_config(config: Config) -> nn.Module:

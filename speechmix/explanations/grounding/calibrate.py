@@ -89,13 +89,7 @@ def calibrate(
         f"{len(words.truth)} words that {model.label} wrote about {words.clip_count} clips"
         f"{'' if nonspeech is not None else ', and about the same clips as noise and as silence'}"
     )
-    fits: list[LogisticModel] = []
-    quality: JsonObject = {"clips": words.clip_count, "words": len(words.truth)}
-    for column, target in enumerate(TARGETS):
-        truth = words.truth[:, column]
-        fits.append(fit_logistic(words.features, truth))
-        quality[target] = measure_quality(_predict_held_out(words, truth), truth)
-    return WordCalibration(fits[0], fits[1], statement, quality)
+    return fit_calibration(words, statement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +143,24 @@ def collect_judged_words(
     if not labels:
         raise InputError(f"{model.label} writes no word about these clips: nothing can be fitted")
     return JudgedWords(np.array(features), np.array(labels), np.array(groups), len(used))
+
+
+def fit_calibration(words: JudgedWords, statement: str) -> WordCalibration:
+    """Fit both probabilities, and measure them by cross-validation over clips.
+
+    Parameters
+    ----------
+    words : JudgedWords
+    statement : str
+        What they are of.
+    """
+    fits: list[LogisticModel] = []
+    quality: JsonObject = {"clips": words.clip_count, "words": len(words.truth)}
+    for column, target in enumerate(TARGETS):
+        truth = words.truth[:, column]
+        fits.append(fit_logistic(words.features, truth))
+        quality[target] = measure_quality(_predict_held_out(words, truth), truth)
+    return WordCalibration(fits[0], fits[1], statement, quality)
 
 
 def judge_words(written: Sequence[str], reference: str) -> list[tuple[bool, bool]]:

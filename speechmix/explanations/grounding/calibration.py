@@ -58,9 +58,9 @@ class LogisticModel:
 
 
 def standardize(features: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return features [W, F] in deviations from the mean; at most 3, as a line says nothing far from its data.
+    """Return features [W, F] as multiples of `scale` from the mean, cut to -3 to 3; NaN counts as the mean.
 
-    NaN counts as the mean.
+    A fitted line says nothing about words far from those that it was fitted on.
     """
     deviations: np.ndarray = np.nan_to_num((features - mean) / scale, nan=0.0)
     return deviations.clip(-_MOST_DEVIATIONS, _MOST_DEVIATIONS)

@@ -117,7 +117,7 @@ class GroundedWord:
         return "comes from the sound"
 
 
-_OF_A_WORD = (
+_WORD_FEATURES = (
     "log_probability",
     "lowest_log_probability",
     "sound",
@@ -128,7 +128,7 @@ _OF_A_WORD = (
     "padding_attention",
     "attention_entropy",
 )
-FEATURES = (*_OF_A_WORD, *(f"{name}_of_neighbours" for name in _OF_A_WORD), "no_speech")
+FEATURES = (*_WORD_FEATURES, *(f"{name}_of_neighbours" for name in _WORD_FEATURES), "no_speech")
 
 
 def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
@@ -195,7 +195,7 @@ def calibration_features(readings: WordReadings) -> np.ndarray:
     own, _ = share_sound(readings)
     sound = np.clip(readings.effect(NO_SOUND) / counts, *_EFFECT_RANGE)
     own = np.clip(own / counts, *_EFFECT_RANGE)
-    of_a_word = np.stack(
+    word_features = np.stack(
         [
             log_probability,
             readings.lowest,
@@ -208,7 +208,7 @@ def calibration_features(readings: WordReadings) -> np.ndarray:
         axis=1,
     )
     no_speech = np.full((len(counts), 1), readings.no_speech)
-    return np.hstack([of_a_word, _average_neighbours(of_a_word), no_speech])
+    return np.hstack([word_features, _average_neighbours(word_features), no_speech])
 
 
 def _average_neighbours(values: np.ndarray) -> np.ndarray:

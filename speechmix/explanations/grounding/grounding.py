@@ -98,14 +98,17 @@ class Grounding:
 
     def summarize(self, threshold: float = DEFAULT_THRESHOLD) -> str:
         """Return one line about the whole recording: words, doubtful words, loops."""
-        doubt = f"{len(self.doubtful(threshold))} probably not in the sound"
+        doubtful_words = f"{len(self.doubtful(threshold))} probably not in the sound"
         if self.words and all(isnan(word.made_up) for word in self.words):
             count = sum(not word.needs_sound for word in self.words)
-            doubt = f"{count} that muting all sound does not change (no probabilities: fit them with `speechmix calibrate`)"
+            doubtful_words = (
+                f"{count} that muting all sound does not change (no probabilities: fit them "
+                "with `speechmix calibrate`)"
+            )
         loops = f"; {len(self.loops)} repetition loop{'s' * (len(self.loops) > 1)}"
         return (
             f"{self.name}: {len(self.words)} words in {self.seconds:.1f} s by {self.model}; "
-            f"{doubt}{loops if self.loops else ''}"
+            f"{doubtful_words}{loops if self.loops else ''}"
         )
 
     @property

@@ -105,12 +105,12 @@ def repeated_windows(words: Sequence[GroundedWord]) -> list[str]:
     windows = [list(group) for _, group in groupby(words, key=lambda word: word.window)]
     sentences = []
     for text, same in groupby(windows, key=lambda group: " ".join(word.text for word in group)):
-        run = list(same)
-        if len(run) >= _MIN_REPEATS:
-            start, end = run[0][0].start, run[-1][-1].end
+        same_windows = list(same)
+        if len(same_windows) >= _MIN_REPEATS:
+            start, end = same_windows[0][0].start, same_windows[-1][-1].end
             when = "" if start != start else f" ({start:.1f} to {end:.1f} s)"
             sentences.append(
-                f"The same text in {len(run)} windows in a row{when}: “{text}”. Windows are transcribed apart, so this "
-                "is no loop: the model writes it each time anew."
+                f"The same text in {len(same_windows)} windows in a row{when}: “{text}”. Windows are transcribed apart, "
+                "so this is no loop: the model writes it each time anew."
             )
     return sentences

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from .command_parser import Subparsers
 
@@ -32,10 +31,11 @@ def add_commands(commands: Subparsers) -> None:
 
 def _describe_architecture(options: argparse.Namespace) -> int:
     from ...adapters.tracing.infer_family import infer_family
+    from ...files.whole_files import write_text
 
     found = infer_family(options.model, revision=options.revision)
     print(found.text())
     if options.out and found.stacks:
-        Path(options.out).write_text(found.table_source(), encoding="utf-8")
+        write_text(options.out, found.table_source())
         print(f"table: {options.out}")
     return 0 if found.stacks else 1
