@@ -105,8 +105,8 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     )
     best_row = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
     text = (
-        f"{model_text}: a probe predicts {label} from {position_text} in the {stack}, {_describe_layers(rows, 'read')}. "
-        f"{_format_accuracy(best_row)}"
+        f"{model_text}: a probe predicts {label} from the vectors of {position_text} in the {stack}, "
+        f"{_describe_layers(rows, 'read')}. {_format_accuracy(best_row)}"
     )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f}"
@@ -147,13 +147,13 @@ def _describe_layers(rows: pd.DataFrame, column: str) -> str:
     >>> _describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [False, False, True, True]}), "read")
     'from layer 1 on'
     >>> _describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [True, False, True, False]}), "read")
-    'in its input and in layer 1'
+    'in the input of the first layer and in layer 1'
     """
     layers = rows["layer"].tolist()
     layers_with_effect = [layer for layer, is_so in zip(layers, rows[column], strict=True) if is_so]
     if layers_with_effect == layers[-len(layers_with_effect) :]:
         return (
-            "from its input on"
+            "from the input of the first layer on"
             if layers_with_effect[0] < 0
             else f"from layer {layers_with_effect[0]} on"
         )
@@ -165,5 +165,10 @@ def _describe_layers(rows: pd.DataFrame, column: str) -> str:
         else ""
     )
     return " and ".join(
-        part for part in ("in its input" if layers_with_effect[0] < 0 else "", layer_text) if part
+        part
+        for part in (
+            "in the input of the first layer" if layers_with_effect[0] < 0 else "",
+            layer_text,
+        )
+        if part
     )

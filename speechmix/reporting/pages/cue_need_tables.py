@@ -82,7 +82,7 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
         "without_other": "another word (%)",
         "lost": "lost (points)",
         "drop": "margin lost (nats)",
-        "drop_other": "lost by another word",
+        "drop_other": "another word, margin lost",
     }
     order = [
         *NEED_KEYS,

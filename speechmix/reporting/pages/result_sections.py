@@ -46,7 +46,7 @@ _NEED_TERMS = {
     "lost (points)": "Loss of accuracy by ablating the cue, with its 95 % confidence interval.",
     "p": "Sign test over groups, corrected for multiple comparisons over the rows of the model.",
     "margin lost (nats)": "Mean fall of the margin with the cue ablated.",
-    "lost by another word": "Mean fall of the margin with another word ablated: a control.",
+    "another word, margin lost": "Mean fall of the margin with another word ablated: a control.",
     "verdict": "Needed: p is at most 0.05, and the confidence interval is above zero. Not needed: an "
     f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. This verdict needs many groups, "
     f"even if no group has a loss. A model with one row in the table needs {groups_for_equivalence()} "
@@ -89,7 +89,9 @@ _LAYERS_NOTE = (
     "Layers (counted from 0) in which the trained model differs significantly from its untrained "
     "twins. The test is the same as for whole stacks. For each model, it is corrected for multiple "
     "comparisons. The comparisons are every layer and every whole stack, for each measure and each "
-    "side of the cue. layers.csv has the numbers of all {count} comparisons of layers."
+    "side of the cue. “More in layers” lists the layers in which the cue contributes more in the trained "
+    "model, “less in layers” those in which it contributes less. layers.csv has "
+    "the numbers of all {count} comparisons of layers."
 )
 _CONTRIBUTION_CAUTION = (
     "A high contribution does not show that the model uses the cue. Only ablation can show that."

@@ -70,6 +70,10 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
             f"Contribution{cue} in %: {model_name(row['model'])}, {measure_label(row['measure'])}, "
             f"{_comparison_place(study, side)}."
         )
+    if "word times" in table:
+        notes.append(
+            "Word times: how the start and end of each word were found (“given”: they came with the clip)."
+        )
     links = {card.name: f"#{card.anchor}" for card in cards}
     instructions = (
         f"{' '.join(notes)} Click on the name of a column to sort. The linked clips have a player, "

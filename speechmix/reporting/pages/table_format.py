@@ -10,6 +10,7 @@ from ...mixing.maps.measure_facts import measure_label
 # What the page calls the columns of the tables that it writes.
 _COLUMN_NAMES = {
     "random": "untrained",
+    "init": "weights",
     "length_matched": "length-matched",
     "share_of_length": "share of length",
     "effect": "effect size d",
@@ -45,6 +46,8 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     for name, labels in (("measure", measure_label), ("stack", stack_name)):
         if name in table:
             table[name] = table[name].astype(object).map(labels)
+    if "init" in table:
+        table["init"] = table["init"].astype(object).replace("random", "untrained")
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:

@@ -24,7 +24,7 @@ def test_what_is_read_from_a_layer_on_is_said_so():
     assert claims.more.tolist() == claims.read.tolist()
     (sentence,) = describe_conclusions(claims, {"synthetic": "the model"})
     assert sentence.startswith(
-        "the model: a probe predicts number from the target in the encoder, from layer 2 on. Its best "
+        "the model: a probe predicts number from the vectors of the target in the encoder, from layer 2 on. Its best "
         "accuracy is 100 % (confidence interval"
     )
     assert "more accurate than in untrained models (" in sentence
@@ -40,8 +40,8 @@ def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
     assert not claims.more.any()
     (sentence,) = describe_conclusions(claims)
     assert (
-        "synthetic, left cue: a probe predicts number from the deciding position in the decoder, from its "
-        "input on" in sentence
+        "synthetic, left cue: a probe predicts number from the vectors of the deciding position in the decoder, from the "
+        "input of the first layer on" in sentence
     )
     assert "inconclusive whether the probe is more accurate than in untrained models (9" in sentence
 
