@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import Levenshtein
 
+from ..adapters.generation.decoder_prefix import token_behind_text
 from ..adapters.generation.token_sequence import first_difference
 from ..inputs.clips.clip import Clip
 from .generated_tokens import token_label
@@ -83,7 +84,8 @@ def _contrast_in_tokens(writing: Writing, words: Sequence[str], word_index: int)
             if len(ids) == 1
             else None
         )
-    token_ids = [*(token.id for token in fed), model.tokenizer.eos_token_id]
+    end_id, _ = token_behind_text(model)
+    token_ids = [*(token.id for token in fed), end_id]
     shared_count = next(
         (number for number, token in enumerate(fed) if token.word == word_index), len(fed)
     )
@@ -96,12 +98,20 @@ def _contrast_in_tokens(writing: Writing, words: Sequence[str], word_index: int)
         if remaining_text.strip()
         else []
     )
-    others = [*token_ids[:shared_count], *further, model.tokenizer.eos_token_id]
+    others = [*token_ids[:shared_count], *further, end_id]
     parting = first_difference(token_ids, others)
     if parting is None:
         return None
     positions = [*(token.position for token in fed), (fed[-1].fed_at or 0)]
-    return _make_contrast(writing, positions[parting], token_ids[parting], others[parting])
+    foil = others[parting]
+    if model.capabilities.is_transducer and _is_superfluous(token_ids, others):
+        foil = end_id  # without the token it would go on to the next frame
+    return _make_contrast(writing, positions[parting], token_ids[parting], foil)
+
+
+def _is_superfluous(ids: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether the first token in which two texts differ is left out in the other."""
+    return Levenshtein.editops(list(ids), list(others))[0].tag == "delete"
 
 
 def _contrast_in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:

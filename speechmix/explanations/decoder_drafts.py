@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.generation.decoder_prefix import first_timestamp_id
+from ..adapters.generation.token_words import decoding_options
 from ..errors import InputError
 from ..interventions.removable_sources import Source
 from .generated_tokens import (
@@ -70,7 +71,10 @@ def decode_pieces(model: Model, ids: Sequence[int]) -> list[str]:
     pieces, decoded_text = [], ""
     for stop in range(1, len(ids) + 1):
         text = model.tokenizer.decode(
-            list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            list(ids[:stop]),
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+            **decoding_options(model),
         )
         complete = text.rstrip("\ufffd") if stop < len(ids) else text
         pieces.append(complete[len(decoded_text) :])

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..adapters.generation.decoder_context import GeneratedText
 from ..adapters.generation.decoder_text import decoder_tokens
 from ..adapters.generation.decoder_text_generation import generate_text
 from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.generation.text_tokens import MASK, encode_sentence
 from ..adapters.generation.token_sequence import Tokens
+from ..adapters.generation.transducer_path import feed_path
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
@@ -77,10 +79,15 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
         )
         by = "given" if text is not None else f"transcript of the model ({model.label}, greedy)"
     else:
-        ids, n_prefix, ended, by = _transcribe_ids(model, clip, text)
+        written = _transcribe_ids(model, clip, text)
+        ids, by = list(written.ids), written.by
         prepared.inputs["decoder_input_ids"] = torch.tensor([ids])
         prepared.tokens = Tokens.from_ids(ids, model.tokenizer, label_offset=1)
-        drafts, words = draft_tokens(model, ids, n_prefix, ended=ended)
+        if model.capabilities.is_transducer:
+            feed_path(model, prepared, ids, written if text is None else None)
+        # A transducer chooses no end: the sound ends.
+        ended = written.ended and not model.capabilities.is_transducer
+        drafts, words = draft_tokens(model, ids, written.n_prefix, ended=ended)
         decision = make_open_decision(
             model, clip, prepared, {"encoder": audio_sources, "cross": audio_sources}
         )
@@ -126,22 +133,15 @@ def _refuse_classifier(model: Model) -> None:
         )
 
 
-def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
-    """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who
-    wrote it."""
+def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> GeneratedText:
+    """What a decoder is fed: what the model writes, or a given text."""
     if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe a clip: expected a speech recogniser with its "
             "processor"
         )
     if text is None:
-        generated_text = generate_text(model, clip)
-        return (
-            list(generated_text.ids),
-            generated_text.n_prefix,
-            generated_text.ended,
-            generated_text.by,
-        )
+        return generate_text(model, clip)
     spoken = Clip.from_array(
         clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language
     )
@@ -149,7 +149,7 @@ def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> tuple[list[in
         spoken.replace(translation=text) if model.prefix.task == "translate" else spoken
     )
     tokens = decoder_tokens(model, explained_clip)
-    return list(tokens.ids), tokens.n_prefix, True, "given"
+    return GeneratedText(tuple(tokens.ids), tokens.n_prefix, text, "given")
 
 
 def _read_sources(

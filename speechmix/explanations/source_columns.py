@@ -32,7 +32,9 @@ def sum_by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
     ndarray [R, S]
         NaN for a source in a stack that is not there.
     """
-    only = next(iter(columns)) if len(columns) == 1 else None
+    # The text before is no column of a transducer's encoder.
+    is_only = len(columns) == 1 and not writing.model.capabilities.is_transducer
+    only = next(iter(columns)) if is_only else None
     stacks = [unit.stack if only is None else only for unit in writing.sources]
     stack_positions = [
         (stack, unit.positions_in(stack))

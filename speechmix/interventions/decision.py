@@ -128,8 +128,7 @@ class Decision:
                 f"{view.item.name} has no words with times: give words=, align it with "
                 "speechmix.align, or divide its sound with speechmix.segment_clip"
             )
-        stacks = tuple(model.stacks)
-        view.prepare(stacks)
+        view.prepare(model.capabilities.prepared_stacks)
         if objective is None:
             has_foil = view.item is not None and view.item.foil is not None
             is_choice = has_foil and not model.has_label_head

@@ -122,7 +122,7 @@ def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[S
         stack: tokens_as_sources(view.sources(stack))
         if units == "token" and words is not None
         else words_as_sources(view.sources(stack), words)
-        for stack in model.stacks
+        for stack in model.capabilities.prepared_stacks
     }
     audio_tokens = view.prepared.audio_tokens
     if audio_tokens is not None and audio_tokens.answer_position is not None and words is not None:

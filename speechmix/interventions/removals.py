@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..adapters.generation.audio_prompt import audio_inputs
+from ..adapters.generation.transducer_path import PATH_STATES
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from .audio_removal import mute, scale_words, splice_words
@@ -99,6 +100,10 @@ def change_inputs(
                     bisect_right(kept_positions, position) - 1
                     for position in range(inputs[side].shape[1])
                 )
+    if row_indices is not None and PATH_STATES in inputs:
+        # Rows stay at their frames; behind fewer tokens the prediction network is in other states.
+        new_inputs[PATH_STATES] = torch.tensor(row_indices)[inputs[PATH_STATES].cpu()]
+        row_indices = None
     return new_inputs, row_indices
 
 

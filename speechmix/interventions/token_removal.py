@@ -88,7 +88,7 @@ def blank(
         f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
         "silence is for its sound"
     )
-    view.prepare(tuple(model.stacks))
+    view.prepare(model.capabilities.prepared_stacks)
     side = model.capabilities.text_input
     if side not in view.prepared.inputs:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.mute")

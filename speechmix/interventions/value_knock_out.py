@@ -93,7 +93,7 @@ def knock_out_words(
     """Knock words out of a decision that has been prepared; parameters as of `knock_out`."""
     name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
     rows, patches = [], list[Intervention]()
-    for stack in tuple(decision.sources) if stacks is None else stacks:
+    for stack in tuple(decision.model.stacks) if stacks is None else stacks:
         for source, patch in list_knock_outs(decision, stack, words, window):
             rows.append(label_row(decision, name, stack, patch.layers.start, source))
             patches.append(patch)

@@ -68,12 +68,15 @@ class MeasurableModel(ModelDescription):
         InputError
             If a decoder behind an encoder is fed nothing.
         """
-        if self.capabilities.decoder_stacks and "decoder_input_ids" not in inputs:
+        needs_text = self.capabilities.generated_input == "decoder_input_ids"
+        if needs_text and "decoder_input_ids" not in inputs:
             raise InputError(
                 f"{self.name} predicts nothing without decoder_input_ids: give them with the inputs"
             )
         if "decoder" in self.stacks:
             options = {"use_cache": False, **options}
+        if self.family.run_head is not None:
+            return self.family.run_head(self.module, inputs, **options)
         return self.module(**inputs, **options, return_dict=True)
 
     @contextmanager

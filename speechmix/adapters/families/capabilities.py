@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 InputKind = Literal["audio", "text"]
-Decoding = Literal["frames", "masked", "causal", "cross-attention", "audio tokens"]
+Decoding = Literal["frames", "masked", "causal", "cross-attention", "audio tokens", "transducer"]
 Side = Literal["sound", "text"]
 
 
@@ -27,6 +27,8 @@ class Capabilities:
     projector_step : tuple of int, optional
         How many frames of the encoder become how many positions of the decoder, where the decoder
         reads audio among its tokens.
+    is_transducer : bool
+        Whether a prediction network and a joint network are behind the encoder (RNN-T, TDT).
 
     Examples
     --------
@@ -39,6 +41,7 @@ class Capabilities:
     input_kind: InputKind
     stacks: tuple[str, ...]
     projector_step: tuple[int, int] | None = None
+    is_transducer: bool = False
 
     @property
     def has_audio_tokens(self) -> bool:
@@ -48,7 +51,10 @@ class Capabilities:
     @property
     def decoding(self) -> Decoding:
         """How tokens are predicted: at frames (CTC), in place of a mask, from the tokens before (of
-        a decoder alone, behind an encoder, or behind a prompt with audio tokens)."""
+        a decoder alone, behind an encoder, or behind a prompt with audio tokens), or at frames from
+        the tokens before (transducer)."""
+        if self.is_transducer:
+            return "transducer"
         if self.has_audio_tokens:
             return "audio tokens"
         if "cross" in self.stacks:
@@ -83,8 +89,14 @@ class Capabilities:
         """The stack that reads each side of the input; of a text that is translated, the text."""
         if self.input_kind == "text":
             return {"text": self.input_stack}
-        text: dict[Side, str] = {"text": "decoder"} if "decoder" in self.stacks else {}
+        text: dict[Side, str] = {"text": "decoder"} if "decoder" in self.prepared_stacks else {}
         return {"sound": "encoder", **text}
+
+    @property
+    def prepared_stacks(self) -> tuple[str, ...]:
+        """Stacks, and the prediction network of a transducer ("decoder"), which has no layers to
+        look into but is fed a text."""
+        return (*self.stacks, "decoder") if self.is_transducer else self.stacks
 
     @property
     def input_stacks(self) -> tuple[str, ...]:
@@ -119,7 +131,8 @@ class Capabilities:
     @property
     def generated_input(self) -> str:
         """Name of the input that holds the tokens that the model generates, fed to it again."""
-        return "decoder_input_ids" if self.decoder_stacks else "input_ids"
+        has_encoder = bool(self.decoder_stacks) or self.is_transducer
+        return "decoder_input_ids" if has_encoder else "input_ids"
 
     @property
     def can_shorten_text(self) -> bool:

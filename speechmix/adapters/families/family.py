@@ -64,6 +64,9 @@ class Family:
     build_chat_inputs : callable, optional
         ``build_chat_inputs(processor, audio, text)`` gives the inputs of a prompt with a sound, where
         `write_chat_inputs` does not.
+    run_head : callable, optional
+        Of a transducer: ``run_head(module, inputs, encoder_outputs=)`` gives logits along a path
+        through frames and tokens (`transducer_path.py`), which the module itself does not.
     generate : callable, optional
         ``generate(model, item)`` gives the text that the model itself writes (`GeneratedText`), for a
         clip or sentence that brings none for the decoder.
@@ -88,6 +91,7 @@ class Family:
     feature_rows: tuple[int, int] | None = None
     projector_step: Callable[[Config], tuple[int, int]] | None = None
     build_chat_inputs: Callable[[Processor, np.ndarray, str], Inputs] | None = None
+    run_head: Callable[..., ModelOutput] | None = None
     generate: Callable[[Model, Any], GeneratedText] | None = None
     translate: Callable[[Model, Sentence | str], Sentence] | None = None
     check_prefix: Callable[[Model, DecoderPrefix], None] | None = None
@@ -100,4 +104,5 @@ class Family:
             "text" if self.grid is None else "audio",
             stacks,
             None if step is None or "decoder" not in stacks else step(config),
+            is_transducer=self.run_head is not None,
         )

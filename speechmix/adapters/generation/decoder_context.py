@@ -110,6 +110,8 @@ class GeneratedText:
         The model, and that its choice was greedy.
     ended : bool
         False if it would have gone on.
+    frames : tuple of (int, int)
+        Of a transducer: each token's frames, from where it was emitted; empty of other models.
     """
 
     ids: tuple[int, ...]
@@ -117,3 +119,4 @@ class GeneratedText:
     text: str
     by: str
     ended: bool = True
+    frames: tuple[tuple[int, int], ...] = ()

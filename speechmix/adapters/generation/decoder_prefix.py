@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..model import Model
     from .decoder_context import DecoderPrefix
 
+BLANK_TOKEN = "<blank>"
 TIMESTAMP_STEP = 0.02  # seconds from one timestamp token to the next
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 _NO_TIMESTAMPS_TOKEN = "<|notimestamps|>"
@@ -67,6 +69,8 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     text (the language that a multilingual Speech2Text writes). A clip's language that the decoder
     is not told is warned of, once for each model.
     """
+    if model.capabilities.is_transducer:
+        return [model.config.blank_token_id]
     if model.family.check_prefix is None:
         _warn_of_language(model, clip, decoder_language=getattr(model.tokenizer, "tgt_lang", None))
         return _start_ids(model)
@@ -84,6 +88,21 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     if _NO_TIMESTAMPS_TOKEN in vocabulary and not model.prefix.timestamps:
         prefix.append(vocabulary[_NO_TIMESTAMPS_TOKEN])
     return prefix
+
+
+def token_behind_text(model: Model) -> tuple[int, str]:
+    """Id and name of what a decoder writes behind its text: the end, a transducer a blank."""
+    if model.capabilities.is_transducer:
+        return model.config.blank_token_id, BLANK_TOKEN
+    return model.tokenizer.eos_token_id, model.tokenizer.eos_token
+
+
+def prefix_labels(model: Model, prefix: Sequence[int]) -> list[str]:
+    """Name the tokens of a prefix; a transducer's blank may be none of the tokenizer's."""
+    if model.capabilities.is_transducer:
+        return [BLANK_TOKEN] * len(prefix)
+    labels: list[str] = model.tokenizer.convert_ids_to_tokens(prefix)
+    return labels
 
 
 def _warn_of_language(model: Model, clip: Clip, *, decoder_language: str | None) -> None:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import join_words
-from .decoder_prefix import decoder_prefix, nearest_timestamp
+from .decoder_prefix import (
+    decoder_prefix,
+    nearest_timestamp,
+    prefix_labels,
+    token_behind_text,
+)
 from .token_sequence import Tokens
 from .token_words import align_tokens_to_words
 from .word_character_positions import locate_target
@@ -41,8 +46,9 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
     tokens = _tokenize_text(model, clip, text)
     if clip.foil is None or clip.target is None or model.prefix.task != "transcribe":
         return tokens
+    end_id, _ = token_behind_text(model)
     ids, foil_ids = (
-        [*spelled_tokens.ids, model.tokenizer.eos_token_id]
+        [*spelled_tokens.ids, end_id]
         for spelled_tokens in (tokens, _tokenize_text(model, clip, text_with_foil(clip)))
     )
     if ids == foil_ids:
@@ -111,7 +117,7 @@ def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
     start_timestamps, end_timestamps = [list(part) for part in (timestamps[:1], timestamps[1:])]
     _check_length(model, clip, len(prefix) + len(timestamps) + len(text_ids))
     leading_tokens = [
-        *zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True),
+        *zip(prefix, prefix_labels(model, prefix), strict=True),
         *start_timestamps,
     ]
     return Tokens(
@@ -120,7 +126,7 @@ def _tokenize_text(model: Model, clip: Clip, text: str) -> Tokens:
             *(label for _, label in leading_tokens),
             *labels,
             *(label for _, label in end_timestamps),
-            tokenizer.eos_token,
+            token_behind_text(model)[1],
         ],
         words=[*[None] * len(leading_tokens), *words, *[None] * len(end_timestamps), None],
         kinds=[

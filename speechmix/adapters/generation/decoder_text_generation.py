@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 
 def can_generate_text(model: Model) -> bool:
-    """True for a trained model with a decoder fed by an encoder, a language-model head and a
-    tokenizer."""
+    """True for a trained model with a decoder fed by an encoder (or a prediction network), a
+    language-model head and a tokenizer."""
     has_head = getattr(model.module, "can_generate", lambda: False)()
-    has_decoder_input = "cross" in model.stacks or (model.converses and model.processor is not None)
+    has_decoder_input = (
+        "cross" in model.stacks
+        or model.capabilities.is_transducer
+        or (model.converses and model.processor is not None)
+    )
     return (
         has_head and has_decoder_input and model.tokenizer is not None and model.init == "trained"
     )

@@ -20,11 +20,18 @@ from ..capture.encoder_cache import run_encoder
 from ..transformers_types import Config
 from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_context import GeneratedText
-from .decoder_prefix import TIMESTAMP_STEP, decoder_prefix, first_timestamp_id, nearest_timestamp
+from .decoder_prefix import (
+    TIMESTAMP_STEP,
+    decoder_prefix,
+    first_timestamp_id,
+    nearest_timestamp,
+    prefix_labels,
+    token_behind_text,
+)
 from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
 from .decoder_text_generation import generate_text
 from .token_sequence import Tokens
-from .token_words import token_text
+from .token_words import decoding_options, token_text
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -145,7 +152,8 @@ def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """Text of ids, special tokens and timestamps left out."""
     first_time_id = _first_time_id(model)
     text_ids = [i for i in ids if i < first_time_id]
-    result: str = model.tokenizer.decode(text_ids, skip_special_tokens=True).strip()
+    options = decoding_options(model)
+    result: str = model.tokenizer.decode(text_ids, skip_special_tokens=True, **options).strip()
     return result
 
 
@@ -173,12 +181,14 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     """
     if not model.can_transcribe:
         raise InputError(
-            f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
-            "processor"
+            f"{model.label} cannot transcribe: it needs a CTC, transducer or language-model head and "
+            "its processor"
         )
     if model.capabilities.decoding == "cross-attention":
         ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)
         return decode_ids(model, ids[n_prefix:])
+    if model.capabilities.is_transducer and model.family.generate is not None:
+        return model.family.generate(model, clip).text
     dtype = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, dtype)
@@ -248,7 +258,7 @@ def _tokenize_generated_text(model: Model, generated_text: GeneratedText) -> Tok
     tokenizer, special_ids = model.tokenizer, set(model.tokenizer.all_special_ids)
     ids, n_prefix = list(generated_text.ids), generated_text.n_prefix
     first_time_id = _first_time_id(model)
-    labels, kinds = tokenizer.convert_ids_to_tokens(ids[:n_prefix]), ["special"] * n_prefix
+    labels, kinds = prefix_labels(model, ids[:n_prefix]), ["special"] * n_prefix
     for i in ids[n_prefix:]:
         is_timestamp = i >= first_time_id
         labels.append(
@@ -257,7 +267,7 @@ def _tokenize_generated_text(model: Model, generated_text: GeneratedText) -> Tok
             else token_text(tokenizer, i)
         )
         kinds.append("special" if is_timestamp or i in special_ids else "token")
-    end_label = tokenizer.eos_token if generated_text.ended else "<next>"
+    end_label = token_behind_text(model)[1] if generated_text.ended else "<next>"
     return Tokens(
         ids, [*labels, end_label], [None] * (len(ids) + 1), [*kinds, "special"], label_offset=1
     )

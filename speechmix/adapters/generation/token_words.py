@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ...inputs.words.timed_words import Word
 from ..transformers_types import Tokenizer
 from .word_character_positions import find_word_at, locate_word_parts
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 
 def align_tokens_to_words(
@@ -47,6 +51,12 @@ def tokenize_with_offsets(
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     piece_ends = [0, *(len(tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
     return ids, list(pairwise(piece_ends)), tokenizer.decode(ids)
+
+
+def decoding_options(model: Model) -> dict[str, bool]:
+    """Options of ``tokenizer.decode``: a transducer's text may repeat a token, which a tokenizer
+    made for CTC would merge."""
+    return {"group_tokens": False} if model.capabilities.is_transducer else {}
 
 
 def token_text(tokenizer: Tokenizer, token_id: int) -> str:

@@ -24,6 +24,8 @@ _RECOGNIZER_SUFFIXES = (
     "ForCTC",
     "ForConditionalGeneration",
     "ForSpeechToText",
+    "ForRNNT",
+    "ForTDT",
 )  # how names of recognisers end
 
 

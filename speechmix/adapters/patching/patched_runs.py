@@ -132,10 +132,9 @@ def _default_batch_size(length: int) -> int:
 
 
 def _run_module(model: Model, inputs: Mapping[str, ModelOutput]) -> ModelOutput:
-    options = {"use_cache": False} if "decoder" in model.stacks else {}
     if "encoder_outputs" in inputs:  # then what the encoder is fed is not needed
         inputs = {name: value for name, value in inputs.items() if name not in _ENCODER_INPUT_NAMES}
-    return model.module(**inputs, **options, return_dict=True)
+    return model.run_with_head(inputs)
 
 
 def _check_patch(model: Model, patch: Patch, lengths: Mapping[str, int]) -> None:

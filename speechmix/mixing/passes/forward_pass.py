@@ -71,7 +71,9 @@ def compute_maps(
         check_defined(measure, model.stacks[stack])
     for view in views:
         view.prepare(
-            tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers)
+            model.capabilities.prepared_stacks
+            if any(measure.objective for measure in measures)
+            else tuple(layers)
         )
     provenances = [map_provenance(model, view, request, precision) for view in views]
     item_units: list[dict[str, Units]] = [{} for _ in views]

@@ -213,6 +213,12 @@ def contributions_provenance(
 
 def check_splits_logits(model: Model, measure: str) -> None:
     """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
+    if model.capabilities.is_transducer:
+        raise InputError(
+            f"{measure} splits a logit of a linear head into parts, and {model.name} has a joint "
+            "network: ask occlusion, shapley, gradient_input or integrated_gradients, or a measure "
+            "of its encoder's layers"
+        )
     check = _find_logit_measure(measure).check
     if check is not None:
         check(model)
