@@ -15,6 +15,7 @@ the size it has in a paper.
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map`, `decision_heat_map` | what a decision loses with each word: all stacks, or one (of a `DecisionMap`) |
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
+| `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -37,6 +38,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
+from .alignment_head_map import alignment_head_map
 from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
@@ -56,6 +58,7 @@ from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
 __all__ = [
+    "alignment_head_map",
     "blank_out_figure",
     "clip_distribution",
     "clip_figure",
