@@ -45,6 +45,7 @@ _PUBLIC = {
     "ground": "explanations.grounding.ground",
     "calibrate": "explanations.grounding.calibrate",
     "alignment_heads": "evaluation.alignment_heads",
+    "look_ahead": "evaluation.look_ahead_curves",
     "Explanation": "explanations.explanation",
     "speech_ablation": "runs.speech_ablations",
     "faithfulness": "evaluation.faithfulness.evaluate",

@@ -22,6 +22,7 @@ FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
     "evaluation/head_choice.py",
+    "evaluation/look_ahead_curves.py",
     "explanations/explanation.py",
     "runs/kinds/speech_ablation.py",
     "runs/job_execution.py",

@@ -68,7 +68,7 @@ def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
     clip = require_clip(decision)
     if decision.prepared.tokens is None:
         frames = _target_frames(decision, clip)
-        labels, label_indices = _target_labels(decision, clip)
+        labels, label_indices = target_labels(decision, clip)
         paths, _ = best_ctc_path(
             intact_logits.float().log_softmax(dim=-1).cpu(),
             labels,
@@ -136,7 +136,7 @@ def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:
     return frames[0]
 
 
-def _target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
+def target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
     """Return the labels of the whole text, and the indices of the target's labels."""
     text, tokenizer = _clip_text(clip), decision.model.tokenizer
     span = locate_target(clip.words or (), clip.target or 0, text, where=clip.name)

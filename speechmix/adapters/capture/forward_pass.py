@@ -169,7 +169,10 @@ class Capture:
                 self._open_readers.close()
                 traces[-1].outputs[attention_index] = output
 
-        self._add_hook(module.register_forward_pre_hook(start_reading, with_kwargs=True))
+        # Before the hooks of a caller that masks the call: the reader then sees the masked one.
+        self._add_hook(
+            module.register_forward_pre_hook(start_reading, prepend=True, with_kwargs=True)
+        )
         self._add_hook(module.register_forward_hook(stop_reading, with_kwargs=True))
 
     def _record_outputs(self, projections: Iterable[nn.Module], traces: list[LayerTrace]) -> None:

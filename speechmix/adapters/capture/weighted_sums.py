@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..transformers_types import HookArguments, TorchFunction
 
-_SOFTMAX_FUNCTIONS = (F.softmax, torch.softmax, Tensor.softmax)
+SOFTMAX_FUNCTIONS = (F.softmax, torch.softmax, Tensor.softmax)
 _MULTIPLY_FUNCTIONS = (torch.mul, Tensor.mul, Tensor.__mul__)
 _MATMUL_FUNCTIONS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 
@@ -39,7 +39,7 @@ class WeightedSumFinder:
 
     def is_weighted_sum(self, func: TorchFunction, args: HookArguments, result: Tensor) -> bool:
         """Return True if this call multiplies attention weights with values."""
-        if func in _SOFTMAX_FUNCTIONS and self._softmax is None:
+        if func in SOFTMAX_FUNCTIONS and self._softmax is None:
             self._softmax = result
         if func not in _MATMUL_FUNCTIONS or self._softmax is None:
             return False

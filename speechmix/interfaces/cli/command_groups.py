@@ -12,7 +12,16 @@ from collections.abc import Iterator, Mapping
 from .command_parser import CommandParser
 
 COMMAND_GROUPS = {
-    "your own clips": ("check", "score", "explain", "ground", "ablate", "serve", "export"),
+    "your own clips": (
+        "check",
+        "score",
+        "explain",
+        "ground",
+        "ablate",
+        "look-ahead",
+        "serve",
+        "export",
+    ),
     "results of runs": ("report", "compare", "card", "gallery"),
     "the French study, from a corpus to a page": ("study", "mine", "align", "transcribe", "select"),
     "evaluations of measures and models": (

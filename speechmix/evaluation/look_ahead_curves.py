@@ -1,0 +1,269 @@
+"""How many milliseconds of future a word uses: look-ahead curves over clips, with intervals.
+
+In: a speech model and clips with word times. Out: `LookAhead`: for each delay after the word's end the
+mean loss of its score without what comes later (interventions/look_ahead.py), and two limits:
+
+    used_ms     the largest delay with an effect: the interval excludes zero
+    enough_ms   the smallest delay from which on every interval lies within a share of the effect at
+                the smallest delay: so much look-ahead is enough for the rest of the effect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ..errors import InputError, SpeechmixError
+from ..files.json_files import JsonObject
+from ..files.text_files import write_csv
+from ..files.whole_files import write_json
+from ..interventions.look_ahead import (
+    BOTH_STACKS,
+    CHUNK,
+    CUT,
+    ERRORS,
+    PAST,
+    PREFIX,
+    WORD,
+    ZEROS,
+    look_ahead_effects,
+)
+from .statistics.groups import assign_groups, build_item_table
+from .statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..adapters.model import Model
+    from ..inputs.clips.clip import Clip
+
+CURVE_KEYS = ["removal", "stack", "window", "layer"]
+DESCRIPTIONS = {
+    WORD: "attention from the word to later frames",
+    PREFIX: "attention from all earlier frames to later ones",
+    PAST: "attention from the word to as many earlier frames (control)",
+    CUT: "the sound, which ends there",
+    ZEROS: "the sound, silent from there on",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LookAhead:
+    """Look-ahead curves of a model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each clip, word and run: clip, word (index), group, and what `look_ahead_effects`
+        returns.
+    curves : DataFrame
+        Columns removal, stack, window, layer, ms; effect (mean over groups of clips, nats) with low,
+        high (95 % for all delays of a curve together); groups, clips; frames (mean); has_later (share
+        of clips that have sound after the delay); with chunks errors and offline_errors (words of a
+        clip's transcript that differ from its text, mean; within chunks and with full attention).
+    limits : DataFrame
+        For each curve used_ms and enough_ms; missing where nothing can be concluded.
+    skipped : tuple of (str, str)
+        Clips that cannot be used, and why.
+    provenance : dict
+    """
+
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    limits: pd.DataFrame
+    skipped: tuple[tuple[str, str], ...]
+    provenance: JsonObject
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the curves, one row for each delay."""
+        return self.curves.copy()
+
+    @property
+    def main_stack(self) -> str:
+        """The stack of the main curves: encoder and cross-attention together, if there are both."""
+        return BOTH_STACKS if (self.curves["stack"] == BOTH_STACKS).any() else "encoder"
+
+    @property
+    def summary(self) -> str:
+        """Sentences: how much future the word uses, by what is removed."""
+        lines = []
+        for row in self.curves[self.curves["removal"] == CHUNK].to_dict("records"):
+            lines.append(
+                f"chunks of {row['ms']:g} ms: score lost {row['effect']:.2f} nats "
+                f"[{row['low']:.2f}, {row['high']:.2f}]; {row[ERRORS[0]]:.2f} words wrong a clip, "
+                f"{row[ERRORS[1]]:.2f} with full attention"
+            )
+        main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
+        for row in main[main["window"] == "all"].to_dict("records"):
+            used, enough = row["used_ms"], row["enough_ms"]
+            text = (
+                "no effect shown"
+                if np.isnan(used)
+                else f"used: what comes later than {used:g} ms after the word"
+            )
+            if not np.isnan(enough):
+                share = 100 * (1 - float(self.provenance["share"]))
+                text += f"; {enough:g} ms are enough for {share:g} % of the effect"
+            lines.append(f"{DESCRIPTIONS[row['removal']]}: {text}")
+        groups = int(self.curves["groups"].max())
+        if groups < FEWEST_GROUPS:
+            lines.append(
+                f"{groups} groups of clips are too few for intervals: {FEWEST_GROUPS} needed"
+            )
+        return "\n".join(lines)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the main curves; see `plots.look_ahead_figure`."""
+        from ..reporting.plots.look_ahead_figure import look_ahead_panel
+
+        return look_ahead_panel(self, ax=ax)
+
+    def show(self) -> Figure:
+        """Draw all panels; see `plots.look_ahead_figure`."""
+        from ..reporting.plots.look_ahead_figure import look_ahead_figure
+
+        return look_ahead_figure(self)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write tables (CSV), provenance with the limits (JSON) and the figure into a folder."""
+        from ..reporting.plots.figure_style import write_figure
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(self.table, folder / "look_ahead_by_clip.csv")
+        write_csv(self.curves, folder / "look_ahead.csv")
+        limits = self.limits.astype(object).where(self.limits.notna(), None).to_dict("records")
+        skipped = [list(item) for item in self.skipped]
+        write_json(
+            folder / "look_ahead.json", {**self.provenance, "limits": limits, "skipped": skipped}
+        )
+        write_figure(self.show(), folder / "look_ahead.png", dpi=160)
+        return folder
+
+
+def look_ahead(
+    model: Model,
+    clips: Sequence[Clip],
+    *,
+    words: str = "target",
+    share: float = 0.1,
+    progress: bool = False,
+    **options: Any,
+) -> LookAhead:
+    """Measure how many milliseconds after its end a word uses, by removing what comes later.
+
+    Parameters
+    ----------
+    model : Model
+        A speech model with its head.
+    clips : sequence of Clip
+        With word times. Those that cannot be used are skipped.
+    words : {"target", "all"}
+        The target of each clip, or all its words.
+    share : float
+        Share of the effect at the smallest delay that counts as none, for ``enough_ms``.
+    progress : bool
+        Show a bar over clips.
+    **options
+        delays_ms, windows, chunks_ms, left_ms and score, as for `look_ahead_effects`.
+
+    Returns
+    -------
+    LookAhead
+        Intervals are over groups of clips that share a pair or a word.
+
+    Raises
+    ------
+    InputError
+        If an option is not possible, or no clip can be used.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc")
+    >>> found = speechmix.look_ahead(model, bundled.clips()[:2], delays_ms=[0, 80], windows=["all"])
+    >>> len(found.curves), found.curves["removal"].unique().tolist()
+    (10, ['word', 'prefix', 'past', 'cut', 'zeros'])
+    """
+    if words not in ("target", "all") or not 0 < share < 1:
+        raise InputError(
+            f"words should be 'target' or 'all', and share between 0 and 1; found words={words!r}, "
+            f"share={share}"
+        )
+    rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
+    groups = assign_groups(build_item_table(clips))[0] if clips else []
+    for clip, group in zip(tqdm(clips, unit="clip", disable=not progress), groups, strict=True):
+        indices = [clip.target] if words == "target" else range(len(clip.words or ()))
+        try:
+            for index in indices:
+                foil = clip.foil if index == clip.target else None
+                effects = look_ahead_effects(
+                    model, clip.replace(target=index, foil=foil), **options
+                )
+                labels = {"clip": clip.name, "word": index, "group": group}
+                rows += [labels | effect for effect in effects]
+        except SpeechmixError as error:
+            skipped.append((clip.name, str(error)))
+    if not rows:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        raise InputError(f"no clip can be used: {reasons or 'none was given'}")
+    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    curves = _average_curves(table)
+    provenance: JsonObject = {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        "clips": int(table["clip"].nunique()),
+        "words": words,
+        "share": share,
+        **options,
+    }
+    return LookAhead(table, curves, _find_limits(curves, share), tuple(skipped), provenance)
+
+
+def _average_curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Average effects over the clips of a group, then over groups, with corrected intervals."""
+    finite = table[np.isfinite(table["effect"])]
+    rows = []
+    for key, curve in finite.groupby(CURVE_KEYS, sort=False, dropna=False):
+        level = 1 - (1 - LEVEL) / curve["ms"].nunique()
+        for delay, members in curve.groupby("ms"):
+            means = members.groupby("group")["effect"].mean()
+            low, high = mean_interval(means, level=level) if means.any() else (0.0, 0.0)
+            if len(means) < FEWEST_GROUPS:
+                low = high = np.nan
+            values = {"ms": delay, "effect": means.mean(), "low": low, "high": high}
+            values |= {"groups": len(means), "clips": members["clip"].nunique()}
+            columns = ("frames", "has_later", *(name for name in ERRORS if name in members))
+            values |= {name: members[name].astype(float).mean() for name in columns}
+            rows.append({**dict(zip(CURVE_KEYS, key, strict=True)), **values})
+    return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+def _find_limits(curves: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Find used_ms and enough_ms of each curve."""
+    rows = []
+    delay_curves = curves[curves["removal"] != CHUNK]
+    for key, curve in delay_curves.groupby(CURVE_KEYS, sort=False, dropna=False):
+        is_shown = ((curve["low"] > 0) | (curve["high"] < 0)).to_numpy()
+        delays, tolerance = curve["ms"].to_numpy(), share * abs(curve["effect"].iloc[0])
+        is_small = ((curve["low"] >= -tolerance) & (curve["high"] <= tolerance)).to_numpy()
+        is_enough = is_shown[0] & np.logical_and.accumulate(is_small[::-1])[::-1]
+        values = {
+            "used_ms": delays[is_shown].max(initial=-np.inf) if is_shown.any() else np.nan,
+            "enough_ms": delays[is_enough].min() if is_enough.any() else np.nan,
+            "effect": curve["effect"].iloc[0],
+            "low": curve["low"].iloc[0],
+            "high": curve["high"].iloc[0],
+        }
+        rows.append({**dict(zip(CURVE_KEYS, key, strict=True)), **values})
+    return pd.DataFrame(rows).astype({"layer": "Int64"})

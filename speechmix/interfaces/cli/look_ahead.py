@@ -1,0 +1,86 @@
+"""`speechmix look-ahead`: how many milliseconds of future a word uses, and what streaming costs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .clip_options import (
+    SkippedItems,
+    add_clip_options,
+    collect_aligned_clips,
+    print_skipped,
+)
+from .command_parser import Subparsers
+from .model_options import (
+    add_loading_options,
+    add_model_option,
+    load_model,
+    select_only_model,
+)
+
+_EXAMPLES = """examples:
+  speechmix look-ahead clips.tsv --model facebook/wav2vec2-base-960h --out look_ahead
+  speechmix look-ahead clips.tsv --model FOLDER --chunk 320 --chunk 640 --left 1280
+"""
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "look-ahead",
+        help="how much future (right context) a word uses; streaming chunks compared",
+        epilog=_EXAMPLES,
+    )
+    command.set_defaults(command=_look_ahead)
+    add_clip_options(command)
+    add_model_option(command)
+    command.add_argument(
+        "--delay", type=float, action="append", metavar="MS", help="ms after the word; repeatable"
+    )
+    command.add_argument(
+        "--window",
+        choices=("all", "one", "up to", "from"),
+        action="append",
+        help="layers without attention to the future; repeatable (default: all, one)",
+    )
+    command.add_argument(
+        "--all-words", action="store_true", help="read every word, not the target of a clip"
+    )
+    command.add_argument("--contrast", action="store_true", help="read the target against its foil")
+    command.add_argument(
+        "--chunk",
+        type=float,
+        action="append",
+        metavar="MS",
+        help="also compare full attention with chunks of this length; repeatable",
+    )
+    command.add_argument(
+        "--left", type=float, metavar="MS", help="left context of chunks (default: all)"
+    )
+    command.add_argument("--out", metavar="FOLDER", help="folder for tables, JSON and figure")
+    add_loading_options(command)
+
+
+def _look_ahead(options: argparse.Namespace) -> int:
+    from ...evaluation.look_ahead_curves import look_ahead
+    from ...interventions.look_ahead import DELAYS_MS
+
+    skipped: SkippedItems = []
+    clips = collect_aligned_clips(options, skipped)
+    found = look_ahead(
+        load_model(options, select_only_model(options)),
+        clips,
+        words="all" if options.all_words else "target",
+        delays_ms=options.delay or DELAYS_MS,
+        windows=options.window or ("all", "one"),
+        chunks_ms=options.chunk or (),
+        left_ms=options.left,
+        score="contrast" if options.contrast else "log_probability",
+        progress=sys.stderr.isatty(),
+    )
+    print_skipped([*skipped, *found.skipped])
+    print(found.summary)
+    if options.out:
+        print(f"tables and figure: {found.write(options.out)}")
+    return 0

@@ -1,0 +1,309 @@
+"""Look-ahead of one word: what its score loses without the sound that comes later.
+
+In: a speech model and a clip with a target. Out: a row for each delay and each way to remove what
+comes later than the word's end plus the delay. The ways are nested:
+
+    word      attention from the word's frames to later frames (in a decoder: cross-attention from the
+              positions that predict the word)
+    prefix    attention to later frames from all others, so that no frame passes them on
+    cut       the sound itself: the clip ends there; "zeros" keeps its length, and mutes the rest
+
+"past" is the control of "word": as many frames, that lie earlier than the word's start less the delay.
+Only the removal of sound takes away what convolutions, and norms over the clip, know of the future.
+"chunk" is no removal at the word: the encoder attends within chunks, as a streaming model does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rapidfuzz.distance import Levenshtein
+from torch import Tensor
+
+from ..adapters.generation.ctc_paths import best_ctc_path
+from ..adapters.generation.greedy_generation import transcribe
+from ..adapters.patching.attention_edges import remove_attention_edges, streaming_attention
+from ..errors import InputError
+from ..inputs.clips.clip import Clip
+from ..inputs.words.multipart_words import join_words
+from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..mixing.maps.numerics import ctc_log_probability
+from ..mixing.measures.token_objectives import Objective, token_logits
+from .audio_removal import FILL_SAMPLE_RATE
+from .decision import Decision
+from .removals import prepare_sound_inputs
+from .target_readings import require_clip, target_labels
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from ..adapters.transformers_types import ModelOutput
+
+WORD, PREFIX, PAST, CUT, ZEROS, CHUNK = ("word", "prefix", "past", "cut", "zeros", "chunk")
+WINDOWS = ("all", "one", "up to", "from")  # layers in which edges are removed, counted from a layer
+BOTH_STACKS = "encoder + cross"
+ERRORS = ("errors", "offline_errors")  # words of a transcript, within chunks and without
+DELAYS_MS = (0, 40, 80, 120, 160, 240, 320, 480, 640, 960)
+_NO_EFFECT = 1e-4  # nats; below it an effect is the rounding of another order of summing
+_MAX_BATCH_POSITIONS = 24_000
+
+_Block = tuple[str, int]  # stack, layer
+_Row = dict[str, Any]
+
+
+def look_ahead_effects(
+    model: Model,
+    clip: Clip,
+    *,
+    delays_ms: Sequence[float] = DELAYS_MS,
+    windows: Sequence[str] = ("all", "one"),
+    chunks_ms: Sequence[float] = (),
+    left_ms: float | None = None,
+    score: str = "log_probability",
+) -> list[dict[str, Any]]:
+    """Measure what the target's score loses without later sound, for each delay after its end.
+
+    Parameters
+    ----------
+    model : Model
+        A speech model with its head.
+    clip : Clip
+        With word times and a target.
+    delays_ms : sequence of float
+        Milliseconds after the word's end (in the control before its start).
+    windows : sequence of {"all", "one", "up to", "from"}
+        Layers in which attention is removed: all, each by itself, those up to each, those from each.
+    chunks_ms, left_ms : float
+        Lengths of chunks, and the left context that they see (all for None); see
+        `streaming_attention`.
+    score : str
+        "log_probability" of the target, or "contrast" with its foil; of a classifier that of its
+        label. A CTC model is read between the letters of the neighbours (`ctc_word_objective`).
+
+    Returns
+    -------
+    list of dict
+        removal, stack ("encoder", "cross", "encoder + cross", "input"), window, layer (None for
+        all), ms (delay, or length of the chunk), frames (that are removed), score (nats), effect
+        (intact score less this one), has_later (whether the clip goes on behind the delay); with
+        chunks also errors and offline_errors (words of the transcript that differ from the text).
+
+    Raises
+    ------
+    InputError
+        If an option is not possible, or the clip has no target with frames.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc")
+    >>> rows = look_ahead_effects(model, bundled.clips()[0], delays_ms=[0, 80], windows=["all"])
+    >>> [(row["removal"], row["ms"], row["frames"]) for row in rows][:3]  # "notre maison"
+    [('word', 0.0, 11), ('prefix', 0.0, 11), ('past', 0.0, 11)]
+    """
+    if set(windows) - set(WINDOWS) or not delays_ms or min(delays_ms) < 0:
+        raise InputError(
+            f"windows are {WINDOWS} and delays at least 0 ms, found windows={list(windows)}, "
+            f"delays_ms={list(delays_ms)}"
+        )
+    decision = _prepare_word_decision(model, clip, score)
+    runs = [
+        run for delay in delays_ms for run in _list_edge_removals(decision, float(delay), windows)
+    ]
+    intact = _read_without_edges(decision, [run for run in runs if run.row["frames"]])
+    rows = [{"score": intact, **run.row} for run in runs]
+    rows += [row for delay in delays_ms for row in _remove_sound(decision, float(delay), intact)]
+    offline_errors = _count_word_errors(model, clip) if chunks_ms else None
+    for chunk in chunks_ms:
+        with streaming_attention(model, chunk / 1000, left_ms and left_ms / 1000):
+            value = decision.input_margin(decision.prepared.inputs)
+            errors = (_count_word_errors(model, clip), offline_errors)
+        labels = _label_row(CHUNK, "encoder", float(chunk)) | dict(zip(ERRORS, errors, strict=True))
+        rows.append({**labels, "score": value})
+    seconds_left = clip.duration - (clip.words or ())[clip.target or 0].end
+    for row in rows:
+        effect = intact - row["score"]
+        row["effect"] = 0.0 if abs(effect) < _NO_EFFECT else effect
+        row["has_later"] = row["removal"] == CHUNK or row["ms"] / 1000 < seconds_left
+    return rows
+
+
+def _count_word_errors(model: Model, clip: Clip) -> float:
+    """Count words in which the greedy transcript differs from the text; NaN without a transcript."""
+    if not model.can_transcribe:
+        return float("nan")
+    texts = (clip.text or join_words(clip.spoken_words), transcribe(model, clip))
+    return Levenshtein.distance(*(normalize_transcript(text).split() for text in texts))
+
+
+def _prepare_word_decision(model: Model, clip: Clip, score: str) -> Decision:
+    """Prepare the score of a clip's target; of a CTC model as `ctc_word_objective` reads it."""
+    if not model.hears or "encoder" not in model.stacks:
+        raise InputError(f"{model.name}: look-ahead is that of a speech encoder, which it lacks")
+    if not isinstance(clip.target, int):
+        raise InputError(f"{clip.name}: give the word whose score is read as target=")
+    decision = Decision.prepare(model, clip, objective=score)
+    if model.capabilities.decoding != "frames" or model.has_label_head:
+        return decision
+    return replace(decision, objective=ctc_word_objective(decision, score))
+
+
+def ctc_word_objective(decision: Decision, score: str = "log_probability") -> Objective:
+    """Log-probability of a word's letters in the frames between the letters of its neighbours.
+
+    Those frames are found once, on the best path of the intact model through the whole text. The
+    log-probability sums all alignments in them. So the score does not depend on how well later words
+    are written, and can be read where the sound ends earlier. "contrast" subtracts that of the foil.
+    """
+    model, clip = decision.model, require_clip(decision)
+    labels, indices = target_labels(decision, clip)
+    scores = decision.read_output(decision.inputs, lambda output: token_logits(output)[0])
+    blank = model.config.pad_token_id
+    paths, _ = best_ctc_path(scores.float().log_softmax(dim=-1).cpu(), labels, blank=blank)
+    first = paths[indices[0] - 1][-1] + 1 if indices[0] else 0
+    stop = paths[indices[-1] + 1][0] if indices[-1] + 1 < len(labels) else len(scores)
+    spellings = [[labels[index] for index in indices]]
+    if score == "contrast":
+        spellings.append(list(model.tokenizer(clip.foil).input_ids))
+
+    def function(output: ModelOutput) -> Tensor:
+        rows = token_logits(output).log_softmax(dim=-1)[:, first:stop]
+        target, *foil = (
+            torch.stack([ctc_log_probability(row, ids, blank=blank) for row in rows])
+            for ids in spellings
+        )
+        return target - foil[0] if foil else target
+
+    return Objective(function, decision.objective.span, {"kind": score, "frames": [first, stop]})
+
+
+@dataclass(frozen=True)
+class _EdgeRemoval:
+    """A run: its row, and the targets and sources between which edges are removed, by block."""
+
+    row: _Row
+    edges: Mapping[_Block, tuple[Sequence[int], Sequence[int]]]
+
+
+def _label_row(
+    removal: str,
+    stack: str,
+    ms: float,
+    window: str = "all",
+    layer: int | None = None,
+    frames: int | None = None,
+) -> _Row:
+    labels: _Row = {"removal": removal, "stack": stack, "window": window, "layer": layer}
+    return {**labels, "ms": ms, "frames": frames}
+
+
+def _list_edge_removals(
+    decision: Decision, delay_ms: float, windows: Sequence[str]
+) -> list[_EdgeRemoval]:
+    """List the runs of one delay."""
+    model, clip = decision.model, require_clip(decision)
+    grid = model.grid(len(clip.audio(model.sample_rate)))
+    target = clip.target or 0
+    word, delay = (clip.words or ())[target], delay_ms / 1000
+    frames = [
+        f for source in decision.select_sources("encoder", [target]) for f in source.positions
+    ]
+    if not frames:
+        raise InputError(f"{clip.name}: the target {word.text!r} has no frame of {model.name}")
+    clip_stop = grid.frames_between(0, clip.duration)[1]
+    later = range(grid.frames_between(word.end + delay, clip.duration)[0], clip_stop)
+    past_stop = grid.frames_between(0, max(word.start - delay, 0))[1]
+    past = range(max(0, past_stop - len(later)), past_stop)
+    others = [frame for frame in range(grid.n_frames) if frame not in later]
+    tokens = decision.prepared.inputs.get("decoder_input_ids")
+    positions = {
+        "encoder": {WORD: frames, PREFIX: others, PAST: frames},
+        "cross": dict.fromkeys((WORD, PAST), decision.read_positions)
+        | {PREFIX: list(range(0 if tokens is None else tokens.shape[1]))},
+    }
+    stacks = {name: len(model.stacks[name]) for name in positions if name in model.stacks}
+    runs = []
+    for removal, sources in {WORD: later, PREFIX: later, PAST: past}.items():
+        changed = [
+            (name, window, layer, [(name, index) for index in layers])
+            for name, count in stacks.items()
+            for window, layer, layers in _list_windows(count, windows)
+        ]
+        if len(stacks) > 1:
+            blocks = [(name, index) for name, count in stacks.items() for index in range(count)]
+            changed.append((BOTH_STACKS, "all", None, blocks))
+        for stack, window, layer, blocks in changed:
+            row = _label_row(removal, stack, delay_ms, window, layer, len(sources))
+            edges = {block: (positions[block[0]][removal], sources) for block in blocks}
+            runs.append(_EdgeRemoval(row, edges))
+    return runs
+
+
+def _list_windows(layer_count: int, windows: Sequence[str]) -> list[tuple[str, int | None, range]]:
+    """List window, its layer (None for all) and the layers in it."""
+    ranges: list[tuple[str, int | None, range]] = [("all", None, range(layer_count))]
+    for layer in range(layer_count):
+        ranges += [
+            ("one", layer, range(layer, layer + 1)),
+            ("up to", layer, range(layer + 1)),
+            ("from", layer, range(layer, layer_count)),
+        ]
+    return [window for window in ranges if window[0] in windows]
+
+
+def _read_without_edges(decision: Decision, runs: Sequence[_EdgeRemoval]) -> float:
+    """Put the score into each run's row; return the intact one. All are masked: all sum alike."""
+    blocks = {block for run in runs for block in run.edges}
+    clip, model = require_clip(decision), decision.model
+    length = model.grid(len(clip.audio(model.sample_rate))).n_frames
+    size = max(1, min(64, _MAX_BATCH_POSITIONS // length))
+    intact = _EdgeRemoval({}, {})
+    for start in range(0, len(runs) + 1, size):
+        batch = [intact, *runs][start : start + size]
+        inputs = {
+            name: torch.cat([tensor] * len(batch)) for name, tensor in decision.inputs.items()
+        }
+        edges = {block: partial(_stack_edges, batch, block, model.device) for block in blocks}
+        with remove_attention_edges(model, edges):
+            scores = decision.read_output(inputs, decision.compute_margins).tolist()
+        for run, score in zip(batch, scores, strict=True):
+            run.row["score"] = score
+    return float(intact.row["score"])
+
+
+def _stack_edges(
+    runs: Sequence[_EdgeRemoval], block: _Block, device: torch.device, targets: int, sources: int
+) -> Tensor:
+    """Removed edges of a block of attention in each run, bool [R, Q, K]."""
+    removed = torch.zeros(len(runs), targets, sources, dtype=torch.bool)
+    for run_edges, run in zip(removed, runs, strict=True):
+        rows, columns = run.edges.get(block, ((), ()))
+        run_edges[torch.tensor(rows, dtype=torch.long)[:, None], list(columns)] = True
+    return removed.to(device)
+
+
+def _remove_sound(decision: Decision, delay_ms: float, intact: float) -> list[_Row]:
+    """Read the score where the clip ends, or is silent, from the delay after the word on."""
+    model, clip = decision.model, require_clip(decision)
+    audio = clip.audio(FILL_SAMPLE_RATE)
+    stop = round(((clip.words or ())[clip.target or 0].end + delay_ms / 1000) * FILL_SAMPLE_RATE)
+    muted = audio.copy()
+    muted[stop:] = 0
+    # A fixed window pads with zeros, and an audio language model has a token for each frame.
+    has_fixed_length = model.grid(len(audio)).is_fixed_window or model.converses
+    sounds = {ZEROS: muted} if has_fixed_length else {CUT: audio[:stop], ZEROS: muted}
+    rows = []
+    for removal, sound in sounds.items():
+        score = intact
+        if stop < len(audio):
+            changed = Clip.from_array(
+                sound, FILL_SAMPLE_RATE, name=clip.name, language=clip.language
+            )
+            inputs = {**decision.prepared.inputs, **prepare_sound_inputs(model, changed)}
+            score = decision.input_margin(inputs)
+        rows.append({**_label_row(removal, "input", delay_ms), "score": score})
+    return rows

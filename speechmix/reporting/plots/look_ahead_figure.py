@@ -1,0 +1,121 @@
+"""Draw look-ahead: what a word's score loses without what comes later, over the delay and by layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_COLORS,
+    TICK_SIZE,
+    add_legend,
+    legend_line,
+    model_title,
+    new_figure,
+    style_curve_axis,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...evaluation.look_ahead_curves import LookAhead
+
+_LABELS = {
+    "word": "attention from the word",
+    "prefix": "attention from all earlier frames",
+    "cut": "sound: cut off",
+    "zeros": "sound: muted",
+    "past": "control: as many earlier frames",
+}
+_STYLES = dict(
+    zip(_LABELS, zip(LINE_COLORS[1:6], ("-", "-", "-", "-", "--"), strict=True), strict=True)
+)
+_DELAY_LABEL = "removed: what comes later than so many ms after the word"
+_EFFECT_LABEL = "score lost (nats)"
+
+
+def look_ahead_figure(result: LookAhead) -> Figure:
+    """Draw the curves of a model, and maps of single layers where these were measured.
+
+    Parameters
+    ----------
+    result : LookAhead
+
+    Returns
+    -------
+    Figure
+        Bands are 95 % intervals for all delays of a curve together. In maps of layers a dot marks
+        cells whose interval excludes zero.
+    """
+    curves = result.curves
+    by_layer = curves[(curves["window"] == "one") & (curves["removal"] == "word")]
+    stacks = list(by_layer["stack"].unique())
+    figure = new_figure(5.4 + 3.0 * len(stacks), 3.6)
+    axes = figure.subplots(
+        1, 1 + len(stacks), squeeze=False, width_ratios=[1.5, *[1] * len(stacks)]
+    )[0]
+    look_ahead_panel(result, ax=axes[0])
+    for axis, stack in zip(axes[1:], stacks, strict=True):
+        _draw_layers(axis, by_layer[by_layer["stack"] == stack], stack)
+    figure.suptitle(f"{model_title(result.provenance)}: look-ahead", size=LABEL_SIZE + 1)
+    return figure
+
+
+def look_ahead_panel(result: LookAhead, *, ax: Axes | None = None) -> Axes:
+    """Draw the curves of `look_ahead_figure` alone: attention of all layers, and sound."""
+    curves = result.curves[
+        (result.curves["window"] == "all") & (result.curves["removal"] != "chunk")
+    ]
+    ax = new_figure(5.4, 3.6).subplots() if ax is None else ax
+    curves = curves[curves["stack"].isin([result.main_stack, "input"])]
+    delays = sorted(curves["ms"].unique())
+    handles = []
+    for removal, curve in curves.groupby("removal", sort=False):
+        color, dash = _STYLES[str(removal)]
+        style = {
+            "color": color,
+            "linestyle": dash,
+            "linewidth": 1.4,
+            "marker": "o",
+            "markersize": 2.5,
+        }
+        ax.plot(curve["ms"], curve["effect"], **style)
+        ax.fill_between(
+            curve["ms"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0
+        )
+        handles.append(legend_line(label=_LABELS[str(removal)], **style))
+    ax.axhline(0, color="0.4", linewidth=0.7)
+    ax.set_xticks(delays, [f"{delay:g}" for delay in delays], rotation=60)
+    ax.set_xlabel(_DELAY_LABEL, size=LABEL_SIZE)
+    ax.set_ylabel(_EFFECT_LABEL, size=LABEL_SIZE)
+    style_curve_axis(ax)
+    add_legend(ax, handles, columns=1, loc="upper right")
+    return ax
+
+
+def _draw_layers(ax: Axes, rows: pd.DataFrame, stack: str) -> None:
+    """Draw effects as a map [layers, delays]."""
+    effects, low, high = (
+        rows.pivot(index="layer", columns="ms", values=name).to_numpy(float)
+        for name in ("effect", "low", "high")
+    )
+    limit = max(np.nanmax(np.abs(effects)), 1e-3)
+    image = ax.imshow(
+        effects, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto", origin="lower"
+    )
+    layers, columns = np.nonzero((low > 0) | (high < 0))
+    ax.scatter(columns, layers, s=5, color="black")
+    delays = sorted(rows["ms"].unique())
+    ax.set_xticks(range(len(delays)), [f"{delay:g}" for delay in delays], rotation=60)
+    ax.set_yticks(range(len(effects)))
+    ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
+    ax.set_xlabel("ms after the word", size=LABEL_SIZE)
+    ax.set_ylabel("layer (counted from 0)", size=LABEL_SIZE)
+    ax.set_title(f"{stack}, one layer (dot: interval excludes 0)", size=TICK_SIZE)
+    if ax.figure is not None:
+        bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
+        bar.ax.tick_params(labelsize=TICK_SIZE)
