@@ -75,6 +75,8 @@ class Family:
     check_prefix : callable, optional
         ``check_prefix(model, prefix)`` raises unless the decoder takes this task, language and
         timestamps; None where it takes no prefix (all but Whisper).
+    is_traced : bool
+        True if the table was found by tracing a small random model (`traced_family.py`).
     """
 
     name: str
@@ -95,6 +97,7 @@ class Family:
     generate: Callable[[Model, Any], GeneratedText] | None = None
     translate: Callable[[Model, Sentence | str], Sentence] | None = None
     check_prefix: Callable[[Model, DecoderPrefix], None] | None = None
+    is_traced: bool = False
 
     def capabilities(self, config: Config, stacks: tuple[str, ...]) -> Capabilities:
         """What kind of model one of this family is that has these stacks."""

@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
 from ..families.family import Family
-from ..transformers_types import Config, Processor
+from ..transformers_types import Config, FeatureExtractor, Processor
 from .hub_connection import hub_options, hub_problem
 from .model_source import quantised_message
 from .torchaudio_version import torchaudio_problem
@@ -195,10 +195,7 @@ def split_processor(processor: Processor, family: Family, config: Config) -> tup
             "processor= takes a processor, feature extractor or tokenizer object, found "
             f"{processor!r:.80}"
         )
-    extractor = getattr(
-        processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None
-    )
-    extractor = getattr(processor, "audio_processor", extractor)
+    extractor = find_extractor(processor)
     tokenizer = getattr(
         processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None
     )
@@ -209,6 +206,14 @@ def split_processor(processor: Processor, family: Family, config: Config) -> tup
                 feature_size=config.num_mel_bins, chunk_length=int(seconds)
             )
     return extractor, tokenizer
+
+
+def find_extractor(processor: Processor) -> FeatureExtractor:
+    """Return the feature extractor in whatever was given, or None."""
+    extractor = getattr(
+        processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None
+    )
+    return getattr(processor, "audio_processor", extractor)
 
 
 def select_chat_processor(processor: Processor, family: Family) -> Config:

@@ -18,11 +18,12 @@ from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
-from ..families.registry import family_of_type
 from ..model import Model
-from ..transformers_types import Config, Processor
+from ..tracing.traced_family import find_family, find_module_family
+from ..transformers_types import Config, FeatureExtractor, Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,
+    find_extractor,
     first_line,
     load_processor_part,
     load_trained,
@@ -131,7 +132,9 @@ def load(
             seed or 0
         )  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
-            model = wrap_module(unwrap_module(source), init, seed, precision, device, processor)
+            module = unwrap_module(source)
+            family = find_module_family(module, lambda: find_extractor(processor))
+            model = wrap_module(module, family, init, seed, precision, device, processor)
         else:
             path_or_id = resolve_path_or_id(source)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -166,12 +169,21 @@ def check_model_source(source: str, revision: str | None = None) -> None:
     _resolve_config(resolve_path_or_id(source), {"revision": revision} if revision else {})
 
 
-def _resolve_config(source: str, options: dict[str, str]) -> tuple[str, Config, Family]:
+def _resolve_config(
+    source: str, options: dict[str, str], processor: Processor = None
+) -> tuple[str, Config, Family]:
     """Where the weights are (of an adapter those of its base), the config and the family."""
     adapter_base_id = adapter_base(source)
     path_or_id = source if adapter_base_id is None else resolve_path_or_id(adapter_base_id)
     config = read_config(path_or_id, options if adapter_base_id is None else {})
-    return path_or_id, config, family_of_type(config.model_type)
+
+    def read_extractor() -> FeatureExtractor:
+        extractor = find_extractor(processor)
+        if extractor is None:
+            extractor = load_processor_part("AutoFeatureExtractor", path_or_id, options)
+        return extractor
+
+    return path_or_id, config, find_family(config, read_extractor=read_extractor)
 
 
 def _resolve_device(device: str | torch.device | None) -> torch.device | None:
@@ -197,7 +209,7 @@ def _load_from_source(
     processor: Processor,
 ) -> Model:
     options = {"revision": revision} if revision else {}
-    path_or_id, config, family = _resolve_config(source, options)
+    path_or_id, config, family = _resolve_config(source, options, processor)
     is_adapter = path_or_id != source
     model_class = transformers_class(family.auto_class(config))
     if dtype is None:  # that of the checkpoint

@@ -8,6 +8,7 @@ before. In: a model. Out: what it is made of again.
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +19,11 @@ from torch.nn.utils.parametrize import is_parametrized
 from ...errors import ModelError
 from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind_stack
+from ..families.family import Family
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
+from ..tracing.traced_family import find_module_family
 from ..transformers_types import Config
 
 # Fields that are made again, or belong to the process.
@@ -126,7 +129,7 @@ def model_contents(
         for name, stack in model.stacks.items()
     }
     fields = {name: value for name, value in model.__dict__.items() if name not in _NOT_PICKLED}
-    return module, stacks, fields
+    return module, stacks, {**fields, "family_is_traced": model.family.is_traced}
 
 
 def restore_model(
@@ -141,15 +144,19 @@ def restore_model(
         cannot be built again.
     """
     module = module.build() if isinstance(module, ModuleRecipe) else module
-    model = Model(
-        module, family_of_type(getattr(module.config, "model_type", None)), fields["name"]
-    )
+    find = find_module_family if fields["family_is_traced"] else _find_registered_family
+    fields = {name: value for name, value in fields.items() if name != "family_is_traced"}
+    model = Model(module, find(module, lambda: fields["feature_extractor"]), fields["name"])
     model.__dict__.update(fields)
     for name, (spec, heads, unknown_sum_reason) in stacks.items():
         bound = bind_stack(spec, model.base, heads)
         if bound is not None:
             model.stacks[name] = replace(bound, unknown_sum_reason=unknown_sum_reason)
     return model
+
+
+def _find_registered_family(module: Any, read_extractor: Callable[[], Any]) -> Family:
+    return family_of_type(getattr(module.config, "model_type", None))
 
 
 def _reduce_model(model: Model) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import torch
 
 from ...errors import ModelError
 from ..capture.module_access import has_adapters
-from ..families.registry import family_of_type
+from ..families.family import Family
 from ..model import Model
 from ..transformers_types import Processor
 from .checkpoints import (
@@ -27,6 +27,7 @@ from .peft_adapters import merge_adapters
 
 def wrap_module(
     module: torch.nn.Module,
+    family: Family,
     init: str,
     seed: int | None,
     dtype: torch.dtype | None,
@@ -45,7 +46,6 @@ def wrap_module(
             "wrap it in a "
             "PreTrainedModel and describe it with speechmix.register"
         )
-    family = family_of_type(getattr(config, "model_type", None))
     if init == "random":
         first_parameter = next(module.parameters())
         dtype, device = dtype or first_parameter.dtype, device or first_parameter.device

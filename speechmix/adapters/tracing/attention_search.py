@@ -40,6 +40,8 @@ class TracedAttention:
         Output of its output projection.
     value_input, query_input : TracedValue
         What its value and query projections read.
+    heads, key_heads : int
+        The second counts heads of keys and values; 0 if that was not found.
     is_packed : bool
         True if one projection makes queries and values.
     """
@@ -48,6 +50,8 @@ class TracedAttention:
     result: TracedValue
     value_input: TracedValue
     query_input: TracedValue
+    heads: int
+    key_heads: int
     is_packed: bool
 
     def reads_other_stack(self, layer: TracedLayer) -> bool:
@@ -106,9 +110,17 @@ def _iterate_operations(layer: TracedLayer) -> Iterator[_Operation]:
         elif value.operation == "softmax":
             softmax.append(value)
         elif value.operation in MATRIX_PRODUCTS and len(value.sources) == 2:
-            weights = strip_shape(value.sources[0])
+            weights = _strip_mask(value.sources[0])
             if weights in softmax and weights.tensor.ndim >= 3:
                 yield _Operation(value, None, None, value.sources[1], weights.sources[0])
+
+
+def _strip_mask(value: TracedValue) -> TracedValue:
+    """Go back over weights of masked positions set to zero."""
+    value = strip_shape(value)
+    while value.operation in ("masked_fill", "masked_fill_"):
+        value = strip_shape(value.sources[0])
+    return value
 
 
 def _read_operation(layer: TracedLayer, operation: _Operation) -> TracedAttention:
@@ -133,6 +145,8 @@ def _read_operation(layer: TracedLayer, operation: _Operation) -> TracedAttentio
     paths = {layer.path_of(call) for call in (value_call, key_call, query_call)}
     module = _find_module(layer, operation.value, paths)
     is_packed = query_call.path == value_call.path
+    size = (operation.scores or operation.query or operation.value).tensor.shape
+    value_size = operation.values.tensor.shape[-1]
     has_own_query = query_call.path not in (value_call.path, key_call.path)
     spec = AttentionSpec(
         module,
@@ -147,6 +161,10 @@ def _read_operation(layer: TracedLayer, operation: _Operation) -> TracedAttentio
         output_call.outputs[0],
         value_input,
         layer.strip_to_module(query_call.inputs[0]),
+        size[-3],
+        0
+        if is_packed or key_call is value_call
+        else value_call.outputs[0].tensor.shape[-1] // value_size,
         is_packed,
     )
 
@@ -295,5 +313,7 @@ def _read_multi_head(layer: TracedLayer, value: TracedValue) -> TracedAttention:
         value,
         layer.strip_to_module(states[2]),
         layer.strip_to_module(states[0]),
+        heads=bound.arguments["num_heads"],
+        key_heads=bound.arguments["num_heads"],
         is_packed=False,
     )

@@ -15,7 +15,7 @@ from ..families.specs import ConvolutionSpec, FeedForwardSpec
 from .module_roles import is_positional_convolution
 from .recording import ModuleCall, TracedValue
 from .traced_layer import TracedLayer, UntracedPartError
-from .value_graph import collect_ancestors, factors, strip_scale, strip_shape
+from .value_graph import collect_ancestors, factors, strip_shape
 
 
 @dataclass(eq=False)
@@ -39,26 +39,14 @@ class Branch:
 
 def open_branch(layer: TracedLayer, branch: TracedValue) -> Branch:
     """Go back over scaling and a norm of a branch's result."""
-    value, scale = _strip_scale_to_module(layer, branch)
+    value, scale = layer.strip_scale_to_module(branch)
     norm = layer.norms.get(value)
     if norm is None:
         return Branch(value, scale, None)
-    core, inner_scale = _strip_scale_to_module(layer, norm.inputs[0])
+    core, inner_scale = layer.strip_scale_to_module(norm.inputs[0])
     if inner_scale != 1:
         raise UntracedPartError(f"{layer.path_of(norm)} reads a result that is scaled first")
     return Branch(core, scale, norm)
-
-
-def _strip_scale_to_module(layer: TracedLayer, value: TracedValue) -> tuple[TracedValue, float]:
-    scale = 1.0
-    while True:
-        value = layer.strip_to_module(value)
-        if value in layer.projections or value in layer.norms:
-            return value, scale
-        stripped, factor = strip_scale(value)
-        if stripped is value:
-            return value, scale
-        value, scale = stripped, scale * factor
 
 
 def find_input_norm(
@@ -188,16 +176,21 @@ def has_convolution(layer: TracedLayer, branch: Branch, stream: TracedValue) -> 
 
 def describe_convolution(
     layer: TracedLayer, branch: Branch, stream: TracedValue
-) -> ConvolutionSpec:
+) -> tuple[ConvolutionSpec, str]:
     """Describe a branch as contract(activation(norm(depthwise(glu(expand(norm x)))))).
+
+    Returns
+    -------
+    tuple of ConvolutionSpec and str
+        The second says what of it a table cannot say (the layer can still be replayed), or is empty.
 
     Raises
     ------
     UntracedPartError
-        If it is something else, or is scaled or normed before it is added.
+        If it is something else, or is normed before it is added.
     """
     contract = layer.projections.get(branch.core)
-    if contract is None or branch.scale != 1 or branch.norm is not None:
+    if contract is None or branch.norm is not None:
         raise UntracedPartError(f"{_name_branch(layer, branch)}: a convolution of another form")
     makers = {call.outputs[0]: call for call in layer.calls[::-1] if len(call.outputs) == 1}
     value = layer.strip_to_module(contract.inputs[0])
@@ -217,15 +210,23 @@ def describe_convolution(
     norm = find_input_norm(layer, expand.inputs[0], stream)
     if norm is None:
         raise UntracedPartError(f"{layer.path_of(expand)} reads no norm of the residual stream")
-    return ConvolutionSpec(
+    problem = f"what a convolution gives is multiplied by {branch.scale:g}"
+    if branch.scale == 1:
+        problem = ""
+    try:
+        causal = _is_causal_window(layer, depthwise, glu)
+    except UntracedPartError as error:
+        causal, problem = False, str(error)
+    spec = ConvolutionSpec(
         layer.path_of(norm),
         expand=layer.path_of(expand),
         depthwise=layer.path_of(depthwise),
         depthwise_norm=layer.path_of(depthwise_norm),
         activation=layer.path_of(activation),
         contract=layer.path_of(contract),
-        causal=_is_causal_window(layer, depthwise, glu),
+        causal=causal,
     )
+    return spec, problem
 
 
 def _leaf_maker(

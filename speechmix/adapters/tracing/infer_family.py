@@ -11,12 +11,14 @@ import transformers
 from torch import Tensor
 
 from ...errors import InputError
+from ..families.registry import families
 from ..loading.checkpoints import read_config
 from ..loading.model_source import resolve_path_or_id, unwrap_module
 from ..transformers_types import Config, PretrainedModule
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
-from .small_models import build_small_model, find_inputs
+from .input_search import find_input_form
+from .small_models import build_small_model
 
 
 def infer_family(
@@ -77,9 +79,28 @@ def infer_family(
             "expected a hub id, a folder, a transformers model or a config, found "
             f"{type(hf_model).__name__}"
         )
-    base = module.base_model
-    found = find_inputs(module, base, inputs)
-    return infer_stacks(base, found.tensors, run=found.run)
+    return infer_model(module, inputs)
+
+
+def infer_model(
+    module: PretrainedModule, inputs: Mapping[str, Tensor] | None = None
+) -> InferredArchitecture:
+    """Trace a small random model, on the inputs of its family, or else the first that it runs on."""
+    base, model_type = module.base_model, module.config.model_type
+    if inputs is not None:
+        return infer_stacks(base, inputs)
+    known = [family for family in families() if model_type in family.model_types]
+    if not known:
+        form = find_input_form(base)
+        stacks = ("encoder", "decoder", "cross")
+        return infer_stacks(base, form.make(base), run=lambda given: form.run(base, given, stacks))
+    family = known[0]
+    stacks = tuple(spec.name for spec in family.stacks(module.config))
+    return infer_stacks(
+        base,
+        family.tiny_inputs(module.config),
+        run=lambda given: family.run(base, given, stacks),
+    )
 
 
 def _resolve_config_path(source: str | os.PathLike[str]) -> str:

@@ -22,7 +22,7 @@ from .inferred_architecture import InferredArchitecture
 from .layer_description import LayerDescription, describe_layer
 from .layer_lists import LayerList, find_layer_lists
 from .mixing_kinds import explain_missing_attention
-from .recording import Recording, record_forward_pass
+from .recording import Recording, TracedValue, record_forward_pass
 from .stack_surroundings import (
     find_capped_scores,
     find_final_norm,
@@ -87,6 +87,7 @@ class _Inference:
         self.root, self.inputs, self._run = root, inputs, run
         self.findings: list[str] = []
         self.unknowns: list[str] = []
+        self.heads: dict[str, int] = {}
 
     def infer(self) -> InferredArchitecture:
         implementation = self._choose_implementation()
@@ -102,13 +103,15 @@ class _Inference:
                     self.unknowns.append(f"{layer_list.path}: {error}")
         if not layer_lists:
             self.unknowns.append("no list of modules runs one after the other")
-        stacks = self._name_stacks([found for found in found_stacks if found is not None])
+        known = [found for found in found_stacks if found is not None]
+        stacks = self._name_stacks(known, recording)
         return InferredArchitecture(
             type(self.root).__name__,
             str(getattr(getattr(self.root, "config", None), "model_type", "")),
             self._mark_eager(stacks),
             tuple(self.findings),
             tuple(self.unknowns),
+            self.heads,
         )
 
     def _choose_implementation(self) -> str:
@@ -144,6 +147,12 @@ class _Inference:
             )
         if layer_list.problems:
             raise UntracedPartError("; ".join(layer_list.problems))
+        for index, layer in enumerate(layer_list.layers):
+            count, result = (x.tensor.shape[-2] for x in (layer.states, layer.output))
+            if count != result:
+                raise UntracedPartError(
+                    f"layer {index} makes {result} positions of {count}: rows of a map are no frames then"
+                )
         for index in layer_list.changed_steps:
             if not is_positionwise_step(layer_list, index, lambda: self._run(self.inputs)):
                 raise UntracedPartError(f"something mixes positions behind layer {index}")
@@ -201,9 +210,12 @@ class _Inference:
             )
             return ()
 
-    def _name_stacks(self, found_stacks: list[_FoundStack]) -> tuple[StackSpec, ...]:
-        """Stacks by their names: encoders have no cross-attention and are followed by a decoder, if
-        they are causal."""
+    def _name_stacks(
+        self, found_stacks: list[_FoundStack], recording: Recording
+    ) -> tuple[StackSpec, ...]:
+        """Stacks by their names: encoders have no cross-attention and, if they are causal, read no
+        tokens or are followed by a decoder."""
+        tokens = self._find_tokens(recording)
         stacks: dict[str, StackSpec] = {}
         for index, found in enumerate(found_stacks):
             spec, cross = found.spec, found.description.cross_indices
@@ -217,17 +229,31 @@ class _Inference:
                     f"{spec.layers}: cross-attention without a causal mask (a projector), no stack of the table"
                 )
                 continue
-            name = "decoder" if spec.causal and (cross or not later) else "encoder"
+            states = found.layer_list.layers[0].states
+            reads_tokens = any(depends_on(states, value) for value in tokens)
+            is_decoder = spec.causal and (cross or (reads_tokens and not later))
+            name = "decoder" if is_decoder else "encoder"
             if name in stacks:
                 self.unknowns.append(
                     f"{spec.layers}: a second {name}, after {stacks[name].layers}; a table has one"
                 )
                 continue
             stacks[name] = replace(spec, name=name)
+            self.heads[name] = found.description.heads[0]
             if cross:
                 stacks["cross"] = replace(spec, name="cross", block_index=cross[0], causal=False)
+                self.heads["cross"] = found.description.heads[cross[0]]
             self.findings.append(_describe_stack(stacks[name], len(found.layer_list.layers), cross))
         return tuple(stacks[name] for name in ("encoder", "decoder", "cross") if name in stacks)
+
+    def _find_tokens(self, recording: Recording) -> list[TracedValue]:
+        """The ids among the model's inputs."""
+        ids = [x for name, x in self.inputs.items() if name.endswith("ids")]
+        return [
+            value
+            for value in recording.values
+            if value.operation == "input" and any(_is_equal(value.tensor, x) for x in ids)
+        ]
 
     def _mark_eager(self, stacks: tuple[StackSpec, ...]) -> tuple[StackSpec, ...]:
         """Mark attention that torch's function leaves something out of: capped scores."""
@@ -269,6 +295,10 @@ def _fill_identity_norms(
         for block, other in zip(description.blocks, pattern.blocks, strict=True)
     )
     return replace(description, blocks=blocks)
+
+
+def _is_equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
 def _is_identity(layer: TracedLayer, path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 
 from ..families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 
@@ -27,6 +27,8 @@ class InferredArchitecture:
         Sentences about what was found.
     unknowns : tuple of str
         Sentences about what was not understood, or is not in the table.
+    heads : dict of str to int
+        Attention heads of each stack.
 
     Examples
     --------
@@ -43,6 +45,7 @@ class InferredArchitecture:
     stacks: tuple[StackSpec, ...]
     findings: tuple[str, ...]
     unknowns: tuple[str, ...]
+    heads: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return the report, a line for each sentence."""

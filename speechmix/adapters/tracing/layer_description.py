@@ -33,6 +33,8 @@ class LayerDescription:
     blocks : tuple of AttentionSpec
     cross_indices : tuple of int
         Which of them read keys and values of another stack.
+    heads, key_heads : tuple of int
+        Of each block.
     norm_order : {"pre", "post"}
     feed_forwards, convolution, closing_norm, parallel
         As for `StackSpec`.
@@ -42,6 +44,8 @@ class LayerDescription:
 
     blocks: tuple[AttentionSpec, ...]
     cross_indices: tuple[int, ...]
+    heads: tuple[int, ...]
+    key_heads: tuple[int, ...]
     norm_order: str = "pre"
     feed_forwards: tuple[FeedForwardSpec, ...] = ()
     convolution: ConvolutionSpec | None = None
@@ -90,10 +94,18 @@ class _Describer:
             for index, attention in enumerate(self.attentions)
             if attention.reads_other_stack(self.layer)
         )
+        scales = dict.fromkeys(sum_.stream_scale for sum_ in self.sums if sum_.stream_scale != 1)
+        self.notes += [
+            f"the residual stream is multiplied by {scale:g} before something is added: a table cannot "
+            "say that"
+            for scale in scales
+        ]
         feed_forwards, convolution = self._describe_rest(placed, order)
         return LayerDescription(
             blocks,
             cross,
+            tuple(attention.heads for attention in self.attentions),
+            tuple(attention.key_heads for attention in self.attentions),
             order,
             feed_forwards,
             convolution,
@@ -177,7 +189,9 @@ class _Describer:
         for sum_, branch in self._iterate_others(placed):
             try:
                 if has_convolution(self.layer, branch, sum_.stream):
-                    convolutions.append(describe_convolution(self.layer, branch, sum_.stream))
+                    convolution, problem = describe_convolution(self.layer, branch, sum_.stream)
+                    convolutions.append(convolution)
+                    problems += [problem] * bool(problem)
                     if feed_forwards:
                         problems.append("a convolution follows a feed-forward")
                 else:

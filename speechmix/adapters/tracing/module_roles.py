@@ -62,7 +62,7 @@ def is_norm_call(call: ModuleCall) -> bool:
     >>> [is_norm_call(call) for call in calls[:3]]
     [True, False, True]
     """
-    states = _single_input(call)
+    states = _single_input(call, is_leaf=any(x.ndim != 1 for x in call.module.parameters()))
     if states is None or states.shape[-1] < 2 or states.shape != call.outputs[0].tensor.shape:
         return False
     rows = states.reshape(-1, states.shape[-1])
@@ -103,10 +103,11 @@ def is_positional_convolution(call: ModuleCall) -> bool:
     return isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1
 
 
-def _single_input(call: ModuleCall) -> Tensor | None:
-    """The input of a call of a module without parts that takes one tensor and returns one."""
+def _single_input(call: ModuleCall, *, is_leaf: bool = True) -> Tensor | None:
+    """The input of a call of a module (without parts, if `is_leaf`) that takes one tensor and
+    returns one."""
     has_parts = next(iter(call.module.children()), None) is not None
-    if has_parts or len(call.inputs) != 1 or len(call.outputs) != 1:
+    if (is_leaf and has_parts) or len(call.inputs) != 1 or len(call.outputs) != 1:
         return None
     states = call.inputs[0].tensor
     return states if states.is_floating_point() and states.ndim >= 2 else None

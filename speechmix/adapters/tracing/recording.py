@@ -6,7 +6,7 @@ In: a module and a function that runs it. Out: a `Recording` with a `TracedValue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -146,6 +146,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.recording = Recording()
         self._by_id: dict[int, tuple[Tensor, TracedValue]] = {}
+        self._by_memory: dict[tuple[Hashable, ...], TracedValue] = {}
         self._open_calls: list[ModuleCall] = []
         self._index = 0
 
@@ -189,6 +190,9 @@ class _Recorder(TorchFunctionMode):
         known = self._by_id.get(id(tensor))
         if known is not None:
             return known[1]
+        same_memory = self._by_memory.get(_memory_key(tensor))
+        if same_memory is not None:  # an autograd function returned another object of it
+            return same_memory
         return self._add_value(tensor, "module" if sources else "input", sources, (), {})
 
     def _add_value(
@@ -203,8 +207,18 @@ class _Recorder(TorchFunctionMode):
             copied = tensor if isinstance(tensor, nn.Parameter) else tensor.detach().clone()
         value = TracedValue(copied, name, sources, self._index, args, kwargs)
         self._by_id[id(tensor)] = tensor, value  # the tensor stays alive: its id stays its own
+        self._by_memory[_memory_key(tensor)] = value
         self.recording.values.append(value)
         return value
+
+
+def _memory_key(tensor: Tensor) -> tuple[Hashable, ...]:
+    with torch._C.DisableTorchFunction():
+        try:
+            memory = tensor.data_ptr()
+        except RuntimeError:  # within vmap
+            memory = id(tensor)
+        return memory, tensor.shape, tensor.stride(), tensor.dtype
 
 
 def iterate_tensors(value: ModelOutput) -> Iterator[Tensor]:

@@ -28,12 +28,15 @@ class ResidualSum:
         What is added; several, where blocks run in parallel.
     norm : ModuleCall, optional
         The norm that the sum passes before anything else reads it.
+    stream_scale : float
+        What the stream is multiplied by in the sum.
     """
 
     stream: TracedValue
     total: TracedValue
     branches: tuple[TracedValue, ...]
     norm: ModuleCall | None = None
+    stream_scale: float = 1.0
 
 
 def trace_residual_sums(layer: TracedLayer) -> list[ResidualSum]:
@@ -68,10 +71,10 @@ def _split_sum(layer: TracedLayer, value: TracedValue) -> ResidualSum:
     if value.index < layer.call.start:
         raise UntracedPartError("the residual stream does not begin with the layer's input")
     terms = _list_terms(layer, value, expand=False)
-    stream = _find_stream(terms)
+    stream = _find_stream(layer, terms)
     if stream is None:
         terms = _list_terms(layer, value, expand=True)
-        stream = _find_stream(terms)
+        stream = _find_stream(layer, terms)
     if stream is None:
         name = _maker_of(layer, value)
         raise UntracedPartError(f"the residual stream passes {name}, which is no sum and no norm")
@@ -80,7 +83,8 @@ def _split_sum(layer: TracedLayer, value: TracedValue) -> ResidualSum:
         inner = _list_terms(layer, branches[0], expand=True)
         if len(inner) > 1:
             branches = inner
-    return ResidualSum(stream, value, tuple(branches))
+    unscaled, scale = layer.strip_scale_to_module(stream)
+    return ResidualSum(unscaled, value, tuple(branches), stream_scale=scale)
 
 
 def _maker_of(layer: TracedLayer, value: TracedValue) -> str:
@@ -108,12 +112,13 @@ def _list_terms(layer: TracedLayer, value: TracedValue, *, expand: bool) -> list
     return [term for source in sources for term in _list_terms(layer, source, expand=True)]
 
 
-def _find_stream(terms: Sequence[TracedValue]) -> TracedValue | None:
-    """The term from which all others were computed."""
+def _find_stream(layer: TracedLayer, terms: Sequence[TracedValue]) -> TracedValue | None:
+    """The term from which all others were computed, perhaps before it was multiplied by a number."""
     if len(terms) < 2:
         return None
     for term in terms:
         others = [other for other in terms if other is not term]
-        if all(depends_on(other, term) and not depends_on(term, other) for other in others):
+        stream, _ = layer.strip_scale_to_module(term)
+        if all(depends_on(other, stream) and not depends_on(term, other) for other in others):
             return term
     return None

@@ -1,26 +1,23 @@
-"""Build a small random model of a config, and inputs for it.
+"""Build a small random model of a config.
 
 In: the config of any transformers model. Out: a model with at most three layers in each stack, the
-widths of the config, and weights that all differ. Out, too: the smallest inputs that it runs on.
+widths of the config, and weights that all differ.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ...errors import InputError, ModelError
-from ..families.registry import families
-from ..families.tiny_inputs import random_features
-from ..loading.checkpoints import NO_CUSTOM_CODE, first_line, transformers_class
+from ...errors import ModelError
+from ..loading.checkpoints import NO_CUSTOM_CODE, transformers_class
 from ..loading.module_construction import build_random_module
-from ..transformers_types import Config, ModelOutput, PretrainedModule
+from ..transformers_types import Config, PretrainedModule
 
 _LAYER_COUNT = 3
 _COUNT_NAMES = (
@@ -48,7 +45,7 @@ def shrink_config(config: Config) -> Config:
     3
     """
     small = copy.deepcopy(config)
-    for part in _iterate_configs(small):
+    for part in iterate_configs(small):
         for name in _COUNT_NAMES:
             count = part.__dict__.get(part.attribute_map.get(name, name))
             if isinstance(count, int) and count > _LAYER_COUNT:
@@ -60,11 +57,12 @@ def shrink_config(config: Config) -> Config:
     return small
 
 
-def _iterate_configs(config: Config) -> Iterator[Config]:
+def iterate_configs(config: Config) -> Iterator[Config]:
+    """Yield a config and all configs inside it."""
     yield config
     for value in vars(config).values():
         if hasattr(value, "attribute_map") and hasattr(value, "model_type"):
-            yield from _iterate_configs(value)
+            yield from iterate_configs(value)
 
 
 def build_small_model(
@@ -132,84 +130,3 @@ def _randomize_weights(module: nn.Module) -> None:
                 buffer.normal_(0, 0.2)
             elif path.endswith("running_var"):
                 buffer.uniform_(0.5, 2)
-
-
-@dataclass(frozen=True)
-class TracingInputs:
-    """Inputs that a model runs on, and how it is run with them."""
-
-    tensors: dict[str, Tensor]
-    run: Callable[[Mapping[str, Tensor]], ModelOutput]
-
-
-def find_inputs(
-    module: PretrainedModule, base: PretrainedModule, tensors: Mapping[str, Tensor] | None = None
-) -> TracingInputs:
-    """Find inputs for a model: those of its family, or the first of several kinds that it runs on.
-
-    Parameters
-    ----------
-    module, base
-        The model, and its base model.
-    tensors : mapping of str to Tensor, optional
-        The inputs, where they are known.
-
-    Raises
-    ------
-    InputError
-        If it runs on none of them.
-    """
-
-    def run_base(given: Mapping[str, Tensor]) -> ModelOutput:
-        return base(**given)
-
-    if tensors is not None:
-        return TracingInputs(dict(tensors), run_base)
-    model_type = module.config.model_type
-    known = [family for family in families() if model_type in family.model_types]
-    if known:
-        family = known[0]
-        stacks = tuple(spec.name for spec in family.stacks(module.config))
-        return TracingInputs(
-            family.tiny_inputs(module.config), lambda given: family.run(base, given, stacks)
-        )
-    problem = "no kind of input fits"
-    for candidate in _iterate_candidates(module.config, base):
-        try:
-            with torch.no_grad():
-                base(**candidate)
-        except Exception as error:  # the inputs of another kind of model
-            problem = first_line(error)
-            continue
-        return TracingInputs(candidate, run_base)
-    raise InputError(
-        f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Pass inputs= "
-        "of one clip or sentence, as the model takes them"
-    )
-
-
-def _iterate_candidates(config: Config, base: PretrainedModule) -> Iterator[dict[str, Tensor]]:
-    text_config = getattr(config, "text_config", None) or config
-    vocabulary = int(getattr(text_config, "vocab_size", None) or 32)
-    ids = torch.arange(5, 13)[None] % vocabulary
-    decoder = {"decoder_input_ids": ids.flip(-1)} if config.is_encoder_decoder else {}
-    name = base.main_input_name
-    if name == "input_ids":
-        yield {"input_ids": ids, **decoder}
-    elif name == "input_values":
-        yield {"input_values": random_features(1, 8_000), **decoder}
-    else:
-        yield from ({name: features, **decoder} for features in _iterate_features(config))
-
-
-def _iterate_features(config: Config) -> Iterator[Tensor]:
-    parts = list(_iterate_configs(config))
-    names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim")
-    bins = [getattr(part, name) for part in parts for name in names if hasattr(part, name)] or [80]
-    windows = [
-        2 * part.max_source_positions for part in parts if hasattr(part, "max_source_positions")
-    ]
-    for bin_count in dict.fromkeys(bins):
-        for frame_count in (*windows, 96):
-            yield random_features(1, bin_count, frame_count)
-            yield random_features(1, frame_count, bin_count)

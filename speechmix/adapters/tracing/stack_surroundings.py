@@ -62,7 +62,8 @@ def is_causal_list(layer_list: LayerList, run: Callable[[], ModelOutput]) -> boo
         raise UntracedPartError(f"{layer_list.path}: fewer than 3 positions ran through it")
     length = first.states.tensor.shape[-2]
     reaches_earlier = reaches_itself = False
-    for position in (length // 2, length - 1):  # the last may be padding, which others do not see
+    # the last may be padding, which others do not see; one of two is not the first of a chunk
+    for position in (length // 2, length // 2 + 1, length - 1):
         changed = _run_changed(layer_list, run, position)
         change, size = (changed - last.output.tensor).abs(), last.output.tensor.abs().max()
         reaches_earlier |= bool(change[..., :position, :].max() > _TOLERANCE * size)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...errors import ModelError
 from .module_roles import is_activation_call, is_norm_call, is_projection_call
 from .recording import ModuleCall, Recording, TracedValue
-from .value_graph import strip_shape
+from .value_graph import strip_scale, strip_shape
 
 
 class UntracedPartError(ModelError):
@@ -89,6 +89,19 @@ class TracedLayer:
                 return value
             value = _step_back(value)
         return value
+
+    def strip_scale_to_module(self, value: TracedValue) -> tuple[TracedValue, float]:
+        """Go back over multiplications by a number, too; return that number."""
+        scale = 1.0
+        while True:
+            value = self.strip_to_module(value)
+            is_input = value.index < self.call.start or value is strip_shape(self.states)
+            if is_input or value in self.projections or value in self.norms:
+                return value, scale
+            stripped, factor = strip_scale(value)
+            if stripped is value:
+                return value, scale
+            value, scale = stripped, scale * factor
 
 
 def _step_back(value: TracedValue) -> TracedValue:

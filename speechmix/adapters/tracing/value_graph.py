@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from .recording import TracedValue
@@ -19,6 +20,7 @@ _SHAPE_OPERATIONS = frozenset(
 )
 _ADDITIONS = frozenset(("add", "add_", "__add__", "__radd__", "__iadd__"))
 _MULTIPLICATIONS = frozenset(("mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"))
+_MASKS = _MULTIPLICATIONS | {"masked_fill", "masked_fill_", "where"}
 MATRIX_PRODUCTS = frozenset(("matmul", "bmm", "__matmul__", "einsum", "baddbmm"))
 
 
@@ -37,10 +39,20 @@ def strip_shape(value: TracedValue) -> TracedValue:
     while True:
         if value.operation in _SHAPE_OPERATIONS and value.sources:
             value = value.sources[0]
+        elif value.operation in _MASKS and (unmasked := _find_equal_source(value)) is not None:
+            value = unmasked
         elif (scaled := _split_scale(value)) is not None and scaled[1] == 1:
             value = scaled[0]
         else:
             return value
+
+
+def _find_equal_source(value: TracedValue) -> TracedValue | None:
+    """The tensor that a mask left as it was: there was no padding."""
+    for source in value.sources:
+        if source.tensor.shape == value.tensor.shape and torch.equal(source.tensor, value.tensor):
+            return source
+    return None
 
 
 def strip_scale(value: TracedValue) -> tuple[TracedValue, float]:

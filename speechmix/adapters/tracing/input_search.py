@@ -1,0 +1,255 @@
+"""Find inputs that a model runs on, by trying the forms that transformers' models take.
+
+In: a module and its base model. Out: an `InputForm` (tokens, a waveform, or features, in this order
+of axes, with this mask) and tensors in it of any length.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError, ModelError
+from ..families.tiny_inputs import random_features
+from ..generation.audio_token_frames import run_with_audio
+from ..loading.checkpoints import first_line
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from .small_models import iterate_configs
+
+_BIN_NAMES = re.compile("mel_bins|feat|input_dim|input_size")
+_AUDIO_MASKS = ("input_features_mask", "feature_attention_mask", "padding_mask", "attention_mask")
+_FRAME_COUNTS = (400, 96, 3_000)
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """What a model takes, and which part of it takes it.
+
+    Parameters
+    ----------
+    kind : {"text", "translation", "audio", "transcript", "audio tokens"}
+        Tokens; tokens and those of a decoder; sound; sound and a decoder's tokens; sound among
+        tokens.
+    audio_name, mask_name : str, optional
+        Names of the sound and of its mask.
+    shape : tuple of int
+        Of the sound, for `length` samples or feature frames.
+    time_axis : int
+        Which of them is time.
+    encoder_alone : bool
+        True if the whole model does not run on them (a transducer), and its encoder does.
+    """
+
+    kind: Literal["text", "translation", "audio", "transcript", "audio tokens"]
+    audio_name: str | None = None
+    mask_name: str | None = None
+    shape: tuple[int, ...] = ()
+    time_axis: int = -1
+    encoder_alone: bool = False
+
+    @property
+    def length(self) -> int:
+        """Samples or feature frames of the inputs that were tried."""
+        return self.shape[self.time_axis]
+
+    @property
+    def padding(self) -> int:
+        """Samples, feature frames or tokens that may be padding: a quarter."""
+        return (self.length if self.hears else 8) // 4 if self.mask_name or not self.hears else 0
+
+    @property
+    def hears(self) -> bool:
+        """True if the input is sound."""
+        return self.audio_name is not None
+
+    def make(
+        self, base: PretrainedModule, *, length: int | None = None, padding: int = 0
+    ) -> dict[str, Tensor]:
+        """Make random inputs, the last of them padding.
+
+        Parameters
+        ----------
+        length : int, optional
+            Samples, feature frames or tokens.
+        padding : int
+            How many of them are padding; 0 where the model takes no mask.
+        """
+        if not self.hears:
+            ids = _draw_ids(base.config, length or 8)
+            mask = torch.ones_like(ids)
+            mask[:, len(ids[0]) - padding :] = 0
+            inputs = {"input_ids": ids, "attention_mask": mask}
+            if self.kind == "translation":
+                inputs["decoder_input_ids"] = _draw_ids(base.config, (length or 8) - 1).flip(-1)
+            return inputs
+        shape = list(self.shape)
+        shape[self.time_axis] = length or self.length
+        inputs = {str(self.audio_name): random_features(*shape).to(base.dtype)}
+        if self.mask_name:
+            mask = torch.ones(1, shape[self.time_axis], dtype=torch.long)
+            mask[:, shape[self.time_axis] - padding :] = 0
+            inputs[self.mask_name] = mask
+        if self.kind == "transcript":
+            inputs["decoder_input_ids"] = _draw_ids(base.config, 7)
+        if self.kind == "audio tokens":
+            inputs["input_ids"] = _draw_prompt(base, count_audio_positions(base, inputs))
+        return inputs
+
+    def run(self, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+        """Run a base model, no further than the stacks need."""
+        audio = {name: x for name, x in inputs.items() if name in (self.audio_name, self.mask_name)}
+        needs_decoder = bool(set(stacks) & {"decoder", "cross"})
+        if self.kind == "audio tokens":
+            return (
+                run_with_audio(base, inputs, stacks)
+                if "input_ids" in inputs
+                else base.get_audio_features(**audio)
+            )
+        if self.encoder_alone or (self.kind == "transcript" and not needs_decoder):
+            return base.get_encoder()(**audio)
+        if self.kind == "translation" and not needs_decoder:
+            return base.get_encoder()(
+                **{name: x for name, x in inputs.items() if not name.startswith("decoder_")}
+            )
+        if self.kind in ("transcript", "translation") and "decoder_input_ids" not in inputs:
+            raise InputError(
+                "decoder and cross stacks need decoder_input_ids beside the encoder's input; give "
+                "them, or ask for stacks=['encoder']"
+            )
+        takes_cache = "use_cache" in inspect.signature(base.forward).parameters
+        return base(**inputs, **({"use_cache": False} if takes_cache else {}))
+
+
+def find_input_form(base: PretrainedModule) -> InputForm:
+    """Find the first form of inputs that a model runs on.
+
+    Raises
+    ------
+    InputError
+        If it runs on none; the message has the error of the last one tried.
+    """
+    problem = "no kind of input fits"
+    for form in _iterate_forms(base):
+        try:
+            with torch.no_grad():
+                form.run(base, form.make(base), ("encoder", "decoder", "cross"))
+        except Exception as error:  # the inputs of another kind of model
+            problem = first_line(error)
+            continue
+        return form
+    raise InputError(
+        f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Pass inputs= "
+        "of one clip or sentence, as the model takes them"
+    )
+
+
+def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
+    has_decoder = bool(base.config.is_encoder_decoder)
+    parameters = inspect.signature(base.forward).parameters
+    audio_names = [name for name in ("input_features", "input_values") if name in parameters]
+    if not audio_names:
+        yield InputForm("translation" if has_decoder else "text")
+        return
+    kind: Literal["audio", "transcript", "audio tokens"] = (
+        "audio tokens"
+        if hasattr(base, "get_audio_features") and "input_ids" in parameters
+        else "transcript"
+        if has_decoder and "decoder_input_ids" in parameters
+        else "audio"
+    )
+    masks = [
+        name
+        for name in _AUDIO_MASKS
+        if name in parameters and (name != "attention_mask" or kind != "audio tokens")
+    ]
+    forms = [
+        InputForm(kind, audio_name, mask_name, shape, time_axis)
+        for audio_name in audio_names
+        for shape, time_axis in _iterate_shapes(base, audio_name)
+        for mask_name in (*masks, None)
+    ]
+    yield from forms
+    if kind != "audio tokens" and hasattr(base, "get_encoder"):
+        yield from (replace(form, kind="audio", encoder_alone=True) for form in forms)
+
+
+def _iterate_shapes(
+    base: PretrainedModule, audio_name: str
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    if audio_name == "input_values":
+        yield from (((1, 16_000), 1), ((1, 1, 16_000), 2))
+    parts = list(iterate_configs(base.config))
+    bins = [
+        value * factor
+        for factor in (1, 4, 2)
+        for part in parts
+        for name in dir(part)
+        if _BIN_NAMES.search(name)
+        and isinstance(value := getattr(part, name, None), int)
+        and value > 1
+    ]
+    windows = [
+        2 * part.max_source_positions for part in parts if hasattr(part, "max_source_positions")
+    ]
+    windows += [8 * part.n_window for part in parts if hasattr(part, "n_window")]
+    for bin_count in dict.fromkeys(bins or [80]):
+        for frame_count in (*_FRAME_COUNTS[:-1], *windows, _FRAME_COUNTS[-1]):
+            yield (1, bin_count, frame_count), 2
+            yield (1, frame_count, bin_count), 1
+
+
+def count_audio_positions(base: PretrainedModule, inputs: Mapping[str, Tensor]) -> int:
+    """Count the positions that an audio language model's decoder has for a sound."""
+    with torch.no_grad():
+        output: Any = base.get_audio_features(**inputs)
+    states = getattr(output, "pooler_output", None)
+    states = output if states is None else states
+    tensors = [states] if isinstance(states, Tensor) else [x for x in states if x is not None]
+    return sum(math.prod(x.shape[:-1]) for x in tensors)
+
+
+def audio_token_id(config: Config) -> int:
+    """Return the id of the tokens that sound takes the place of.
+
+    Raises
+    ------
+    ModelError
+        If no config inside the model's names one.
+    """
+    for part in iterate_configs(config):
+        if isinstance(token_id := getattr(part, "audio_token_id", None), int):
+            return token_id
+    raise ModelError("no audio_token_id in the config: its decoder reads sound in another way")
+
+
+def _draw_prompt(base: PretrainedModule, position_count: int) -> Tensor:
+    """Two tokens, the sound, two tokens."""
+    token_id = audio_token_id(base.config)
+    ids = _draw_ids(base.config, position_count + 4)
+    ids[ids == token_id] = token_id - 1 if token_id else 1
+    ids[:, 2 : 2 + position_count] = token_id
+    return ids
+
+
+def _draw_ids(config: Config, length: int) -> Tensor:
+    """Tokens [1, length], none of them special."""
+    parts = list(iterate_configs(config))
+    sizes = [getattr(part, "vocab_size", None) or 32 for part in parts]
+    text_config = getattr(config, "text_config", None) or getattr(config, "decoder", None) or config
+    vocabulary = getattr(text_config, "vocab_size", None) or min(sizes)
+    special = {
+        value
+        for part in parts
+        for name in dir(part)
+        if name.endswith("token_id") and isinstance(value := getattr(part, name, None), int)
+    }
+    usual = [token_id for token_id in range(int(vocabulary)) if token_id not in special][:997]
+    generator = torch.Generator().manual_seed(0)
+    return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=generator)]
