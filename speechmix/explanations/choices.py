@@ -17,6 +17,7 @@ import numpy as np
 from ..adapters.transformers_types import ModelOutput
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..mixing.measures.classifier_objective import label_index, label_names
 from .contrasts import (
     Contrast,
     contrast_at_deletion,
@@ -24,6 +25,7 @@ from .contrasts import (
     contrast_with_wording,
 )
 from .generated_tokens import END
+from .label_writing import contrast_with_label, label_rows
 from .removals import make_reader
 from .transcript_errors import TranscriptError
 
@@ -115,6 +117,8 @@ def list_choices(
     against: Sequence[str],
 ) -> list[Choice]:
     """Errors first, then every unit by itself, then what else units are held against."""
+    if writing.model.has_label_head:
+        return [*units, *_list_label_choices(writing, units[0], against)]
     error_choices = (
         list(_list_error_choices(writing, units, errors)) if "reference" in against else []
     )
@@ -127,6 +131,24 @@ def list_choices(
     if "foil" in against:
         contrast_choices += list(_list_foil_choices(writing, units))
     return [*error_choices, *units, *contrast_choices]
+
+
+def _list_label_choices(writing: Writing, unit: Choice, against: Sequence[str]) -> Iterator[Choice]:
+    """A label against the true one (``meta["label"]`` of the item), the runner-up, or named ones."""
+    item, labels = writing.decision.item, label_names(writing.model)
+    for name in against:
+        if name == "runner_up":
+            yield _add_contrast(unit, name, contrast_with_runner_up(writing, unit.tokens))
+            continue
+        other: object = name
+        if name in AGAINST and item is not None:
+            other = item.meta.get("label") if name == "reference" else item.foil
+            if other not in labels:  # a foil is another spelling of a word
+                continue
+        foil = label_index(writing.model, str(other))
+        if foil != writing.tokens[0].id:
+            kind = name if name in AGAINST else "foil"
+            yield _add_contrast(unit, kind, contrast_with_label(writing, foil))
 
 
 def _add_contrast(
@@ -236,7 +258,9 @@ class Readings:
 
 
 def reading_positions(writing: Writing, choice: Choice) -> list[int]:
-    """Positions whose logits a choice is read from."""
+    """Positions whose logits a choice is read from; of a label those whose states are."""
+    if writing.model.has_label_head:
+        return label_rows(writing)
     if choice.contrast is not None:
         return [choice.contrast.position]
     return [writing.tokens[token_index].position for token_index in choice.tokens]

@@ -23,7 +23,6 @@ from .generated_tokens import (
     Draft,
     SourceUnit,
     Writing,
-    group_pieces,
     read_probabilities,
     token_label,
 )
@@ -162,3 +161,33 @@ def _make_letter_drafts(
         for (id_, frame), word in zip(letter_frames, owners, strict=True)
     ]
     return drafts, words
+
+
+def group_pieces(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
+    """Which word each piece of a text belongs to, and the words; a space belongs to the word behind
+    it.
+
+    Examples
+    --------
+    >>> group_pieces([" les", " liv", "res", " "])
+    ([0, 1, 1, None], ['les', 'livres'])
+    """
+    owners: list[int | None] = []
+    words: list[str] = []
+    begins = True
+    waiting: list[int] = []  # spaces whose word has not begun
+    for piece_index, piece in enumerate(pieces):
+        begins = begins or piece[:1].isspace()
+        if not piece.strip():
+            owners.append(None)
+            waiting.append(piece_index)
+            begins = begins or bool(piece)
+            continue
+        if begins:
+            words.append("")
+        words[-1] += piece.strip()
+        for space in waiting:
+            owners[space] = len(words) - 1
+        owners.append(len(words) - 1)
+        begins, waiting = piece[-1:].isspace(), []
+    return owners, words

@@ -24,6 +24,7 @@ from .choices import AGAINST, list_choices, list_units
 from .explanation import Explanation
 from .fills import choose_fills
 from .frame_attributions import frame_request, measures_with_frames
+from .label_writing import write_label
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
 from .source_words import add_pauses, find_sources
@@ -153,7 +154,7 @@ def explain(
     if by not in _UNITS:
         raise InputError(f"by should be one of {_UNITS}, found {by!r}")
     against = (against,) if isinstance(against, str) else tuple(against)
-    if set(against) - set(AGAINST):
+    if set(against) - set(AGAINST) and not model.has_label_head:
         raise InputError(f"against should be some of {AGAINST}, found {against}")
     if set(include) - {"silence"}:
         raise InputError(f"include takes 'silence', found {tuple(include)}")
@@ -172,11 +173,19 @@ def explain(
         if isinstance(item, Clip):
             clip, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
             clip = add_pauses(clip) if "silence" in include else clip
-            writing = write_about_clip(model, clip, text=text, by_token=by == "token")
+            writing = (
+                write_label(model, clip, label=text, by_token=False)
+                if model.has_label_head
+                else write_about_clip(model, clip, text=text, by_token=by == "token")
+            )
         else:
             item = segment_item(model, item, segments)
-            writing = write_about_text(
-                model, item, text=text, by_token=by == "token", max_tokens=max_tokens
+            writing = (
+                write_label(model, item, label=text, by_token=by == "token")
+                if model.has_label_head
+                else write_about_text(
+                    model, item, text=text, by_token=by == "token", max_tokens=max_tokens
+                )
             )
         if not writing.sources:
             raise InputError(

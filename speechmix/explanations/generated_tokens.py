@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from ..adapters.generation.model_inputs import HashedInputs, PreparedInputs
+from ..adapters.generation.transducer_path import PATH_FRAMES
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
+from ..mixing.measures.classifier_objective import answer_logits, label_names
 from ..mixing.measures.token_objectives import Objective, token_logits
 
 if TYPE_CHECKING:
@@ -171,7 +173,12 @@ class Writing:
     @property
     def by_frame(self) -> bool:
         """Whether tokens are read at frames of the sound, as letters of a CTC model are."""
-        return self.model.capabilities.decoding == "frames"
+        return self.model.output_kind == "frames"
+
+    def encoder_position(self, position: int) -> int:
+        """Frame of the encoder that is read at a position: of a transducer the emitting frame."""
+        frames = self.decision.prepared.inputs.get(PATH_FRAMES)
+        return position if frames is None else int(frames[0, position])
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -197,7 +204,7 @@ def read_logits(decision: Decision) -> Tensor:
     inputs = decision.prepared.inputs
     if decision.can_share_encoder:
         inputs = decision.with_encoder_states(inputs, decision.encoder_output)
-    return decision.read_output(inputs, lambda output: token_logits(output)[0].double().cpu())
+    return decision.read_output(inputs, lambda output: answer_logits(output)[0].double().cpu())
 
 
 def read_probabilities(
@@ -233,7 +240,11 @@ def read_probabilities(
 def token_label(model: Model, id_: int) -> str:
     """A token as it is shown: its text; a CTC model's blank, the end of text and a space by
     name."""
+    if model.has_label_head:
+        return label_names(model)[id_]
     tokenizer = model.tokenizer
+    if model.capabilities.is_transducer and id_ == model.config.blank_token_id:
+        return BLANK
     if model.capabilities.decoding == "frames":
         name = str(tokenizer.convert_ids_to_tokens(id_))
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
@@ -268,33 +279,3 @@ def _spell_bytes(piece: str) -> str:
     if piece.isascii() or not set(piece) <= byte_of.keys():
         return piece
     return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
-
-
-def group_pieces(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
-    """Which word each piece of a text belongs to, and the words; a space belongs to the word behind
-    it.
-
-    Examples
-    --------
-    >>> group_pieces([" les", " liv", "res", " "])
-    ([0, 1, 1, None], ['les', 'livres'])
-    """
-    owners: list[int | None] = []
-    words: list[str] = []
-    begins = True
-    waiting: list[int] = []  # spaces whose word has not begun
-    for piece_index, piece in enumerate(pieces):
-        begins = begins or piece[:1].isspace()
-        if not piece.strip():
-            owners.append(None)
-            waiting.append(piece_index)
-            begins = begins or bool(piece)
-            continue
-        if begins:
-            words.append("")
-        words[-1] += piece.strip()
-        for space in waiting:
-            owners[space] = len(words) - 1
-        owners.append(len(words) - 1)
-        begins, waiting = piece[-1:].isspace(), []
-    return owners, words

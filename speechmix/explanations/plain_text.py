@@ -103,6 +103,8 @@ def choice_heading(choice: Choice) -> str:
         _LABEL_PHRASES.get(label, f"“{label}”")
         for label in (choice.contrast.label, choice.contrast.foil_label)
     )
+    if choice.contrast.label == choice.label:
+        return f"Why {written} and not {other}?"
     where = "At the end" if choice.label == END else f"In “{choice.label}”"
     return f"{where}: why {written} and not {other}?"
 

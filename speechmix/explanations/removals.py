@@ -16,7 +16,7 @@ import torch
 from ..adapters.transformers_types import ModelOutput
 from ..interventions.removals import SOUND, TEXT_IDS, Removal
 from ..interventions.runner import Reader, run_interventions
-from ..mixing.measures.token_objectives import token_logits
+from ..mixing.measures.classifier_objective import answer_logits
 from .fills import REMOVE, Fill
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def make_reader(
     others = [foil or 0 for foil in foils]
 
     def read(output: ModelOutput) -> Tensor:
-        scores = token_logits(output)[:, distinct_positions].log_softmax(dim=-1)
+        scores = answer_logits(output)[:, distinct_positions].log_softmax(dim=-1)
         of_foils = torch.where(
             has_foil.to(scores.device),
             scores[:, position_indices, others],

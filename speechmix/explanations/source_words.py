@@ -45,7 +45,8 @@ def find_sources(
 ) -> FoundSources:
     """The words of a clip as sources, or segments of its sound: where these are asked for, nobody
     speaks, or words cannot be placed."""
-    is_reference = model.prompt.answer is None and model.prompt.transcribes
+    is_transcript = model.prompt.answer is None and model.prompt.transcribes
+    is_reference = is_transcript and not model.has_label_head
     said = clip.spoken_words if is_reference else ()
     if segments is not None:
         return FoundSources(segment_item(model, clip, segments), said)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .generated_tokens import Writing
 
 DEFAULT_MEASURES = ("occlusion", "gradient_input", "alti_logit", "decompx")
-Logit = tuple[int, ...]  # position, token, and a foil's token
+Logit = tuple[int, ...]  # position, token, and a foil's token; or labels
 
 
 def defined_measures(writing: Writing) -> tuple[str, ...]:
@@ -215,7 +215,11 @@ def _attribute_logits(measure: str, writing: Writing, choices: Sequence[Choice])
 
 
 def _choice_logits(writing: Writing, choice: Choice) -> list[Logit]:
-    """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
+    """Which logits explain a choice, as objectives: each token's, or one less its foil's; of a
+    classifier those of labels."""
+    if writing.model.has_label_head:
+        label = writing.tokens[choice.tokens[0]].id
+        return [(label,) if choice.contrast is None else (label, choice.contrast.foil)]
     if choice.contrast is not None:
         return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
     return [
@@ -274,7 +278,7 @@ def _roll_out_rows(
     shares = sum_by_source(writing, columns)
     rows = [
         [
-            find_row(combined_map.targets, position)
+            find_row(combined_map.targets, writing.encoder_position(position))
             for position in reading_positions(writing, choice)
         ]
         for choice in choices

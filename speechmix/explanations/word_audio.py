@@ -36,7 +36,7 @@ def find_own_audio(
     """
     owned = np.zeros((len(choices), len(writing.sources)), dtype=bool)
     clip = writing.decision.item
-    if not isinstance(clip, Clip) or not writing.model.transcribes:
+    if not isinstance(clip, Clip) or writing.model.has_label_head or not writing.model.transcribes:
         return owned
     spoken = [index for index, word in enumerate(clip.spoken_words) if word.text != SILENCE]
     segment_of = _written_segments(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
+from ..mixing.passes.requested_spans import segment_item
 from .audio_removal import SOUND_FILLS
 from .decision import Decision
 from .removals import SOUND, Removal
@@ -19,6 +20,7 @@ from .value_knock_out import build_decision_map, label_row
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..inputs.clips.sound_segments import SegmentOption
     from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
 
@@ -33,6 +35,7 @@ def ablate_input(
     fills: Sequence[str] | None = None,
     words: Sequence[int | Sequence[int]] | None = None,
     objective: ObjectiveOption | None = None,
+    segments: SegmentOption | None = None,
 ) -> DecisionMap:
     """Remove each word from the input with several fills, and read the margin.
 
@@ -55,6 +58,8 @@ def ablate_input(
         first.
     objective : optional
         Another number to read than the margin, as in `mix`.
+    segments : float or {"voice", "frames"}, optional
+        Segments of the sound in place of a clip's words, as in `shapley`.
 
     Returns
     -------
@@ -66,6 +71,7 @@ def ablate_input(
     InputError
         If the item has no target, or a side or fill is not possible.
     """
+    item = segment_item(model, item, segments)
     decision = Decision.prepare(model, item, objective=objective)
     possible_sides = list_sides(decision)
     unknown_sides = set(sides or ()) - set(possible_sides)

@@ -62,6 +62,10 @@ def test_named_labels_and_their_contrast():
     contrast = Decision.prepare(model, TEXT, objective=("good", "bad"))
     assert contrast.margin == pytest.approx(given[1] - given[0], abs=1e-12)
     assert contrast.has_foil
+    assert Decision.prepare(model, TEXT, objective=(1, 0)).margin == contrast.margin
+    first, second = np.sort(given)[::-1][:2]
+    runner_up = Decision.prepare(model, TEXT, objective="contrast")
+    assert runner_up.margin == pytest.approx(first - second, abs=1e-12)
     chances = np.exp(log_softmax(given))
     assert Decision.prepare(model, TEXT, objective="probability").margin == pytest.approx(
         chances.max(), abs=1e-12
@@ -96,8 +100,9 @@ def test_a_folder_is_loaded_with_its_head(tmp_path):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        (("ugly",), "expected one label, or two for a contrast, of bad, good, neither"),
-        ("contrast", "two labels for a contrast"),
+        (("ugly",), "expected a label, or its number from 0, of bad, good, neither; found 'ugly'"),
+        ((3,), "expected a label, or its number from 0"),
+        (("bad", "good", "neither"), "or two for a contrast"),
         ("ctc", "gives labels"),
     ],
 )
@@ -174,9 +179,10 @@ def test_the_label_of_a_sound(build_one):
     )
     assert abs(parts.error) < 1e-9
     assert "position" not in repr(parts)
-    for measure in ("alti_logit", "decompx"):  # read one position, of which there are several here
-        with pytest.raises(InputError):
-            speechmix.logit_contributions(model, item, measure=measure, objective=("good",))
+    decompx = speechmix.logit_contributions(model, item, measure="decompx", objective=("good",))
+    assert decompx.logit == pytest.approx(parts.logit)
+    with pytest.raises(InputError):  # reads one position, of which there are several here
+        speechmix.logit_contributions(model, item, measure="alti_logit", objective=("good",))
     with pytest.raises(
         InputError, match=r"read off a mean of several positions: ask gradient_input"
     ):

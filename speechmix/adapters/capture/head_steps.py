@@ -28,10 +28,11 @@ class HeadStep(NamedTuple):
     step_input: Tensor
     step_output: Tensor
 
-    def select_position(self, position: int) -> tuple[Tensor, Tensor]:
-        """Input and output [1, D] at one position."""
+    def select_position(self, position: int | None) -> tuple[Tensor, Tensor]:
+        """Input and output [1, D] at one position; [T, D] at all for None, [1, D] behind a mean."""
         step_input, step_output = (
-            x[:, position] if x.ndim == 3 else x for x in (self.step_input, self.step_output)
+            x if x.ndim == 2 else x[0] if position is None else x[:, position]
+            for x in (self.step_input, self.step_output)
         )
         return step_input, step_output
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import transformers
 
 from ..transformers_types import Config
@@ -15,6 +17,24 @@ def checkpoint_class(config: Config) -> str:
 
 
 def ctc_checkpoint_class(config: Config) -> str:
-    """Name the auto class of an encoder that may have a CTC head."""
-    names = config.architectures or []
-    return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
+    """Name the auto class of an encoder that may have a CTC head, or one that gives labels."""
+    return class_of_head(
+        config,
+        {
+            "ForCTC": "AutoModelForCTC",
+            "ForSequenceClassification": "AutoModelForAudioClassification",
+        },
+        "AutoModel",
+    )
+
+
+def class_of_head(config: Config, class_by_ending: Mapping[str, str], default: str) -> str:
+    """Name the class for the head that a checkpoint was saved with, by how its class name ends."""
+    return next(
+        (
+            class_name
+            for ending, class_name in class_by_ending.items()
+            if any(name.endswith(ending) for name in config.architectures or [])
+        ),
+        default,
+    )

@@ -8,6 +8,7 @@ token p and predicts token p + 1.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +22,7 @@ from ..generation.decoder_prefix import check_prefix
 from ..generation.greedy_generation import add_decoder_tokens, generate_transcript
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from .checkpoint_classes import class_of_head
 from .family import Family
 from .seq2seq import MBART, count_heads
 
@@ -71,6 +73,9 @@ def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     return {"input_features": features, "decoder_input_ids": ids}
 
 
+_SPEECH_RECOGNISER = "WhisperForConditionalGeneration"
+_LABEL_HEAD = {"ForAudioClassification": "WhisperForAudioClassification"}
+
 FAMILIES = (
     Family(
         "whisper",
@@ -80,7 +85,7 @@ FAMILIES = (
         _prepare_clip,
         _run_stacks,
         _tiny_inputs,
-        lambda config: "WhisperForConditionalGeneration",
+        partial(class_of_head, class_by_ending=_LABEL_HEAD, default=_SPEECH_RECOGNISER),
         count_heads,
         can_batch=lambda config: True,
         generate=generate_transcript,

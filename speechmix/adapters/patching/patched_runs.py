@@ -98,8 +98,9 @@ def run_patches(
             ):
                 chunk.sort(key=lambda patch_index: patches[patch_index].layers.start)
                 run_inputs = full_inputs if is_encoder else decoder_inputs
-                # Sound must meet tokens of as many runs: all run from the start.
-                if is_encoder and model.converses:
+                # Sound must meet tokens of as many runs, and a label head may read all layers or
+                # a mask: all run from the start.
+                if is_encoder and (model.converses or model.has_label_head):
                     run_inputs = {
                         name: torch.cat([tensor] * (len(chunk) + 1))
                         for name, tensor in full_inputs.items()

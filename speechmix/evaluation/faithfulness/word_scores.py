@@ -5,8 +5,8 @@ that compete. Those are the sources of a stack but the target: its own column sa
 keeps, and no perturbation removes it. Special tokens and what belongs to no word are left out before rows
 are normalised, for all measures alike; in a decoder so are words that the deciding row cannot see.
 
-The row: in an encoder the target's (its mean over rows; over all rows for segments of a sound, which
-have no target); in a decoder and in cross-attention the one where the decision is read
+The row: in an encoder the target's (its mean over rows; over all rows for segments of a sound and its
+label, which have no target); in a decoder and in cross-attention the one where the decision is read
 (`Decision.read_positions`), of a classifier the one that its head reads, for gradient measures the
 only one. Scores of measures that go to the output are in `to_output`.
 """
@@ -164,7 +164,9 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     target = target_word(decision)
     if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
-    elif mixing_map.stack == "encoder" and getattr(decision.item, "has_segments", False):
+    elif mixing_map.stack == "encoder" and (
+        getattr(decision.item, "has_segments", False) or _is_pooled(decision)
+    ):
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word is not None]
     else:
         deciding_rows = set(decision.deciding_rows)
@@ -174,6 +176,11 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")
     return rows
+
+
+def _is_pooled(decision: Decision) -> bool:
+    """Whether a head reads a mean of several positions, as of the label of a sound."""
+    return decision.model.has_label_head and not decision.deciding_rows
 
 
 def word_scores(

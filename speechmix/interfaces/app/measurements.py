@@ -148,14 +148,15 @@ def measure_clip(
 
 
 def explain_clip(model: Model, clip: Clip) -> Explanation:
-    """Explain each word that the model writes, against the clip's words and the runner-up.
+    """Explain each word that the model writes, or its label, against the clip's words and the
+    runner-up.
 
     Parameters
     ----------
     model : Model
-        One that generates text (`transcribe_clip`).
+        One that generates text (`transcribe_clip`), or a classifier.
     clip : Clip
-        With words; where nobody speaks, segments of the sound take their place.
+        With words; for a classifier, and where nobody speaks, segments of the sound take their place.
 
     Raises
     ------
@@ -165,11 +166,11 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
     if describe_missing_speech(clip) is not None:
         if clip.alignment in _ALIGNERS:  # an aligner places a text in any sound
             clip = clip.replace(words=None, doubts=(), cue=None, target=None, foil=None)
-    elif not clip.words:
+    elif not clip.words and not model.has_label_head:
         raise InputError(
             "an explanation needs the word times of the audio: click Align words first"
         )
-    if model.init != "trained" or not model.can_transcribe:
+    if model.init != "trained" or not (model.can_transcribe or model.has_label_head):
         transcribe_clip(model, clip)  # raises the reason
     with model.unchanged():
         return explain(model, clip, against=("reference", "runner_up"))

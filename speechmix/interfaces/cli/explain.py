@@ -58,7 +58,7 @@ def add_commands(commands: Subparsers) -> None:
     add_model_option(command, note=" with --out RUN")
     command.add_argument("--sentence", metavar="TEXT", help="a text for a text model, no clips")
     command.add_argument(
-        "--hypothesis", metavar="TEXT", help="explain this text, not the model's transcript"
+        "--hypothesis", metavar="TEXT", help="explain this text (or label), not the model's"
     )
     command.add_argument(
         "--measure",
@@ -74,8 +74,9 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--against",
         action="append",
-        choices=("reference", "runner_up", "foil"),
-        help="compare the word with this alternative; may be repeated (default: reference)",
+        metavar="OTHER",
+        help="compare the word with its reference, runner_up or foil, or a label with another "
+        "label; may be repeated (default: reference)",
     )
     command.add_argument(
         "--pairs",

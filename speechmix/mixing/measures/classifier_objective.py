@@ -7,7 +7,9 @@ With z the logits and y a label:
     log_probability = log softmax(z)[y]        probability = softmax(z)[y]        logit = z[y]
     contrast        = z[y] - z[other]          of two labels
 
-By default y is the label that the model itself gives the text as it is. Its row is that of the
+By default y is the label that the model itself gives the item as it is, and the other label of a
+contrast is the second-likeliest one. The target and the foil of an item are words, and no labels.
+The row of a label is that of the
 position that the head reads: the first ([CLS]) of an encoder, the last that is no padding of a
 causal model. The label of a sound has none: its head reads a mean of several positions (two in AST,
 all frames in wav2vec2 models).
@@ -20,20 +22,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...adapters.capture.device_copy import inputs_to_device
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...inputs.words.spans import Span
-from .token_objectives import Objective
+from .token_objectives import Objective, token_logits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...adapters.generation.model_inputs import PreparedInputs
     from ...adapters.model import Model
+    from ...adapters.transformers_types import ModelOutput
 
 
 def label_objective(
-    kind: str, names: Sequence[str], model: Model, prepared: PreparedInputs
+    kind: str, names: Sequence[str | int], model: Model, prepared: PreparedInputs
 ) -> Objective:
     """Objective of a classifier.
 
@@ -42,9 +46,9 @@ def label_objective(
     kind : str
         "auto", "logit", "probability", "log_probability" or "contrast"; "auto" is a contrast of two
         labels, else a logit.
-    names : sequence of str
-        Labels as the model's config names them: one, two for a contrast, or none for the label that
-        the model gives.
+    names : sequence of str or int
+        Labels as the model's config names or numbers them: one, two for a contrast, or none for the
+        label that the model gives (for a contrast: less the one that it finds second-likeliest).
     model : Model
     prepared : PreparedInputs
 
@@ -55,21 +59,18 @@ def label_objective(
     ModelError
         If the model gives one number, and no label.
     """
-    labels = label_names(model)
-    unknown = [name for name in names if name not in labels]
-    if unknown or len(names) > 2:
-        raise InputError(
-            f"{model.name}: expected one label, or two for a contrast, of {', '.join(labels)}; "
-            f"found {names!r}"
-        )
     kind = ("contrast" if len(names) == 2 else "logit") if kind == "auto" else kind
-    if (kind == "contrast") != (len(names) == 2) or kind == "ctc":
+    count = 2 if kind == "contrast" else 1
+    if len(names) not in (0, count) or kind == "ctc":
         raise InputError(
-            f"{model.name} gives labels: its objectives are 'logit', 'probability' and "
-            "'log_probability' of one label, or two "
-            f"labels for a contrast; found {kind!r} of {list(names)}"
+            f"{model.name} gives labels: its objectives are 'logit', 'probability', "
+            "'log_probability' and 'contrast' (the likeliest label less the second-likeliest), "
+            "or one label by name or number, or two for a contrast; found "
+            f"{kind!r} of {list(names)}"
         )
-    classes = [labels.index(name) for name in names] or [predict_label(model, prepared)]
+    labels = label_names(model)
+    classes = [label_index(model, name) for name in names]
+    classes = classes or rank_labels(model, prepared)[:count]
     row = label_position(model, prepared)
 
     def function(output: object) -> Tensor:
@@ -109,11 +110,33 @@ def label_names(model: Model) -> list[str]:
     return names
 
 
-def predict_label(model: Model, prepared: PreparedInputs) -> int:
-    """Index of the label that the model finds likeliest."""
+def label_index(model: Model, label: str | int) -> int:
+    """Index of a label that is given by its name, or by its number.
+
+    Raises
+    ------
+    InputError
+        If the model has no such label.
+    """
+    labels = label_names(model)
+    if isinstance(label, str):
+        index = labels.index(label) if label in labels else int(label) if label.isdigit() else -1
+    else:
+        index = label
+    if not 0 <= index < len(labels):
+        raise InputError(
+            f"{model.name}: expected a label, or its number from 0, of {', '.join(labels)}; found "
+            f"{label!r}"
+        )
+    return index
+
+
+def rank_labels(model: Model, prepared: PreparedInputs) -> list[int]:
+    """Indices of the labels, from the one that the model finds likeliest."""
     with model.in_use(model.state_dtype), torch.no_grad():
-        inputs = {name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
-        return int(label_logits(model.module(**inputs))[0].argmax())
+        inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)
+        logits = label_logits(model.module(**inputs))[0]
+        return [int(index) for index in logits.argsort(descending=True, stable=True)]
 
 
 def label_logits(output: object) -> Tensor:
@@ -126,6 +149,13 @@ def label_logits(output: object) -> Tensor:
         )
     label_scores: Tensor = logits
     return label_scores
+
+
+def answer_logits(output: ModelOutput) -> Tensor:
+    """Logits [n, T, V] of tokens; those of labels as of one position, [n, 1, labels]."""
+    logits = getattr(output, "logits", None)
+    is_label = isinstance(logits, Tensor) and logits.ndim == 2
+    return label_logits(output)[:, None] if is_label else token_logits(output)
 
 
 def label_position(model: Model, prepared: PreparedInputs) -> int | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ...adapters.generation.decoder_prefix import token_behind_text
 from ...adapters.generation.token_sequence import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
@@ -83,10 +84,10 @@ def resolve_objective(
             Span(0, 1, "objective", "token"),
             {"kind": "given"},
         )
-    if not isinstance(option, str) and isinstance(option[0], int):
-        return token_objective("contrast" if len(option) == 3 else "logit", model, *option)
     if model.has_label_head:
         return _classifier_objective(option, model, prepared)
+    if not isinstance(option, str) and isinstance(option[0], int):
+        return token_objective("contrast" if len(option) == 3 else "logit", model, *option)
     if clip is None:
         raise InputError(
             f"objective={option!r} with prepared inputs: no target is known, so say what the "
@@ -112,9 +113,10 @@ def one_position_advice(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
     if model.has_label_head:
         return (
-            "The label of a sound is read off a mean of several positions: ask gradient_input, "
-            "integrated_gradients, or "
-            "speechmix.logit_contributions(model, item, measure='lrp')"
+            "The label of a sound is read off a mean of several positions: ask gradient_input or "
+            "integrated_gradients, split its logit with "
+            "speechmix.logit_contributions(model, item, measure='decompx' or 'lrp'), or remove "
+            "words with speechmix.ablate_input or speechmix.shapley"
         )
     if model.capabilities.decoding == "frames":
         return (
@@ -191,7 +193,7 @@ def _decoder_objective(
     token = (
         tokens.ids[deciding_index]
         if deciding_index < len(tokens.ids)
-        else model.tokenizer.eos_token_id
+        else token_behind_text(model)[0]
     )
     return token_objective(
         kind, model, deciding_index - 1, token, tokens.foil_id, label=label, word=target

@@ -62,6 +62,8 @@ def check_decompx_covers(model: Model) -> None:
             "has a table that does not describe its norms and feed-forwards. Use "
             "speechmix.knock_out"
         )
+    elif getattr(model.config, "use_weighted_layer_sum", False):
+        reason = "has a head that reads a weighted sum of all layers. Use lrp"
     elif any(feed_forward.gate is not None for feed_forward in stack.layers[0].feed_forwards):
         reason = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"
     if reason is not None:
@@ -109,13 +111,21 @@ def decompose_by_decompx(
 
 
 def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objective) -> Tensor:
-    """Parts [S] of one logit (less the foil's), from vectors [T, S, D] of the last states."""
+    """Parts [S] of one logit (less the foil's), from vectors [T, S, D] of the last states.
+
+    A head that reads several positions takes their mean in front of one of its steps.
+    """
     details = objective.details
-    position: int = details["position"] if "position" in details else details["row"]
-    carried_vectors, previous_output = vectors[position][None], None
+    position: int | None = details.get("position", details.get("row"))
+    carried_vectors, previous_output = (
+        vectors if position is None else vectors[position][None],
+        None,
+    )
     for step in steps:
         step_input, step_output = step.select_position(position)
-        if previous_output is not None:
+        if previous_output is not None and previous_output.shape != step_input.shape:
+            carried_vectors = _average_positions(carried_vectors, previous_output, step_input)
+        elif previous_output is not None:
             carried_vectors = vectors_through_activation(
                 carried_vectors, previous_output, step_input
             )
@@ -128,3 +138,23 @@ def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: O
         previous_output = step_output
     tokens, weights = logit_weights(details)
     return carried_vectors[0][:, tokens] @ carried_vectors.new_tensor(weights)
+
+
+def _average_positions(vectors: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
+    """Vectors [1, S, D] of a mean [1, D] of the states [T, D] that vectors [T, S, D] add up to.
+
+    It is that of all positions, or of the first two (AST's tokens of its own).
+
+    Raises
+    ------
+    InputError
+        If it is the mean of other positions, or no mean.
+    """
+    for positions in (slice(None), slice(2)):
+        mean = states[positions].mean(dim=0, keepdim=True)
+        if mean.shape == pooled.shape and torch.allclose(mean, pooled, rtol=1e-4):
+            return vectors[positions].mean(dim=0, keepdim=True)
+    raise InputError(
+        "decompx: the head reads no mean of the last states at all positions. Use measure='lrp', "
+        "or remove words (speechmix.ablate_input, speechmix.shapley)"
+    )

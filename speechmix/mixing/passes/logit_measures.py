@@ -61,7 +61,7 @@ def lrp(logit_pass: LogitPass, objectives: Sequence[Objective]) -> list[LogitTer
 
 
 implement("alti_logit", alti_logit, check=prenorm_output_stack, block_reader=AltiLogitReader)
-implement("decompx", decompx, check=check_decompx_covers, details=("position", "row"))
+implement("decompx", decompx, check=check_decompx_covers, details=("position", "label_id"))
 # LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is
 # missing.
 implement(

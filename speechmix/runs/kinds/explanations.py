@@ -1,6 +1,6 @@
 """Result kind "explanations": explanations of the words a model wrote for a clip.
 
-In: a trained model that spells, and a clip with words. Out: what `speechmix.explain` found, as the
+In: a trained model that spells or classifies, and a clip with words. Out: what `speechmix.explain` found, as the
 page shows it; or the reason why there is none.
 """
 
@@ -73,7 +73,8 @@ class ToExplain:
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model, clip = item.model, item.clip
-    if model.init != "trained" or not model.can_transcribe or not clip.words:
+    answers = model.can_transcribe or model.has_label_head
+    if model.init != "trained" or not answers or not clip.words:
         return None
     to_explain = item.options.get("to_explain")
     if to_explain is not None and clip not in to_explain:
@@ -92,7 +93,8 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 def _compute(item: ResultItem) -> Result:
     model, clip = item.model, item.clip
-    if _is_always(item) or _misses_target(clip, _find_transcript(item)):
+    has_text = not model.has_label_head
+    if _is_always(item) or (has_text and _misses_target(clip, _find_transcript(item))):
         return Result(_explain_clip(model, clip, item.options.get("request", {})))
     return Result({})
 
