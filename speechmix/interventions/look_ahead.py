@@ -5,7 +5,8 @@ comes later than the word's end plus the delay. The ways are nested:
 
     word      attention from the word's frames to later frames (in a decoder: cross-attention from the
               positions that predict the word)
-    prefix    attention to later frames from all others, so that no frame passes them on
+    prefix    attention from all frames up to there to all after it (padding of a fixed window too),
+              so that no frame passes the future on
     cut       the sound itself: the clip ends there; "zeros" keeps its length, and mutes the rest
 
 "past" is the control of "word": as many frames, that lie earlier than the word's start less the delay.
@@ -24,23 +25,21 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
-from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.generation.greedy_generation import transcribe
 from ..adapters.patching.attention_edges import remove_attention_edges, streaming_attention
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.multipart_words import join_words
 from ..inputs.words.transcript_accuracy import normalize_transcript
-from ..mixing.maps.numerics import ctc_log_probability
-from ..mixing.measures.token_objectives import Objective, token_logits
 from .audio_removal import FILL_SAMPLE_RATE
+from .ctc_word_score import ctc_word_objective
 from .decision import Decision
 from .removals import prepare_sound_inputs
-from .target_readings import require_clip, target_labels
+from .target_readings import require_clip
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from ..adapters.transformers_types import ModelOutput
+    from ..mixing.passes.request import ObjectiveOption
 
 WORD, PREFIX, PAST, CUT, ZEROS, CHUNK = ("word", "prefix", "past", "cut", "zeros", "chunk")
 WINDOWS = ("all", "one", "up to", "from")  # layers in which edges are removed, counted from a layer
@@ -62,7 +61,7 @@ def look_ahead_effects(
     windows: Sequence[str] = ("all", "one"),
     chunks_ms: Sequence[float] = (),
     left_ms: float | None = None,
-    score: str = "log_probability",
+    score: ObjectiveOption = "log_probability",
 ) -> list[dict[str, Any]]:
     """Measure what the target's score loses without later sound, for each delay after its end.
 
@@ -79,9 +78,10 @@ def look_ahead_effects(
     chunks_ms, left_ms : float
         Lengths of chunks, and the left context that they see (all for None); see
         `streaming_attention`.
-    score : str
-        "log_probability" of the target, or "contrast" with its foil; of a classifier that of its
-        label. A CTC model is read between the letters of the neighbours (`ctc_word_objective`).
+    score : optional
+        "log_probability" of the target, or "contrast" with its foil (of a CTC model as
+        `ctc_word_objective` reads them); of a classifier that of its label. Or another objective of
+        `mix`.
 
     Returns
     -------
@@ -140,45 +140,20 @@ def _count_word_errors(model: Model, clip: Clip) -> float:
     return Levenshtein.distance(*(normalize_transcript(text).split() for text in texts))
 
 
-def _prepare_word_decision(model: Model, clip: Clip, score: str) -> Decision:
+def _prepare_word_decision(model: Model, clip: Clip, score: ObjectiveOption) -> Decision:
     """Prepare the score of a clip's target; of a CTC model as `ctc_word_objective` reads it."""
     if not model.hears or "encoder" not in model.stacks:
         raise InputError(f"{model.name}: look-ahead is that of a speech encoder, which it lacks")
     if not isinstance(clip.target, int):
         raise InputError(f"{clip.name}: give the word whose score is read as target=")
     decision = Decision.prepare(model, clip, objective=score)
-    if model.capabilities.decoding != "frames" or model.has_label_head:
+    if (
+        not isinstance(score, str)
+        or model.capabilities.decoding != "frames"
+        or model.has_label_head
+    ):
         return decision
     return replace(decision, objective=ctc_word_objective(decision, score))
-
-
-def ctc_word_objective(decision: Decision, score: str = "log_probability") -> Objective:
-    """Log-probability of a word's letters in the frames between the letters of its neighbours.
-
-    Those frames are found once, on the best path of the intact model through the whole text. The
-    log-probability sums all alignments in them. So the score does not depend on how well later words
-    are written, and can be read where the sound ends earlier. "contrast" subtracts that of the foil.
-    """
-    model, clip = decision.model, require_clip(decision)
-    labels, indices = target_labels(decision, clip)
-    scores = decision.read_output(decision.inputs, lambda output: token_logits(output)[0])
-    blank = model.config.pad_token_id
-    paths, _ = best_ctc_path(scores.float().log_softmax(dim=-1).cpu(), labels, blank=blank)
-    first = paths[indices[0] - 1][-1] + 1 if indices[0] else 0
-    stop = paths[indices[-1] + 1][0] if indices[-1] + 1 < len(labels) else len(scores)
-    spellings = [[labels[index] for index in indices]]
-    if score == "contrast":
-        spellings.append(list(model.tokenizer(clip.foil).input_ids))
-
-    def function(output: ModelOutput) -> Tensor:
-        rows = token_logits(output).log_softmax(dim=-1)[:, first:stop]
-        target, *foil = (
-            torch.stack([ctc_log_probability(row, ids, blank=blank) for row in rows])
-            for ids in spellings
-        )
-        return target - foil[0] if foil else target
-
-    return Objective(function, decision.objective.span, {"kind": score, "frames": [first, stop]})
 
 
 @dataclass(frozen=True)
@@ -218,16 +193,16 @@ def _list_edge_removals(
     later = range(grid.frames_between(word.end + delay, clip.duration)[0], clip_stop)
     past_stop = grid.frames_between(0, max(word.start - delay, 0))[1]
     past = range(max(0, past_stop - len(later)), past_stop)
-    others = [frame for frame in range(grid.n_frames) if frame not in later]
+    padded = range(later.start, grid.n_frames)  # also what stands behind the clip in a fixed window
     tokens = decision.prepared.inputs.get("decoder_input_ids")
     positions = {
-        "encoder": {WORD: frames, PREFIX: others, PAST: frames},
+        "encoder": {WORD: frames, PREFIX: range(later.start), PAST: frames},
         "cross": dict.fromkeys((WORD, PAST), decision.read_positions)
-        | {PREFIX: list(range(0 if tokens is None else tokens.shape[1]))},
+        | {PREFIX: range(0 if tokens is None else tokens.shape[1])},
     }
     stacks = {name: len(model.stacks[name]) for name in positions if name in model.stacks}
     runs = []
-    for removal, sources in {WORD: later, PREFIX: later, PAST: past}.items():
+    for removal, sources in {WORD: later, PREFIX: padded, PAST: past}.items():
         changed = [
             (name, window, layer, [(name, index) for index in layers])
             for name, count in stacks.items()
@@ -282,7 +257,7 @@ def _stack_edges(
     removed = torch.zeros(len(runs), targets, sources, dtype=torch.bool)
     for run_edges, run in zip(removed, runs, strict=True):
         rows, columns = run.edges.get(block, ((), ()))
-        run_edges[torch.tensor(rows, dtype=torch.long)[:, None], list(columns)] = True
+        run_edges[torch.tensor(list(rows), dtype=torch.long)[:, None], list(columns)] = True
     return removed.to(device)
 
 

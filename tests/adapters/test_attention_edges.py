@@ -113,12 +113,13 @@ def test_what_cannot_be_removed_is_refused():
     with pytest.raises(InputError, match="no layer 9"):
         with remove_attention_edges(model, {("encoder", 9): lambda targets, sources: None}):
             pass
-    with pytest.raises(InputError, match="at least one frame"):
-        with streaming_attention(model, 0.001):
-            pass
-    with pytest.raises(InputError, match="no stack 'cross'"):
-        with streaming_attention(model, 0.2, stack="cross"):
-            pass
+    with pytest.raises(InputError, match="at least one frame"), streaming_attention(model, 0.001):
+        pass
+    with (
+        pytest.raises(InputError, match="no stack 'cross'"),
+        streaming_attention(model, 0.2, stack="cross"),
+    ):
+        pass
     with streaming_attention(model, 0.2):
         speechmix.mix(model, bundled.clips()[0])
     assert not any(

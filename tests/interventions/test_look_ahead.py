@@ -1,0 +1,301 @@
+"""Look-ahead: planted attention, causal and chunked encoders, and a slow run with hooks and masks of
+its own."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import speechmix
+from speechmix.errors import InputError
+from speechmix.inputs import bundled
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.look_ahead import look_ahead_effects
+
+STRIDE_MS = 20
+DELAYS = tuple(range(0, 200, STRIDE_MS))
+
+
+@pytest.fixture(scope="module")
+def ctc():
+    return speechmix.load("bundled:tiny-french-ctc")
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return speechmix.load("bundled:tiny-french-whisper")
+
+
+@pytest.fixture(scope="module")
+def clip():
+    """Synthetic: "quels légumes sont là", whose first word is the target."""
+    return next(clip for clip in bundled.clips() if clip.name == "right_01_pl")
+
+
+@contextmanager
+def attending(modules, is_allowed):
+    """Let attention modules attend where a function of their index and positions allows it."""
+    with ExitStack() as hooks:
+        for index, module in enumerate(modules):
+
+            def mask(module, args, kwargs, index=index):
+                states = args[0] if args else kwargs["hidden_states"]
+                memory = kwargs.get("key_value_states")
+                rows = torch.arange(states.shape[1])[:, None]
+                columns = torch.arange(states.shape[1] if memory is None else memory.shape[1])
+                allowed = torch.as_tensor(is_allowed(index, rows, columns))
+                allowed = allowed.expand(len(rows), len(columns))
+                kwargs["attention_mask"] = torch.zeros(allowed.shape).masked_fill(
+                    ~allowed, -torch.inf
+                )[None, None]
+                return args, kwargs
+
+            hooks.callback(module.register_forward_pre_hook(mask, with_kwargs=True).remove)
+        yield
+
+
+def encoder_attention(model):
+    if hasattr(model.module, "wav2vec2"):
+        return [layer.attention for layer in model.module.wav2vec2.encoder.layers]
+    return [layer.self_attn for layer in model.module.model.encoder.layers]
+
+
+def effects(model, clip, removal="word", window="one", **options):
+    """Effects [layers, delays] of the encoder."""
+    rows = pd.DataFrame(
+        look_ahead_effects(model, clip, delays_ms=DELAYS, windows=[window], **options)
+    )
+    rows = rows[(rows["removal"] == removal) & rows["stack"].isin(["encoder", "input"])]
+    rows["layer"] = rows["layer"].astype(float).fillna(0)
+    return rows.pivot(index="layer", columns="ms", values="effect").to_numpy()
+
+
+def last_frame(model, clip):
+    """A number of the word's last frame alone."""
+    end = clip.words[clip.target].end
+    frame = model.grid(len(clip.audio(16_000))).frames_between(0, end)[1] - 1
+    return lambda output: output.logits[0, frame, 3]
+
+
+@pytest.mark.parametrize(("layer", "ahead"), [(1, 4), (2, 7)])
+def test_a_planted_layer_that_reads_one_later_frame_is_found_with_its_distance(
+    ctc, clip, layer, ahead
+):
+    """Each frame sees itself; in one layer also the frame so many frames later."""
+
+    def is_allowed(index, rows, columns):
+        return (columns == rows) | ((columns == rows + ahead) & (index == layer))
+
+    with attending(encoder_attention(ctc), is_allowed):
+        by_layer = effects(ctc, clip, score=last_frame(ctc, clip))
+        prefix = effects(ctc, clip, "prefix", "all", score=last_frame(ctc, clip))[0]
+    reached = np.array(DELAYS) < ahead * STRIDE_MS
+    assert (np.abs(by_layer[layer, reached]) > 1e-3).all()
+    assert not by_layer[layer, ~reached].any()
+    assert not np.delete(by_layer, layer, axis=0).any()
+    assert not prefix[~reached].any()
+
+
+def test_a_relay_is_seen_by_the_prefix_and_not_by_single_layers(ctc, clip):
+    """Layer 0 and layer 2 read 4 frames ahead: the word hears 8 ahead, by frames between."""
+
+    def is_allowed(index, rows, columns):
+        return (columns == rows) | ((columns == rows + 4) & (index % 2 == 0))
+
+    with attending(encoder_attention(ctc), is_allowed):
+        word, prefix = (
+            effects(ctc, clip, name, "all", score=last_frame(ctc, clip))[0]
+            for name in ("word", "prefix")
+        )
+    delays = np.array(DELAYS)
+    assert not word[delays >= 80].any()
+    assert (np.abs(prefix[delays < 160]) > 1e-3).all()
+    assert not prefix[delays >= 160].any()
+
+
+def test_a_causal_encoder_uses_no_future(ctc, whisper, clip):
+    for model in (ctc, whisper):
+        with attending(encoder_attention(model), lambda index, rows, columns: columns <= rows):
+            rows = pd.DataFrame(look_ahead_effects(model, clip, delays_ms=[0, 60]))
+        rows = rows[rows["removal"].isin(["word", "prefix"]) & (rows["stack"] == "encoder")]
+        assert len(rows) == 2 * 2 * (1 + len(model.stacks["encoder"]))
+        assert not rows["effect"].any()
+
+
+def test_a_chunked_encoder_hears_to_the_end_of_its_chunk(ctc, clip):
+    word_end = clip.words[clip.target].end
+    first_later = ctc.grid(len(clip.audio(16_000))).frames_between(word_end, 9)[0]
+    chunk = next(size for size in range(8, 30) if first_later % size == size - 5)
+    with attending(
+        encoder_attention(ctc), lambda index, rows, columns: columns // chunk <= rows // chunk
+    ):
+        found = effects(ctc, clip, "prefix", "all")[0]
+    assert (np.abs(found[:5]) > 1e-3).all()  # five frames after the word are in its chunk
+    assert not found[5:].any()
+    assert effects(ctc, clip, "prefix", "all")[0][5:].any()  # with full attention
+
+
+def test_windows_of_layers_are_nested(ctc, clip):
+    up_to, from_layer = (effects(ctc, clip, window=name) for name in ("up to", "from"))
+    single, together = effects(ctc, clip), effects(ctc, clip, window="all")
+    np.testing.assert_allclose(up_to[0], single[0], atol=2e-4)
+    np.testing.assert_allclose(from_layer[-1], single[-1], atol=2e-4)
+    np.testing.assert_allclose(up_to[-1], together[0], atol=2e-4)
+    np.testing.assert_allclose(from_layer[0], together[0], atol=2e-4)
+
+
+def ctc_score(log_probs, labels, blank):
+    """log p(labels) by the forward algorithm, from log-probabilities [T, V]."""
+    states = [blank, *(state for label in labels for state in (label, blank))]
+    alpha = np.full(len(states), -np.inf)
+    alpha[:2] = log_probs[0, states[:2]]
+    for row in log_probs[1:]:
+        steps = [alpha, np.r_[-np.inf, alpha[:-1]]]
+        skips = np.r_[[-np.inf] * 2, alpha[:-2]]
+        is_skip = [i > 1 and s != blank and s != states[i - 2] for i, s in enumerate(states)]
+        steps.append(np.where(is_skip, skips, -np.inf))
+        alpha = np.logaddexp.reduce(steps, axis=0) + row[states]
+    return np.logaddexp(alpha[-1], alpha[-2])
+
+
+@pytest.mark.parametrize("delay", [0, 80])
+def test_a_ctc_model_scores_as_a_slow_run_with_masks_does(ctc, clip, delay):
+    """The word's letters stand between the start and the first space of the transcript."""
+    rows = pd.DataFrame(look_ahead_effects(ctc, clip, delays_ms=[delay]))
+    sound = torch.tensor(clip.audio(16_000))[None]
+    inputs = ctc.feature_extractor(sound[0].numpy(), sampling_rate=16_000, return_tensors="pt")
+    centres = 12.5 + STRIDE_MS * np.arange(len(ctc_logits(ctc, inputs)))
+    word = clip.words[clip.target]
+    frames = (centres >= 1000 * word.start) & (centres < 1000 * word.end)
+    later = centres >= 1000 * word.end + delay
+    labels = ctc.tokenizer("quels").input_ids
+    space = ctc.tokenizer.word_delimiter_token_id
+    intact_logits = ctc_logits(ctc, inputs)
+    stop = int(np.argmax(intact_logits.argmax(-1) == space))
+    for kind, targets in (("word", frames), ("prefix", ~later)):
+        found = rows[(rows["removal"] == kind)].set_index("window")["score"]
+
+        def is_allowed(index, targets_, sources, removed_rows=targets, layer=None):
+            is_removed = removed_rows[targets_.numpy()] & later[sources.numpy()]
+            return ~is_removed | (layer is not None and index != layer)
+
+        with attending(encoder_attention(ctc), is_allowed):
+            expected = ctc_score(ctc_logits(ctc, inputs)[:stop], labels, ctc.config.pad_token_id)
+        assert found["all"] == pytest.approx(expected, abs=2e-3)
+        for layer in range(4):
+            with attending(
+                encoder_attention(ctc),
+                lambda *places, layer=layer, one=is_allowed: one(*places, layer=layer),
+            ):
+                logits = ctc_logits(ctc, inputs)
+            expected = ctc_score(logits[:stop], labels, ctc.config.pad_token_id)
+            assert found["one"].iloc[layer] == pytest.approx(expected, abs=2e-3)
+
+
+def ctc_logits(model, inputs):
+    with model.in_use(), torch.no_grad():
+        return model.module(**inputs).logits[0].double().log_softmax(-1).numpy()
+
+
+def test_a_decoder_scores_as_a_slow_run_with_masks_does(whisper, clip):
+    rows = pd.DataFrame(
+        look_ahead_effects(whisper, clip, delays_ms=[80], windows=["all"], score="contrast")
+    )
+    found = rows[rows["removal"] == "word"].set_index("stack")["score"]
+    prepared = Decision.prepare(whisper, clip)
+    inputs, places = prepared.prepared.inputs, prepared.objective.details
+    row, token, foil = places["position"], places["token"], places["foil"]
+    word = clip.words[clip.target]
+    centres = STRIDE_MS * np.arange(150)
+    later = (centres >= 1000 * word.end + 80) & (centres < 1000 * clip.duration)
+    frames = (centres >= 1000 * word.start) & (centres < 1000 * word.end)
+    encoder = encoder_attention(whisper)
+    cross = [layer.encoder_attn for layer in whisper.module.model.decoder.layers]
+
+    def margin():
+        with whisper.in_use(), torch.no_grad():
+            logits = whisper.module(**inputs).logits[0, row]
+        return (logits[token] - logits[foil]).item()
+
+    def of_encoder(index, rows_, columns):
+        return ~(frames[rows_.numpy()] & later[columns.numpy()])
+
+    def of_cross(index, rows_, columns):
+        return ~((rows_.numpy() == row) & later[columns.numpy()])
+
+    with attending(encoder, of_encoder):
+        assert found["encoder"] == pytest.approx(margin(), abs=2e-3)
+    with attending(cross, of_cross):
+        assert found["cross"] == pytest.approx(margin(), abs=2e-3)
+        with attending(encoder, of_encoder):
+            assert found["encoder + cross"] == pytest.approx(margin(), abs=2e-3)
+    assert abs(found["cross"] - margin()) > 1
+
+
+def test_sound_that_ends_is_the_shorter_clip(ctc, clip):
+    rows = pd.DataFrame(look_ahead_effects(ctc, clip, delays_ms=[100, 5000], windows=["all"]))
+    found = rows[rows["removal"] == "cut"].set_index("ms")
+    stop = round((clip.words[clip.target].end + 0.1) * 16_000)
+    inputs = ctc.feature_extractor(
+        clip.audio(16_000)[:stop], sampling_rate=16_000, return_tensors="pt"
+    )
+    whole = ctc.feature_extractor(clip.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    space = ctc.tokenizer.word_delimiter_token_id
+    end = int(np.argmax(ctc_logits(ctc, whole).argmax(-1) == space))
+    labels, blank = ctc.tokenizer("quels").input_ids, ctc.config.pad_token_id
+    expected = ctc_score(ctc_logits(ctc, inputs)[:end], labels, blank)
+    assert found.loc[100, "score"] == pytest.approx(expected, abs=2e-3)
+    assert found.loc[5000, "effect"] == 0
+    assert not found.loc[5000, "has_later"]
+
+
+def test_the_control_removes_as_many_frames_or_all_that_there_are(ctc, clip):
+    later_word = clip.replace(target=3, foil=None)
+    rows = pd.DataFrame(look_ahead_effects(ctc, later_word, delays_ms=[0, 40], windows=["all"]))
+    frames = rows.pivot(index="removal", columns="ms", values="frames")
+    assert frames.loc["past"].tolist() == frames.loc["word"].tolist()
+    first = pd.DataFrame(look_ahead_effects(ctc, clip, delays_ms=[0], windows=["all"]))
+    counts = first.set_index("removal")["frames"]
+    assert counts["past"] < counts["word"]
+
+
+def test_curves_have_limits_and_intervals_over_groups(ctc):
+    clips = bundled.clips()[:24:2]
+    found = speechmix.look_ahead(
+        ctc, clips, delays_ms=[0, 80, 2000], windows=["all"], chunks_ms=[200]
+    )
+    table = found.table[(found.table["removal"] == "prefix") & (found.table["ms"] == 0)]
+    curve = found.curves[found.curves["removal"] == "prefix"].set_index("ms")
+    means = table.groupby("group")["effect"].mean()
+    assert curve.loc[0, "effect"] == pytest.approx(means.mean())
+    assert curve.loc[0, "groups"] == len(means)
+    assert curve.loc[2000, ["effect", "low", "high"]].tolist() == [0, 0, 0]
+    limits = found.limits.set_index("removal").loc["prefix"]
+    shown = curve.index[(curve["low"] > 0) | (curve["high"] < 0)]
+    assert limits["used_ms"] == shown.max() if len(shown) else np.isnan(limits["used_ms"])
+    assert "chunks of 200 ms" in found.summary
+    assert found.curves.set_index("removal").loc["chunk", "errors"] >= 0
+
+
+def test_nothing_is_shown_of_an_untrained_model():
+    model = speechmix.load("bundled:tiny-french-ctc", init="random", seed=1)
+    found = speechmix.look_ahead(model, bundled.clips()[:20:2], delays_ms=[0, 80], windows=["all"])
+    used = found.limits.set_index("removal")["used_ms"]
+    assert used[["word", "prefix", "past"]].isna().all()
+
+
+def test_what_is_not_possible_is_refused(ctc, clip):
+    with pytest.raises(InputError, match="windows are"):
+        look_ahead_effects(ctc, clip, windows=["first"])
+    with pytest.raises(InputError, match="delays at least 0"):
+        look_ahead_effects(ctc, clip, delays_ms=[-10])
+    with pytest.raises(InputError, match="give the word"):
+        look_ahead_effects(ctc, clip.replace(target=None, foil=None))
+    with pytest.raises(InputError, match="no clip can be used: right_01_pl"):
+        speechmix.look_ahead(ctc, [clip.replace(target=None, foil=None)])
+    with pytest.raises(InputError, match="words should be"):
+        speechmix.look_ahead(ctc, [clip], words="cue")
