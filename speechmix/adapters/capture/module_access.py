@@ -3,9 +3,10 @@
 In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter
 asks for a gradient and numbers are raised to one precision. Nothing is converted back: what has to
 be converted is *exchanged* for a stand-in and the very same object is put back, so values, storages
-and gradients are those of before, bit for bit. Parameters that have the precision already are used
-as they are; buffers, which are small, are copied, because some forward passes write to them (rotary
-tables that grow with the text).
+and gradients are those of before, bit for bit. Weights are converted when they are read
+(weight_conversion.py). Parameters that have the precision already are used as they are; buffers,
+which are small, are copied, because some forward passes write to them (rotary tables that grow with
+the text).
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from threading import Condition, get_ident
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from ...errors import InputError
+from .memory_check import free_bytes
+from .weight_conversion import ConvertedParameters, WeightConverter, needs_conversion
 
 _OWNER_CHANGE = Condition()
 _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
@@ -87,25 +91,23 @@ def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> It
     >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
     True torch.bfloat16 True
     """
-    parameter_replacements: dict[
-        int, nn.Parameter
-    ] = {}  # stand-ins by what they stand for: tied weights stay tied
-    buffer_replacements: dict[int, Tensor] = {}
+    buffer_replacements: dict[int, Tensor] = {}  # by what they replace
     with ExitStack() as exit_stack:
+        converter = None if dtype is None else _make_converter(exit_stack, module, dtype)
         for submodule in list_modules(module):
             _set_temporarily(exit_stack, submodule, "training", False)
             _set_temporarily(
                 exit_stack, submodule, "chunk_size_feed_forward", 0
             )  # saves memory, refuses lengths it does not divide
             if submodule._parameters:
-                _exchange_parameters(exit_stack, submodule, parameter_replacements, dtype)
+                _exchange_parameters(exit_stack, submodule, converter)
             if submodule._buffers:
                 _exchange_buffers(exit_stack, submodule, buffer_replacements, dtype)
         yield
 
 
 def _set_temporarily(
-    exit_stack: ExitStack, submodule: nn.Module, name: str, value: bool | int
+    exit_stack: ExitStack, submodule: nn.Module, name: str, value: bool | int | list[Tensor]
 ) -> None:
     """Set an attribute that is there and has another value."""
     old_value = submodule.__dict__.get(name)
@@ -131,27 +133,43 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
     return list(modules_by_id.values())
 
 
+def _make_converter(
+    exit_stack: ExitStack, module: nn.Module, dtype: torch.dtype
+) -> WeightConverter | None:
+    """What converts a module's weights, with as much memory as is free; None if nothing is to be
+    converted."""
+    coarse = [weight for weight in module.parameters() if needs_conversion(weight, dtype)]
+    if not coarse:
+        return None
+    converter = WeightConverter(dtype, free_bytes(coarse[0].device))
+    if not converter.can_hold(coarse):
+        exit_stack.enter_context(saved_tensors_hooks(converter.pack_saved, converter.unpack_saved))
+    return converter
+
+
 def _exchange_parameters(
-    exit_stack: ExitStack,
-    submodule: nn.Module,
-    replacements: dict[int, nn.Parameter],
-    dtype: torch.dtype | None,
+    exit_stack: ExitStack, submodule: nn.Module, converter: WeightConverter | None
 ) -> None:
-    trainable_parameters = []
-    for name, parameter in submodule._parameters.items():
-        if parameter is None:
-            continue
-        if _needs_conversion(parameter, dtype):
-            exit_stack.callback(submodule._parameters.__setitem__, name, parameter)
-            if id(parameter) not in replacements:
-                replacements[id(parameter)] = nn.Parameter(
-                    parameter.detach().to(dtype), requires_grad=False
-                )
-            submodule._parameters[name] = replacements[id(parameter)]
-        elif parameter.requires_grad:
-            parameter.requires_grad_(False)
-            trainable_parameters.append(parameter)
+    parameters = submodule._parameters
+    own_parameters = dict(dict.items(parameters))  # also of one that is converted already
+    if converter is not None and any(
+        parameter is not None and needs_conversion(parameter, converter.dtype)
+        for parameter in own_parameters.values()
+    ):
+        exit_stack.callback(submodule.__dict__.__setitem__, "_parameters", parameters)
+        submodule.__dict__["_parameters"] = ConvertedParameters(own_parameters, converter)
+        if isinstance(submodule, nn.RNNBase):  # which has them by number too
+            names = submodule._flat_weights_names
+            weights = [getattr(submodule, name) for name in names]
+            _set_temporarily(exit_stack, submodule, "_flat_weights", weights)
+    trainable_parameters = [
+        parameter
+        for parameter in submodule._parameters.values()
+        if parameter is not None and parameter.requires_grad
+    ]
     if trainable_parameters:
+        for parameter in trainable_parameters:
+            parameter.requires_grad_(False)
         exit_stack.callback(
             lambda: [parameter.requires_grad_(True) for parameter in trainable_parameters]
         )
@@ -169,7 +187,7 @@ def _exchange_buffers(
         if buffer is not None:
             if id(buffer) not in replacements:
                 replacements[id(buffer)] = buffer.detach().to(
-                    dtype if _needs_conversion(buffer, dtype) else buffer.dtype, copy=True
+                    dtype if needs_conversion(buffer, dtype) else buffer.dtype, copy=True
                 )
             submodule._buffers[name] = replacements[id(buffer)]
     states_before = {
@@ -197,14 +215,6 @@ def _exchange_buffers(
             submodule.__dict__.update(original_attributes)
 
     exit_stack.callback(restore_buffers)
-
-
-def _needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
-    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
-    models are float32)."""
-    if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
-        return False
-    return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
 
 
 def _write_count(tensor: Tensor | None) -> int | None:

@@ -1,0 +1,141 @@
+"""Convert a module's weights when they are read, and hold as many of them as memory allows.
+
+In: parameters in half precision. Out: the same numbers in a finer precision, wherever code reads
+`module.weight`, in a forward pass or outside one. From half precision to a finer one nothing is
+rounded, so it does not matter when a weight is converted, or how often. What is read first is held
+as long as there is memory; the rest is converted again in each layer that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import ReferenceType, ref
+
+import torch
+from torch import Tensor, nn
+
+# Bytes of the weights read last that are held where not all of them fit: a layer of Whisper-large
+# takes 105 MB.
+_RECENT_BYTES = 2**27
+
+# Of the free memory, for converted weights; states need the rest.
+_MEMORY_SHARE = 0.5
+
+
+class WeightConverter:
+    """Converts parameters to one precision, each once as long as they fit into memory.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+    free_bytes : int, optional
+        Free memory, half of which converted weights may take; without it all are held.
+    """
+
+    def __init__(self, dtype: torch.dtype, free_bytes: int | None = None):
+        self.dtype = dtype
+        self._free_bytes = None if free_bytes is None else _MEMORY_SHARE * free_bytes
+        # By the id of what they were made of, which its owner's module keeps alive.
+        self._held: dict[int, nn.Parameter] = {}
+        self._recent: dict[int, nn.Parameter] = {}
+        self._placeholders: dict[int, nn.Parameter] = {}
+        # Of those that are not held: their address, they themselves, what they were made of.
+        self._sources: dict[int, tuple[ReferenceType[nn.Parameter], nn.Parameter]] = {}
+
+    def can_hold(self, parameters: Sequence[nn.Parameter]) -> bool:
+        """Return whether memory is enough to convert parameters once."""
+        count = sum(parameter.numel() for parameter in parameters)
+        return self._free_bytes is None or count * self.dtype.itemsize <= self._free_bytes
+
+    def convert(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return a parameter in this precision; while one is held, the same object."""
+        converted = self._held.get(id(parameter), self._recent.get(id(parameter)))
+        return self._convert_and_hold(parameter) if converted is None else converted
+
+    def _convert_and_hold(self, parameter: nn.Parameter) -> nn.Parameter:
+        byte_count = parameter.numel() * self.dtype.itemsize
+        fits = self._free_bytes is None or byte_count <= self._free_bytes
+        if not fits:
+            while self._recent and byte_count + self._count_recent_bytes() > _RECENT_BYTES:
+                del self._recent[next(iter(self._recent))]
+        with torch.inference_mode(False):  # a gradient may be taken through it later
+            converted = nn.Parameter(parameter.detach().to(self.dtype), requires_grad=False)
+        if fits:
+            self._held[id(parameter)] = converted
+            self._free_bytes = None if self._free_bytes is None else self._free_bytes - byte_count
+        else:
+            self._recent[id(parameter)] = converted
+            self._sources[converted.data_ptr()] = ref(converted), parameter
+        return converted
+
+    def _count_recent_bytes(self) -> int:
+        return sum(converted.nbytes for converted in self._recent.values())
+
+    def placeholder(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return what has a converted parameter's shape, precision and device, and takes no memory:
+        its numbers are NaN."""
+        if id(parameter) not in self._placeholders:
+            nan = torch.full((), torch.nan, dtype=self.dtype, device=parameter.device)
+            self._placeholders[id(parameter)] = nn.Parameter(
+                nan.expand(parameter.shape), requires_grad=False
+            )
+        return self._placeholders[id(parameter)]
+
+    def pack_saved(self, tensor: Tensor) -> Any:
+        """Return what a backward pass is to keep of a tensor: of a weight that is not held, where
+        it comes from."""
+        converted_ref, source = self._sources.get(
+            tensor.untyped_storage().data_ptr(), (lambda: None, None)
+        )
+        if converted_ref() is None:
+            return tensor
+        return source, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+    def unpack_saved(self, saved: Any) -> Tensor:
+        """Return the tensor that `pack_saved` was given."""
+        if isinstance(saved, Tensor):
+            return saved
+        source, shape, stride, offset = saved
+        return self.convert(source).as_strided(shape, stride, offset)
+
+
+class ConvertedParameters(dict[str, "nn.Parameter | None"]):
+    """Parameters of a module by name, in place of its own: each is converted when it is read.
+
+    Iterating (``module.parameters()``) converts nothing and gives placeholders: code asks for a
+    model's precision and device in this way.
+
+    Parameters
+    ----------
+    parameters : dict of str to nn.Parameter or None
+        The module's own.
+    converter : WeightConverter
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter | None], converter: WeightConverter):
+        super().__init__(parameters)
+        self.converter = converter
+
+    def __getitem__(self, name: str) -> nn.Parameter | None:
+        parameter = super().__getitem__(name)
+        if parameter is None or not needs_conversion(parameter, self.converter.dtype):
+            return parameter
+        return self.converter.convert(parameter)
+
+    def items(self) -> Iterator[tuple[str, nn.Parameter | None]]:  # type: ignore[override]
+        for name, parameter in super().items():
+            if parameter is not None and needs_conversion(parameter, self.converter.dtype):
+                parameter = self.converter.placeholder(parameter)
+            yield name, parameter
+
+    def values(self) -> Iterator[nn.Parameter | None]:  # type: ignore[override]
+        return (parameter for _, parameter in self.items())
+
+
+def needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
+    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
+    models are float32)."""
+    if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
+        return False
+    return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
