@@ -103,10 +103,11 @@ class LookAhead:
         main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
         for row in main[main["window"] == "all"].to_dict("records"):
             used, enough = row["used_ms"], row["enough_ms"]
+            side = "earlier" if row["removal"] == PAST else "later"
             text = (
                 "no effect shown"
                 if np.isnan(used)
-                else f"used: what comes later than {used:g} ms after the word"
+                else f"an effect of what lies more than {used:g} ms {side}"
             )
             if not np.isnan(enough):
                 share = 100 * (1 - float(self.provenance["share"]))

@@ -9,12 +9,17 @@ from .clip_options import (
     SkippedItems,
     add_clip_options,
     collect_aligned_clips,
+    collect_clips,
+    create_aligner_loader,
+    is_run,
     print_skipped,
 )
 from .command_parser import Subparsers
+from .executor_options import add_executor_options, choose_executor, refuse_executor_options
 from .model_options import (
     add_loading_options,
     add_model_option,
+    create_loaders,
     load_model,
     select_only_model,
 )
@@ -58,26 +63,47 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--left", type=float, metavar="MS", help="left context of chunks (default: all)"
     )
-    command.add_argument("--out", metavar="FOLDER", help="folder for tables, JSON and figure")
+    command.add_argument(
+        "--out", metavar="FOLDER", help="folder for tables, JSON and figure; or that of a run"
+    )
+    add_executor_options(command.add_argument_group("shards and processes, with --out RUN"))
     add_loading_options(command)
 
 
 def _look_ahead(options: argparse.Namespace) -> int:
     from ...evaluation.look_ahead_curves import look_ahead
     from ...interventions.look_ahead import DELAYS_MS
+    from ...runs.score_clips import compute_kinds
 
+    settings = {
+        "delays_ms": options.delay or DELAYS_MS,
+        "windows": options.window or ("all", "one"),
+        "chunks_ms": options.chunk or (),
+        "left_ms": options.left,
+        "score": "contrast" if options.contrast else "log_probability",
+    }
     skipped: SkippedItems = []
-    clips = collect_aligned_clips(options, skipped)
+    if options.out and is_run(options.out):
+        run = compute_kinds(
+            create_loaders(options, options.model),
+            collect_clips(options, skipped),
+            options.out,
+            {"look_ahead": settings},
+            aligner=create_aligner_loader(options),
+            align_method=options.align,
+            executor=choose_executor(options, options.model),
+            progress=sys.stderr.isatty(),
+            skipped=skipped,
+        )
+        print(run.summary())
+        return 0 if run.done or not run.is_complete else 1
+    refuse_executor_options(options, "give the folder of a run as --out")
     found = look_ahead(
         load_model(options, select_only_model(options)),
-        clips,
+        collect_aligned_clips(options, skipped),
         words="all" if options.all_words else "target",
-        delays_ms=options.delay or DELAYS_MS,
-        windows=options.window or ("all", "one"),
-        chunks_ms=options.chunk or (),
-        left_ms=options.left,
-        score="contrast" if options.contrast else "log_probability",
         progress=sys.stderr.isatty(),
+        **settings,
     )
     print_skipped([*skipped, *found.skipped])
     print(found.summary)

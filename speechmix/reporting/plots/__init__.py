@@ -16,6 +16,7 @@ the size it has in a paper.
 | `decision_map`, `decision_heat_map` | what a decision loses with each word: all stacks, or one (of a `DecisionMap`) |
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
+| `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -47,6 +48,7 @@ from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
 from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
+from .look_ahead_figure import look_ahead_figure
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
 from .paper_figure_data import published_contributions, published_probing
@@ -77,6 +79,7 @@ __all__ = [
     "heat_map",
     "layer_curves",
     "layer_grid",
+    "look_ahead_figure",
     "measure_heat_map",
     "model_panels",
     "probe_and_mixing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,19 +49,20 @@ def look_ahead_figure(result: LookAhead) -> Figure:
     Returns
     -------
     Figure
-        Bands are 95 % intervals for all delays of a curve together. In maps of layers a dot marks
+        Lines are 95 % intervals for all delays of a curve together. In maps of layers a dot marks
         cells whose interval excludes zero.
     """
     curves = result.curves
     by_layer = curves[(curves["window"] == "one") & (curves["removal"] == "word")]
     stacks = list(by_layer["stack"].unique())
-    figure = new_figure(5.4 + 3.0 * len(stacks), 3.6)
+    figure = new_figure(5.0 + 2.7 * len(stacks), 3.7)
     axes = figure.subplots(
         1, 1 + len(stacks), squeeze=False, width_ratios=[1.5, *[1] * len(stacks)]
     )[0]
     look_ahead_panel(result, ax=axes[0])
+    limit = max(by_layer["effect"].abs().max(), 1e-3) if stacks else 0.0
     for axis, stack in zip(axes[1:], stacks, strict=True):
-        _draw_layers(axis, by_layer[by_layer["stack"] == stack], stack)
+        _draw_layers(axis, by_layer[by_layer["stack"] == stack], stack, limit)
     figure.suptitle(f"{model_title(result.provenance)}: look-ahead", size=LABEL_SIZE + 1)
     return figure
 
@@ -72,50 +74,43 @@ def look_ahead_panel(result: LookAhead, *, ax: Axes | None = None) -> Axes:
     ]
     ax = new_figure(5.4, 3.6).subplots() if ax is None else ax
     curves = curves[curves["stack"].isin([result.main_stack, "input"])]
-    delays = sorted(curves["ms"].unique())
-    handles = []
-    for removal, curve in curves.groupby("removal", sort=False):
+    delays, handles = sorted(curves["ms"].unique()), []
+    for index, (removal, curve) in enumerate(curves.groupby("removal", sort=False)):
         color, dash = _STYLES[str(removal)]
-        style = {
-            "color": color,
-            "linestyle": dash,
-            "linewidth": 1.4,
-            "marker": "o",
-            "markersize": 2.5,
-        }
-        ax.plot(curve["ms"], curve["effect"], **style)
-        ax.fill_between(
-            curve["ms"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0
-        )
+        x = [delays.index(delay) + 0.11 * (index - 2) for delay in curve["ms"]]
+        style = {"color": color, "linestyle": dash, "linewidth": 1.4}
+        ax.plot(x, curve["effect"], marker="o", markersize=2.5, **style)
+        ax.vlines(x, curve["low"], curve["high"], color=color, alpha=0.55, linewidth=1)
         handles.append(legend_line(label=_LABELS[str(removal)], **style))
     ax.axhline(0, color="0.4", linewidth=0.7)
-    ax.set_xticks(delays, [f"{delay:g}" for delay in delays], rotation=60)
+    _label_delays(ax, delays)
     ax.set_xlabel(_DELAY_LABEL, size=LABEL_SIZE)
     ax.set_ylabel(_EFFECT_LABEL, size=LABEL_SIZE)
     style_curve_axis(ax)
-    add_legend(ax, handles, columns=1, loc="upper right")
+    add_legend(ax, handles, columns=2, loc="upper center", bbox_to_anchor=(0.5, -0.28))
     return ax
 
 
-def _draw_layers(ax: Axes, rows: pd.DataFrame, stack: str) -> None:
+def _label_delays(ax: Axes, delays: Sequence[float]) -> None:
+    ax.set_xticks(range(len(delays)), [f"{delay:g}" for delay in delays], rotation=60)
+
+
+def _draw_layers(ax: Axes, rows: pd.DataFrame, stack: str, limit: float) -> None:
     """Draw effects as a map [layers, delays]."""
     effects, low, high = (
         rows.pivot(index="layer", columns="ms", values=name).to_numpy(float)
         for name in ("effect", "low", "high")
     )
-    limit = max(np.nanmax(np.abs(effects)), 1e-3)
     image = ax.imshow(
         effects, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto", origin="lower"
     )
     layers, columns = np.nonzero((low > 0) | (high < 0))
     ax.scatter(columns, layers, s=5, color="black")
-    delays = sorted(rows["ms"].unique())
-    ax.set_xticks(range(len(delays)), [f"{delay:g}" for delay in delays], rotation=60)
+    _label_delays(ax, sorted(rows["ms"].unique()))
     ax.set_yticks(range(len(effects)))
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.set_xlabel("ms after the word", size=LABEL_SIZE)
     ax.set_ylabel("layer (counted from 0)", size=LABEL_SIZE)
     ax.set_title(f"{stack}, one layer (dot: interval excludes 0)", size=TICK_SIZE)
-    if ax.figure is not None:
-        bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
-        bar.ax.tick_params(labelsize=TICK_SIZE)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
+    bar.ax.tick_params(labelsize=TICK_SIZE)

@@ -1,0 +1,26 @@
+"""Look-ahead as a kind of result: what a word's score loses without what comes later, by delay."""
+
+from __future__ import annotations
+
+from ...interventions.look_ahead import look_ahead_effects
+from .result_kind import Result, ResultItem, ResultKind
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    """Of models that write transcripts, and of clips with a target."""
+    model = item.model
+    if not model.can_transcribe or item.clip.target is None or item.is_partial_twin:
+        return None
+    return {**item.ingredients, **item.options}
+
+
+def _compute(item: ResultItem) -> Result:
+    return Result(look_ahead_effects(item.model, item.clip, **item.options))  # type: ignore[arg-type]
+
+
+LOOK_AHEAD_KIND = ResultKind(
+    "look_ahead",
+    _compute,
+    cache_key=_cache_key,
+    columns={"layer": "Int64", "frames": "Int64", "ms": "float64", "effect": "float64"},
+)
