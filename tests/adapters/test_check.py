@@ -140,32 +140,9 @@ class TestResidualSum:
     @pytest.mark.parametrize("which", WRONG)
     def test_wrong_in_a_table_without_feed_forwards(self, tables, which):
         name, changes = self.WRONG[which]
-        module = with_norms_that_differ(build(name).double())
-        model = speechmix.load(module)
-        inputs = inputs_of(model)
-        expected = speechmix.mix(
-            model,
-            inputs,
-            measures=["value_zeroing", "attention", "attention_norm"],
-            engine="replay",
-        )
-        tables(module.config.model_type, feed_forwards=(), **changes)
-        model = speechmix.load(module)
-        found = speechmix.mix(
-            model,
-            inputs,
-            measures=["value_zeroing", "attention", "attention_norm"],
-            engine="replay",
-        )
-        for key in expected:
-            np.testing.assert_allclose(
-                found[key].scores, expected[key].scores, rtol=1e-8, atol=1e-14
-            )
-        for measure in RESIDUAL:
-            with pytest.raises(
-                ModelError, match=r"residual stream of the .* cannot be read.*does not add up"
-            ):
-                speechmix.mix(model, inputs, measures=measure)
+        tables(build(name).config.model_type, feed_forwards=(), **changes)
+        with pytest.raises(ModelError, match="table does not fit"):
+            speechmix.load(build(name))
 
     @pytest.mark.parametrize("name", ["wav2vec2-stable", "bert", "llama", "gemma3_text", "gpt2"])
     def test_right_without_feed_forwards(self, tables, name):

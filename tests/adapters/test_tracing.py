@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -12,7 +11,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters import StackSpec, family_of_type
+from speechmix.adapters import family_of_type
 from speechmix.adapters.families import registry
 from speechmix.adapters.tracing.infer_stacks import infer_stacks
 from speechmix.interfaces.cli import main
@@ -23,7 +22,6 @@ from tests.models.more_families import MORE_FAMILIES, built
 _TABLE_OF_POSITIONS = (
     "traced: the layer's table of positions has no axis of clips; not in the table"
 )
-_NO_ARGUMENT = "the written table copies the encoder's; decoder layers take no such argument"
 DIFFERENCES = {
     "wav2vec2-bert, rotary": {"encoder.shared": _TABLE_OF_POSITIONS},
     "wav2vec2-conformer, rotary": {"encoder.shared": _TABLE_OF_POSITIONS},
@@ -33,7 +31,6 @@ DIFFERENCES = {
     "qwen2.5-omni": {
         "encoder.final_norm": "behind code that sorts frames and averages pairs; not understood"
     },
-    "speecht5": {"decoder.shared": _NO_ARGUMENT, "cross.shared": _NO_ARGUMENT},
 }
 # Tracing names the query projection wherever it is a module of its own. Written tables name it only
 # where a change is carried through cross-attention, and leave it out elsewhere.
@@ -170,73 +167,9 @@ def test_the_command_writes_the_table_and_prints_the_report(tmp_path, capsys):
     assert main(["describe-architecture", str(tmp_path / "nowhere")]) == 1
 
 
-# Sabotaged tables that the self-check lets through; all others are refused. Values are read from the
-# attention call, so a wrong `value` is harmless there. Gemma 3 norms what its blocks give: then
-# its feed-forward is not carried through. Whisper's norms have gains of one and no biases.
-UNNOTICED = {
-    "whisper-80": {
-        ("encoder", "value"),
-        ("decoder", "value"),
-        ("cross", "value"),
-        ("cross", "norms"),
-    },
-    "llama": {("decoder", "value")},
-    "gemma3_text": {("decoder", "value"), ("decoder", "up"), ("decoder", "scale")},
-    "bert": {("encoder", "value")},
-    "wav2vec2-bert": {("encoder", "value")},
-}
-
-
-def iterate_sabotaged(spec: StackSpec) -> Iterator[tuple[str, StackSpec]]:
-    """Yield tables with one thing wrong, and what it is."""
-    block, index = spec.blocks[spec.block_index], spec.block_index
-
-    def with_block(**changes: str | None) -> StackSpec:
-        blocks = (*spec.blocks[:index], replace(block, **changes), *spec.blocks[index + 1 :])
-        return replace(spec, blocks=blocks)
-
-    def with_feed_forward(**changes: object) -> StackSpec:
-        feed_forwards = (replace(spec.feed_forwards[0], **changes), *spec.feed_forwards[1:])
-        return replace(spec, feed_forwards=feed_forwards)
-
-    feed_forward = spec.feed_forwards[0]
-    yield "value", with_block(value=block.key)
-    yield "output", with_block(output=block.value)
-    yield "up", with_feed_forward(up=feed_forward.down)
-    yield "scale", with_feed_forward(scale=feed_forward.scale / 4)
-    yield "order", replace(spec, norm_order="post" if spec.norm_order == "pre" else "pre")
-    yield "causal", replace(spec, causal=not spec.causal)
-    yield (
-        "norms",
-        replace(
-            with_block(norm=feed_forward.norm),
-            feed_forwards=with_feed_forward(norm=block.norm).feed_forwards,
-        ),
-    )
-    if spec.final_norm:
-        yield "final norm", replace(spec, final_norm=None)
-    if spec.convolution:
-        yield "convolution", replace(spec, convolution=None)
-
-
-@pytest.mark.parametrize("name", UNNOTICED)
-def test_sabotaged_tables_are_refused_by_the_self_check(name, monkeypatch):
-    module = (build(name) if name in ALL_FAMILIES else built(name)).double()
-    family = family_of_type(module.config.model_type)
-    specs = traced(name)[0].stacks
-    unnoticed = set()
-    for index, spec in enumerate(specs):
-        for label, sabotaged in iterate_sabotaged(spec):
-            tables = (*specs[:index], sabotaged, *specs[index + 1 :])
-            table = replace(family, stacks=lambda config, tables=tables: tables)
-            monkeypatch.setitem(registry._FAMILIES, module.config.model_type, table)
-            with contextlib.suppress(speechmix.SpeechmixError):
-                speechmix.load(module)
-                unnoticed.add((spec.name, label))
-    assert unnoticed == UNNOTICED[name]
-
-
-@pytest.mark.parametrize("name", UNNOTICED)
+@pytest.mark.parametrize(
+    "name", ["whisper-80", "llama", "gemma3_text", "bert", "wav2vec2-bert", "deberta-v2"]
+)
 def test_traced_tables_pass_the_self_check(name, monkeypatch):
     module = (build(name) if name in ALL_FAMILIES else built(name)).double()
     family = family_of_type(module.config.model_type)

@@ -81,10 +81,10 @@ WRONG = {
     "post for pre": Wrong("llama", "caught", fields={"norm_order": "post"}),
     "pre for post": Wrong("bert", "caught", fields={"norm_order": "pre"}),
     "pre for post, undescribed": Wrong(
-        "bert", "refuses", fields={"norm_order": "pre", "feed_forwards": ()}
+        "bert", "caught", fields={"norm_order": "pre", "feed_forwards": ()}
     ),
     "post for pre, undescribed": Wrong(
-        "llama", "refuses", fields={"norm_order": "post", "feed_forwards": ()}
+        "llama", "caught", fields={"norm_order": "post", "feed_forwards": ()}
     ),
     "norms swapped": Wrong(
         "llama",
@@ -96,7 +96,7 @@ WRONG = {
     "norm of the feed-forward": Wrong(
         "wav2vec2-post", "caught", feed_forward={"norm": "layer_norm"}
     ),
-    "norm left out": Wrong("gpt2", "refuses", attention={"norm": None}),
+    "norm left out": Wrong("gpt2", "caught", attention={"norm": None}),
     "no final norm": Wrong("llama", "caught", fields={"final_norm": None}),
     "a final norm where there is none": Wrong(
         "wav2vec2-post", "caught", fields={"final_norm": "encoder.layer_norm"}
@@ -109,12 +109,15 @@ WRONG = {
         "gemma3_text", "caught", attention={"branch_norm": "post_feedforward_layernorm"}
     ),
     "a norm of a branch that has none": Wrong("gpt2", "caught", attention={"branch_norm": "ln_2"}),
+    "norm left out, undescribed": Wrong(
+        "gpt2", "refuses", attention={"norm": None}, fields={"feed_forwards": ()}
+    ),
     "a norm of a branch as the block's": Wrong(
-        "olmo2", "refuses", attention={"branch_norm": None, "norm": "post_attention_layernorm"}
+        "olmo2", "caught", attention={"branch_norm": None, "norm": "post_attention_layernorm"}
     ),
     # projections
     "keys for values": Wrong(
-        "whisper-80", "harmless", attention={"value": "self_attn.k_proj"}, stack="encoder"
+        "whisper-80", "caught", attention={"value": "self_attn.k_proj"}, stack="encoder"
     ),
     "queries for the output": Wrong(
         "wav2vec2-stable", "caught", attention={"output": "attention.q_proj"}

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import inspect
+from collections.abc import Hashable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...errors import ModelError
 from ..capture.attention_block import Block
 from ..delta_engine.change_propagator import ChangePropagator
+from .layer_flow_check import check_layer_flow
+from .part_recorder import PartRecorder
+from .projection_check import check_projections
 from .self_check_states import ROUNDING_TOLERANCE, states_agree
 
 _MAX_CHECKED_ROWS = 8
 
 
-def layer_structure(block: Block) -> Hashable:
-    """Return what layers of one structure share: classes and options of parts, shapes of
-    weights."""
+def layer_structure(block: Block, recorder: PartRecorder) -> Hashable:
+    """Return what layers of one structure share: classes and options of parts, shapes of weights,
+    and which parts ran."""
     module = block.modules.module
     part_options = tuple(
-        (name, type(submodule), submodule.extra_repr())
+        (name, type(submodule), submodule.extra_repr(), submodule in recorder.calls)
         for name, submodule in module.named_modules()
     )
     return (
@@ -30,14 +34,27 @@ def layer_structure(block: Block) -> Hashable:
     )
 
 
-def check_layer(block: Block, layer_label: str, *, check_all_rows: bool) -> None:
+def check_layer(
+    block: Block, recorder: PartRecorder, layer_label: str, *, is_new_structure: bool
+) -> None:
     """Check one layer.
 
-    Most of what that costs is reading the weights, anew for every few rows. So all rows are
-    replayed (`check_all_rows`) in the first layer of each structure alone: there what mixes positions is
-    seen, however far apart. In further layers of the same structure those that are changed are, and
-    one more.
+    Most of what that costs is reading the weights, anew for every few rows. So parts are run again
+    in the first layer of each structure alone: there what mixes positions is seen, however far
+    apart. In further layers the record of the forward pass shows that all parts read what the table
+    says. Layers that the table does not describe are replayed nevertheless.
     """
+    _check_attention(block, layer_label)
+    if is_new_structure or not block.modules.feed_forwards:
+        _check_replay(block, layer_label, check_all_rows=is_new_structure)
+    check_layer_flow(block, recorder, layer_label)
+    if is_new_structure:
+        check_projections(block, recorder, layer_label)
+        _check_shared_arguments(block, layer_label)
+
+
+def _check_attention(block: Block, layer_label: str) -> None:
+    """Check heads, sums of rows, and which positions are seen."""
     rows = _select_check_rows(block)
     attention = block.attention(rows)
     if attention.shape[0] != block.stack.heads:
@@ -55,6 +72,10 @@ def check_layer(block: Block, layer_label: str, *, check_all_rows: bool) -> None
         raise ModelError(
             f"{layer_label}: its table does not call it causal, but no position attends to a later one"
         )
+
+
+def _check_replay(block: Block, layer_label: str, *, check_all_rows: bool) -> None:
+    """Check that changes of some rows' attention change these rows alone, and as the table says."""
     # The context of the first row and the last is taken away, those between stay: what leaks to
     # others is seen from either side, near and far. Any change beyond rounding will do: one
     # source's may be small or never attended to.
@@ -69,6 +90,7 @@ def check_layer(block: Block, layer_label: str, *, check_all_rows: bool) -> None
         )
     elif block.modules.post_attention is None or check_all_rows:
         changed_states = block.replay_all(ablated_context[None])[0]
+        rows = _select_check_rows(block)
         is_consistent = _has_no_other_change(
             changed_states, states, edge_rows
         ) and states_agree(  # rows alone, too, as Value Zeroing replays them
@@ -138,30 +160,51 @@ def _select_check_rows(block: Block) -> Tensor:
     return rows[:: -(-len(rows) // _MAX_CHECKED_ROWS)]
 
 
-def explain_unconfirmed_sum(
-    block: Block, part_inputs: Mapping[nn.Module, list[Tensor]], layer_label: str
-) -> str:
+def _check_shared_arguments(block: Block, layer_label: str) -> None:
+    """Check that the layer runs on two clips with the arguments that its table calls shared."""
+    shared = block.stack.spec.shared
+    unknown_names = set(shared) - inspect.signature(block.modules.module.forward).parameters.keys()
+    if unknown_names:
+        raise ModelError(
+            f"{layer_label}: its forward takes no argument {', '.join(sorted(unknown_names))}, which the "
+            "family's table calls shared. Correct the table"
+        )
+    try:
+        outputs = block.run_twice()
+        is_alike = all(states_agree(output, block.output) for output in outputs)
+    except Exception:
+        is_alike = False
+    if not is_alike:
+        raise ModelError(
+            f"{layer_label}: run on two clips at once the layer does not give what it gives for one. "
+            "Correct the table: shared names the arguments without an axis of clips"
+        )
+
+
+def explain_unconfirmed_sum(block: Block, recorder: PartRecorder) -> str:
     """Say why it is not certain that the layer goes on with residual + attention's output; empty if
     it is.
 
     In a post-norm layer that sum must enter the block's norm; in a pre-norm one whatever comes next
-    (the next norm, or nothing: then it is the layer's output). A full description that is wrong
-    here is an error.
+    (the next norm, or nothing: then it is the layer's output). Where feed-forwards are described,
+    `check_layer_flow` has confirmed it.
     """
     attention, pre_norm = block.modules.attention, block.stack.spec.norm_order == "pre"
     if block.modules.parallel or (attention.norm is None and attention.branch_norm is None):
         return block.stack.unknown_sum_reason
+    if block.modules.feed_forwards:
+        return ""
     rows = _select_check_rows(block)
     attention_output = block.attention_output(rows)
     if attention.branch_norm is not None:
         attention_output = attention.branch_norm(attention_output)
     state = block.residual(rows, confirmed=False) + attention_output
-    sum_readers = list(part_inputs) if pre_norm or attention.norm is None else [attention.norm]
+    sum_readers = list(recorder.calls) if pre_norm or attention.norm is None else [attention.norm]
     candidates = [
-        x
+        call.states
         for module in sum_readers
-        for x in part_inputs.get(module, ())
-        if x.shape[-2:] == (block.n_targets, state.shape[-1])
+        for call in recorder.calls.get(module, ())
+        if call.states is not None and call.states.shape[-2:] == (block.n_targets, state.shape[-1])
     ]
     if pre_norm:
         candidates.append(block.output)
@@ -172,11 +215,8 @@ def explain_unconfirmed_sum(
         for x in candidates
     ):
         return ""
-    reason = (
+    return (
         "what its table calls residual and attention output does not add up to what the layer goes "
         "on with "
         "(norm_order, norm, branch_norm; or attention and feed-forward run side by side)"
     )
-    if block.modules.feed_forwards:
-        raise ModelError(f"{layer_label}: {reason}. Correct the table")
-    return reason

@@ -11,22 +11,18 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from ...errors import ModelError, SpeechmixError
 from ..capture.attention_block import Block
 from ..capture.forward_pass import Capture, use_attention
 from ..model import Model
 from .layer_check import check_layer, explain_unconfirmed_sum, layer_structure
-from .self_check_states import (
-    record_part_inputs,
-    record_stack_outputs,
-    states_agree,
-)
+from .part_recorder import PartRecorder
+from .self_check_states import varied_gains
+from .stack_check import PassRecord, check_tables_agree
 
 _POSITIONS = 8
 
@@ -52,6 +48,7 @@ def self_check(model: Model) -> None:
 
 
 def _check_model(model: Model) -> None:
+    check_tables_agree(model)
     try:
         pass_record = _record_pass(model, _POSITIONS)
     except SpeechmixError:
@@ -61,47 +58,13 @@ def _check_model(model: Model) -> None:
     ):  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
         pass_record = _record_full_pass(model)
     for stack in list(model.stacks.values()):
-        missing_layers = [
-            layer for layer in range(len(stack)) if layer not in pass_record.layers[stack.name]
-        ]
-        if missing_layers:
-            raise ModelError(
-                f"{model.name}: layers {missing_layers} of the {stack.name} did not run in a forward pass"
-            )
-        last_states, stack_outputs = (
-            pass_record.last_states[stack.name],
-            pass_record.outputs.get(stack.name, []),
-        )
-        comparable_outputs = [
-            states for states in stack_outputs if states.shape == last_states.shape
-        ]
-        if comparable_outputs and not any(
-            states_agree(states, last_states, effect=0) for states in comparable_outputs
-        ):
-            raise ModelError(
-                f"{model.name}: the output of the {stack.name} is not its last layer's output "
-                "behind "
-                f"{stack.spec.final_norm or 'no final norm'}; correct final_norm in the family's "
-                "table"
-            )
+        pass_record.check_stack(stack)
         model.stacks[stack.name] = replace(
-            stack, unknown_sum_reason=pass_record.unknown_sum_reason.get(stack.name, "")
+            stack, unknown_sum_reason=pass_record.stacks[stack.name].unknown_sum_reason
         )
 
 
-class _PassRecord:
-    """Record of one forward pass for each stack: layers that ran, last states [T, D], outputs of
-    the module that holds it."""
-
-    def __init__(self, model: Model):
-        self.layers: dict[str, set[int]] = {name: set() for name in model.stacks}
-        self.last_states: dict[str, Tensor] = {}
-        self.outputs: dict[str, list[Tensor]] = {}
-        self.unknown_sum_reason: dict[str, str] = {}
-        self.structures: set[Hashable] = set()  # of the layers that were run whole
-
-
-def _record_full_pass(model: Model) -> _PassRecord:
+def _record_full_pass(model: Model) -> PassRecord:
     try:
         return _record_pass(model, None)
     except SpeechmixError:
@@ -116,23 +79,27 @@ def _record_full_pass(model: Model) -> _PassRecord:
         ) from error
 
 
-def _record_pass(model: Model, positions: int | None) -> _PassRecord:
+def _record_pass(model: Model, positions: int | None) -> PassRecord:
     """Run the model on its family's tiny input, check each layer, and return what was seen."""
-    pass_record = _PassRecord(model)
+    pass_record, recorder = PassRecord(model), PartRecorder()
 
     def on_block(block: Block) -> None:
+        recorder.stop()
+        if block.clip:
+            return
         name = block.stack.name
         layer_label = f"{model.name}, {name} layer {block.layer} ({type(model.module).__name__})"
-        structure = layer_structure(block)
-        check_layer(block, layer_label, check_all_rows=structure not in pass_record.structures)
+        structure = layer_structure(block, recorder)
+        check_layer(
+            block,
+            recorder,
+            layer_label,
+            is_new_structure=structure not in pass_record.structures,
+        )
         pass_record.structures.add(structure)
-        if sum_reason := explain_unconfirmed_sum(block, part_inputs, layer_label):
-            pass_record.unknown_sum_reason[name] = sum_reason
-        pass_record.layers[name].add(block.layer)
-        if block.layer == len(block.stack) - 1:
-            pass_record.last_states[name] = block.states(
-                torch.arange(block.n_targets, device=block.values.device)
-            )
+        if sum_reason := explain_unconfirmed_sum(block, recorder):
+            pass_record.stacks[name].unknown_sum_reason = sum_reason
+        pass_record.add_layer(block)
 
     check_dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     inputs = {
@@ -143,8 +110,9 @@ def _record_pass(model: Model, positions: int | None) -> _PassRecord:
         model.in_use(check_dtype),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
-        record_part_inputs(model) as part_inputs,
-        record_stack_outputs(model, pass_record.outputs),
+        varied_gains(model),
+        recorder.watch(model),
+        pass_record.watch(),
         Capture(list(model.stacks.values()), on_block, max_positions=positions),
     ):
         model.family.run(model.base, inputs, tuple(model.stacks))

@@ -9,11 +9,12 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from ..capture.module_access import list_modules
 from ..model import Model
-from ..transformers_types import HookArguments, HookKeywords, ModelOutput
+from ..transformers_types import ModelOutput
 
 ROUNDING_TOLERANCE = 100
-
+_VARIATION = 0.1
 
 # The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of
 # the last place of the largest; beyond that a difference counts by its share of what attention
@@ -22,53 +23,34 @@ _EFFECT_TOLERANCE = 1e-3
 
 
 @contextmanager
-def record_part_inputs(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
-    """Record the input of each part of the layer that is running: its first argument, if that is a
-    tensor."""
-    part_inputs: dict[nn.Module, list[Tensor]] = {}
-    layers = dict.fromkeys(
-        layer.module for stack in model.stacks.values() for layer in stack.layers
-    )
+def varied_gains(model: Model) -> Iterator[None]:
+    """Vary the gains of norms that have one number throughout while the block lasts.
 
-    def record_input(submodule: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        first_argument = args[0] if args else next(iter(kwargs.values()), None)
-        if isinstance(first_argument, Tensor) and first_argument.ndim >= 2:
-            part_inputs.setdefault(submodule, []).append(first_argument)
-
-    with ExitStack() as hooks:
-        for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(lambda *_: part_inputs.clear()).remove)
-            for submodule in layer.modules():
-                if submodule is not layer:
-                    hooks.callback(
-                        submodule.register_forward_pre_hook(record_input, with_kwargs=True).remove
-                    )
-        yield part_inputs
-
-
-@contextmanager
-def record_stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[None]:
-    """Record what the module that holds each stack's layers returns: the encoder, the decoder, or
-    the base model itself.
-
-    States that are not the last layer's in shape (pooled, projected) are left out of the
-    comparison.
+    The norms of a fresh model are alike, so that a table that mixes them up would fit. The model's
+    own parameters are put back as they are.
     """
-    with ExitStack() as hooks:
-        for stack in model.stacks.values():
-
-            def record_output(
-                module: nn.Module, args: HookArguments, output: ModelOutput, name: str = stack.name
-            ) -> None:
-                outputs[name] = [
-                    states[0] for states in _list_output_states(output) if states.ndim == 3
-                ]
-
-            hooks.callback(stack.holder.register_forward_hook(record_output).remove)
+    generator = torch.Generator().manual_seed(0)
+    roots = [layer.module for stack in model.stacks.values() for layer in stack.layers]
+    roots += [stack.final_norm for stack in model.stacks.values() if stack.final_norm is not None]
+    norms = dict.fromkeys(filter(is_norm, (part for root in roots for part in list_modules(root))))
+    with ExitStack() as exit_stack:
+        for norm in norms:
+            own_gain, gain = dict.get(norm._parameters, "weight"), norm.weight
+            if own_gain is not None and bool((gain == gain[0]).all()):
+                noise = torch.randn(gain.shape, generator=generator).to(gain)
+                exit_stack.callback(dict.__setitem__, norm._parameters, "weight", own_gain)
+                varied = nn.Parameter(gain.detach() + _VARIATION * noise, requires_grad=False)
+                dict.__setitem__(norm._parameters, "weight", varied)
         yield
 
 
-def _list_output_states(output: ModelOutput) -> list[Tensor]:
+def is_norm(module: nn.Module) -> bool:
+    """Return True for a module whose weight is a gain for each number of a state."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim == 1
+
+
+def list_output_states(output: ModelOutput) -> list[Tensor]:
     """List the tensors that may be a module's states: its first output, or all named ones."""
     if isinstance(output, (tuple, list, transformers.utils.generic.ModelOutput)):
         candidates = [output[0]]

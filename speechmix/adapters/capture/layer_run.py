@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
-from ..transformers_types import HookKeywords, ModelOutput
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
+from .attention_calls import AttentionReader
 from .layer_trace import AttentionCall, LayerTrace
 from .packed_states import pack_like, unpack_states
 
@@ -109,6 +111,40 @@ class LayerRun:
         """Return queries, keys and values of one of the layer's attention blocks, by its index in
         the spec."""
         return self._trace.calls[attention_index][0]
+
+    def run_attention(
+        self, attention_index: int, arguments: HookArguments, keywords: HookKeywords
+    ) -> AttentionCall:
+        """Run an attention module again, with the layer's hooks paused, and return its call."""
+        attention, trace = self.modules.attentions[attention_index], replace(self._trace, calls={})
+        with self._capture.paused(), AttentionReader(trace, attention_index, attention):
+            attention.module.forward(
+                *arguments, **{name: None if "past" in name else x for name, x in keywords.items()}
+            )
+        return trace.calls[attention_index][0]
+
+    def run_twice(self) -> Tensor:
+        """Run the layer on its clip twice, as a batch whose `shared` arguments stay as they are.
+
+        Returns
+        -------
+        Tensor [2, Q, D]
+            The layer's output; that of one clip where states have no axis of clips.
+        """
+        if self._trace.packed:
+            return self._output[None]
+        shared = self.stack.spec.shared
+
+        def repeat(name: str, x: ModelOutput) -> ModelOutput:
+            if not isinstance(x, Tensor) or x.ndim < 2 or name in shared:
+                return x
+            if name == "position_bias" and x.ndim == 3:  # WavLM's [clips heads, T, T]
+                return x.repeat(2, 1, 1)
+            return x.expand(2, *x.shape[1:]) if len(x) == 1 else x
+
+        kwargs = {name: repeat(name, x) for name, x in self._trace.kwargs.items()}
+        with self._capture.paused():
+            return self._run_layer(self._trace.hidden.expand(2, -1, -1), kwargs)
 
     @property
     def final_norm(self) -> nn.Module | None:

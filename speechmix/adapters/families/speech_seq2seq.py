@@ -73,6 +73,7 @@ _SPEECHT5_DECODER = replace(
         AttentionSpec.of("self_attn", norm="self_attn_layer_norm", needs_eager=True),
         AttentionSpec.of("encoder_attn", norm="encoder_attn_layer_norm", needs_eager=True),
     ),
+    shared=(),
 )
 _SPEECHT5 = seq2seq_stacks(_SPEECHT5_ENCODER, _SPEECHT5_DECODER)
 _SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
