@@ -170,6 +170,32 @@ _OMNI_ENCODER = {
     "downsample_hidden_size": 8,
 }
 
+_WHISPER_TOWER = {
+    "num_mel_bins": 16,
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "d_model": 32,
+    "max_source_positions": 200,
+}
+
+
+def _granite_plus() -> transformers.PretrainedConfig:
+    encoder = {"input_dim": 16, "num_layers": 3, "hidden_dim": 32, "num_heads": 4, "output_dim": 12}
+    return _config(
+        "GraniteSpeechPlusConfig",
+        encoder_config={**encoder, "context_size": 40, "max_pos_emb": 60, "dim_head": 8},
+        projector_config={
+            "model_type": "blip_2_qformer",
+            "encoder_hidden_size": 32,
+            **WIDTHS,
+        },
+        text_config={**_TEXT, "model_type": "granite"},
+        audio_token_index=SOUND,
+        has_lora_adapter=False,
+    )
+
+
 # Name (that of the mapping) -> (class, config).
 TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]] = {
     "lasr_ctc": ("LasrForCTC", _lasr),
@@ -184,6 +210,7 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
         "NemotronAsrStreamingForRNNT",
         _nemotron("NemotronAsrStreamingConfig"),
     ),
+    "nemotron3_5_asr": ("Nemotron3_5AsrForRNNT", _nemotron("Nemotron3_5AsrConfig")),
     "qwen3_asr": (
         "Qwen3ASRForConditionalGeneration",
         _audio_language("Qwen3ASRConfig", {**_OMNI_ENCODER, "n_window_infer": 200}),
@@ -194,6 +221,43 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
             "GlmAsrConfig",
             {**_MEL_ENCODER, "intermediate_size": 128},
             text_config={**_TEXT, "model_type": "llama"},
+        ),
+    ),
+    "voxtral_realtime": (
+        "VoxtralRealtimeForConditionalGeneration",
+        lambda: _config(
+            "VoxtralRealtimeConfig",
+            audio_config={**_MEL_ENCODER, "head_dim": 8, "sliding_window": 30},
+            text_config={**_TEXT, "model_type": "voxtral_realtime_text", "sliding_window": 20},
+        ),
+    ),
+    "granite_speech_plus": ("GraniteSpeechPlusForConditionalGeneration", _granite_plus),
+    "fun_asr_nano": (
+        "FunAsrNanoForConditionalGeneration",
+        _audio_language(
+            "FunAsrNanoConfig",
+            {
+                **WIDTHS,
+                "num_mel_bins": 16,
+                "num_timestamp_prediction_layers": 3,
+            },
+            adaptor_config={**WIDTHS, "intermediate_size": 8, "projector_hidden_size": 48},
+        ),
+    ),
+    "moss_transcribe_diarize": (
+        "MossTranscribeDiarizeForConditionalGeneration",
+        _audio_language("MossTranscribeDiarizeConfig", _WHISPER_TOWER),
+    ),
+    "audioflamingo3": (
+        "AudioFlamingo3ForConditionalGeneration",
+        _audio_language(
+            "AudioFlamingo3Config",
+            {
+                **_MEL_ENCODER,
+                "max_source_positions": 200,
+                "model_type": "audioflamingo3_encoder",
+            },
+            text_config={**_TEXT, "model_type": "qwen2"},
         ),
     ),
 }

@@ -80,7 +80,10 @@ class ConvolutionModules:
 
     @property
     def left(self) -> int:
-        return self._reach if self.causal else self._reach - self._reach // 2
+        if self.causal:
+            return self._reach
+        is_same = self.depthwise.padding == "same"  # torch's own padding: the larger half behind
+        return self._reach // 2 if is_same else self._reach - self._reach // 2
 
     @property
     def right(self) -> int:

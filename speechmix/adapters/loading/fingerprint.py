@@ -14,7 +14,7 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ...files.json_files import Json, JsonObject
 from ..capture.module_access import list_modules
+from ..capture.weight_conversion import is_packed
 from ..transformers_types import FeatureExtractor, Tokenizer
 
 _SCALAR_TYPES = (int, float, str, type(None))  # bool is an int
@@ -164,8 +165,12 @@ def _has_same_tensors(
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer with its name, tied ones once; buffers too that no checkpoint
-    stores."""
-    yield from module.named_parameters()
+    stores, and what packed weights are unpacked with."""
+    for name, parameter in module.named_parameters():
+        yield name, parameter
+        if is_packed(parameter):
+            scales: dict[str, Tensor] = cast("Any", parameter).quant_state.as_dict(packed=True)
+            yield from ((f"{name}.{part}", tensor) for part, tensor in scales.items())
     yield from module.named_buffers()
 
 

@@ -40,7 +40,7 @@ from .model_source import (
     resolve_transformers_options,
     unwrap_module,
 )
-from .module_construction import build_random_module, convert_copy, wrap_module
+from .module_construction import build_random_module, check_config, convert_copy, wrap_module
 from .peft_adapters import adapter_base, load_adapter, merge_adapters
 
 INITS = ("trained", "random")
@@ -133,6 +133,7 @@ def load(
         )  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
             module = unwrap_module(source)
+            check_config(module)
             family = find_module_family(module, lambda: find_extractor(processor))
             model = wrap_module(module, family, init, seed, precision, device, processor)
         else:

@@ -19,6 +19,7 @@ from torch import nn
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...inputs import bundled
+from ..capture.weight_conversion import is_packed
 
 if TYPE_CHECKING:
     import transformers
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 _BUNDLED_PREFIX = "bundled:"
+
+_QUANTISERS = ("quantized", "bitsandbytes", "torchao", "auto_gptq", "gptqmodel", "awq")
 
 _REFUSED_OPTIONS = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was "
@@ -250,7 +253,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def check_weights(module: nn.Module, name: str) -> None:
-    """Refuse a module whose weights are not plain numbers on one device.
+    """Refuse a module whose weights are neither plain numbers on one device nor 4 bits of
+    bitsandbytes.
 
     Raises
     ------
@@ -258,18 +262,25 @@ def check_weights(module: nn.Module, name: str) -> None:
     """
     config = getattr(module, "config", None)
     method = getattr(config, "quantization_config", None)
-    for submodule in module.modules():
-        if any(
-            word in type(submodule).__module__
-            for word in ("quantized", "bitsandbytes", "torchao", "auto_gptq", "awq")
-        ):
-            method = method or type(submodule).__name__
-    if method is not None or getattr(module, "is_quantized", False):
-        raise ModelError(quantised_message(name, method))
+    is_unpackable = any(map(is_packed, module.parameters()))  # then the config says no more
+    quantised_layer = next(
+        (
+            type(submodule).__name__
+            for submodule in module.modules()
+            if any(word in type(submodule).__module__ for word in _QUANTISERS)
+            and not any(map(is_packed, submodule.parameters()))
+        ),
+        None,
+    )
+    is_quantised = method is not None or getattr(module, "is_quantized", False)
+    if quantised_layer is not None or (is_quantised and not is_unpackable):
+        raise ModelError(quantised_message(name, method or quantised_layer))
     devices = set()
     for weight_name, weight in module.named_parameters():
-        if not weight.is_floating_point() and not weight.is_complex():
-            raise ModelError(quantised_message(name, f"{weight_name} is {weight.dtype}"))
+        is_numbers = weight.is_floating_point() or weight.is_complex() or is_packed(weight)
+        if not is_numbers or "torchao" in type(weight).__module__:
+            kind = type(weight).__name__ if is_numbers else weight.dtype
+            raise ModelError(quantised_message(name, f"{weight_name} is {kind}"))
         devices.add(weight.device)
     if not devices:
         raise ModelError(
@@ -293,6 +304,8 @@ def quantised_message(name: str, method: object) -> str:
     return (
         f"{name} is quantised "
         f"({getattr(kind, 'value', kind) or 'its weights are no plain numbers'}): scores are small "
-        "differences of states, which so coarse weights round away, and they are computed from the "
-        "weights themselves. Load the checkpoint it was made from, or pass model.dequantize()"
+        "differences of states, which so coarse layers round away, and they are computed from the "
+        "weights themselves. Load the checkpoint it was made from, or pass "
+        "model.dequantize(); 4-bit weights of bitsandbytes are unpacked layer by layer if you load "
+        "the model with transformers and pass the object"
     )

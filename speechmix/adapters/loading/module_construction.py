@@ -39,13 +39,7 @@ def wrap_module(
     original_module = module
     if has_adapters(module):
         module = merge_adapters(module)
-    config = getattr(module, "config", None)
-    if config is None:
-        raise ModelError(
-            f"expected a transformers model, found {type(module).__name__}, which has no config: "
-            "wrap it in a "
-            "PreTrainedModel and describe it with speechmix.register"
-        )
+    config = module.config
     if init == "random":
         first_parameter = next(module.parameters())
         dtype, device = dtype or first_parameter.dtype, device or first_parameter.device
@@ -71,6 +65,16 @@ def wrap_module(
         tokenizer,
         processor=select_chat_processor(processor, family),
     )
+
+
+def check_config(module: torch.nn.Module) -> None:
+    """Raise `ModelError` unless a module has a config, as transformers' models do."""
+    if getattr(module, "config", None) is None:
+        raise ModelError(
+            f"expected a transformers model, found {type(module).__name__}, which has no config: "
+            "wrap it in a "
+            "PreTrainedModel and describe it with speechmix.register"
+        )
 
 
 def build_random_module(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:

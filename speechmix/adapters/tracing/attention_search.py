@@ -8,13 +8,13 @@ which it runs. A projection is one whose output, in another shape, is the argume
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 from ..families.specs import AttentionSpec
+from .attention_operations import AttentionOperation, iterate_operations
 from .recording import ModuleCall, TracedValue
 from .traced_layer import TracedLayer, UntracedPartError
 from .value_graph import (
@@ -24,8 +24,6 @@ from .value_graph import (
     nearest_ancestors,
     strip_shape,
 )
-
-TORCH_ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 
 
 @dataclass(eq=False)
@@ -59,22 +57,6 @@ class TracedAttention:
         return not depends_on(self.value_input, strip_shape(layer.states))
 
 
-@dataclass(eq=False)
-class _Operation:
-    """A call of torch that computes attention: its arguments as values."""
-
-    value: TracedValue
-    query: TracedValue | None
-    key: TracedValue | None
-    values: TracedValue | None
-    scores: TracedValue | None = None
-
-
-def has_attention(layer: TracedLayer) -> bool:
-    """Return True if attention runs in a layer."""
-    return next(_iterate_operations(layer), None) is not None
-
-
 def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
     """Find all attention blocks of a layer, in the order they run.
 
@@ -84,7 +66,7 @@ def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
         If the arguments of an attention call cannot be followed to projections.
     """
     blocks: dict[str, TracedAttention] = {}
-    for operation in _iterate_operations(layer):
+    for operation in iterate_operations(layer):
         block = (
             _read_multi_head(layer, operation.value)
             if operation.value.operation == "multi_head_attention_forward"
@@ -98,32 +80,7 @@ def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
     return list(blocks.values())
 
 
-def _iterate_operations(layer: TracedLayer) -> Iterator[_Operation]:
-    softmax: list[TracedValue] = []
-    for value in layer.values:
-        if value.operation == "scaled_dot_product_attention":
-            query, key, values = value.sources[:3]
-            yield _Operation(value, query, key, values)
-        elif value.operation == "multi_head_attention_forward":
-            if value.tensor.ndim == 3 and value.tensor.shape == value.sources[0].tensor.shape:
-                yield _Operation(value, None, None, None)
-        elif value.operation == "softmax":
-            softmax.append(value)
-        elif value.operation in MATRIX_PRODUCTS and len(value.sources) == 2:
-            weights = _strip_mask(value.sources[0])
-            if weights in softmax and weights.tensor.ndim >= 3:
-                yield _Operation(value, None, None, value.sources[1], weights.sources[0])
-
-
-def _strip_mask(value: TracedValue) -> TracedValue:
-    """Go back over weights of masked positions set to zero."""
-    value = strip_shape(value)
-    while value.operation in ("masked_fill", "masked_fill_"):
-        value = strip_shape(value.sources[0])
-    return value
-
-
-def _read_operation(layer: TracedLayer, operation: _Operation) -> TracedAttention:
+def _read_operation(layer: TracedLayer, operation: AttentionOperation) -> TracedAttention:
     if operation.values is None:
         raise UntracedPartError("attention without values")
     value_call = _find_value_projection(layer, operation.values)
@@ -237,7 +194,7 @@ def _find_score_projections(
 
 def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
     """The first projection that reads the result of attention, in another shape at most."""
-    results = {operation.value for operation in _iterate_operations(layer)}
+    results = {operation.value for operation in iterate_operations(layer)}
     for call in layer.calls:
         if (
             call.start <= context.index

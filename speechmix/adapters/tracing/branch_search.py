@@ -272,7 +272,8 @@ def _is_causal_window(layer: TracedLayer, depthwise: ModuleCall, glu: TracedValu
     window = min(reached, default=1), max(reached, default=1)
     if window == (0, reach):
         return True
-    if window == (-(reach // 2), reach - reach // 2):
+    right = reach - reach // 2 if module.padding == "same" else reach // 2
+    if window == (-right, reach - right):
         return False
     raise UntracedPartError(
         f"{layer.path_of(depthwise)}: its window of {reach + 1} positions is neither causal nor centred"

@@ -7,6 +7,7 @@ to see which of them reach a frame.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ..transformers_types import (
     FeatureExtractor,
     HookArguments,
     HookKeywords,
+    Inputs,
     PretrainedModule,
 )
 from .input_search import InputForm
@@ -97,14 +99,14 @@ class FrontEnd:
         if self.extractor is None:
             shape = [1] * (len(self.form.shape) - 1)
             return {str(self.form.audio_name): torch.from_numpy(audio).reshape(*shape, -1)}
-        mask_option = {"return_attention_mask": True} if self.form.mask_name else {}
+        mask_option = {"return_attention_mask": True} if self.form.mask_names else {}
         features = self.extractor(
             audio, sampling_rate=self.rate, return_tensors="pt", **mask_option
         )
         tensors = {name: torch.as_tensor(x) for name, x in features.items() if x is not None}
         return select_inputs(self.form, tensors)
 
-    def _run(self, audio: np.ndarray, hooks: Mapping[nn.Module, Callable[..., None]]) -> None:
+    def _run(self, features: Inputs, hooks: Mapping[nn.Module, Callable[..., None]]) -> None:
         """Run the front end; functions read the arguments of the first layer, or what others give."""
 
         def stop(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
@@ -120,7 +122,6 @@ class FrontEnd:
                         lambda _, args, output, read=read: read(next(iterate_tensors(output)))
                     )
                 )
-        features = self._features(audio)
         try:
             with torch.no_grad(), suppress(_StopAtLayers):
                 self.form.run(self.base, features, ("encoder",))
@@ -129,12 +130,16 @@ class FrontEnd:
                 handle.remove()
 
     def _count(self, n_samples: int) -> int:
-        counts: list[int] = []
-        audio = np.resize(self._noise, n_samples)
-        self._run(audio, {self.first_layer: lambda x: counts.append(int(np.prod(x.shape[:-1])))})
-        if not counts:
+        shapes: list[torch.Size] = []
+        features = self._features(np.resize(self._noise, n_samples))
+        self._run(features, {self.first_layer: lambda x: shapes.append(x.shape)})
+        if not shapes:
             raise ModelError("the first layer of the encoder did not run on a clip")
-        return counts[0]
+        count = math.prod(shapes[0][:-1])
+        if len(shapes[0]) == 2 or not self.form.mask_names:  # packed states have no padding
+            return count
+        mask = features[self.form.mask_names[0]]
+        return int(count * int(mask.sum()) / mask.numel())
 
     def _find_jump(self, count: int) -> int:
         """The least number of samples of which so many frames are made."""
@@ -156,7 +161,7 @@ class FrontEnd:
         count = self._count(len(audio))
 
         def run() -> None:
-            self._run(audio, {})
+            self._run(self._features(audio), {})
 
         recording = record_forward_pass(self.base, run)
         for call in sorted(recording.calls, key=lambda call: call.stop):
@@ -175,7 +180,8 @@ class FrontEnd:
 
         def read_frame(changed: np.ndarray) -> Tensor:
             found: list[Tensor] = []
-            self._run(changed, {module: lambda x: found.append(x.select(axis, frame).clone())})
+            hook = {module: lambda x: found.append(x.select(axis, frame).clone())}
+            self._run(self._features(changed), hook)
             return found[0]
 
         original = read_frame(audio)
@@ -192,9 +198,10 @@ class FrontEnd:
         last = _bisect(lambda t: change(t, len(audio)) > least, middle - reach, middle + reach)
         first = _bisect(lambda t: change(0, t) <= least, middle - reach, middle + reach)
         centre, width = (first + last + 1) / 2 - frame * stride, last + 1 - first
-        is_wide = far > _LEAST_CHANGE or width > 6 * stride
-        if is_wide and offset > 0 and abs(centre - offset / 2) < stride:
-            centre = offset / 2  # a group norm or a convolution over positions reaches further
+        is_wide = width > 6 * stride  # a convolution over positions reaches further
+        tolerance = stride if is_wide else stride / 8 if far > _LEAST_CHANGE else 0
+        if offset > 0 and abs(centre - offset / 2) < tolerance:
+            centre = offset / 2
         return centre, float(width)
 
     def _fixed_window(self, count: int) -> FrameGrid:
@@ -240,9 +247,7 @@ def select_inputs(form: InputForm, features: Mapping[str, Tensor]) -> dict[str, 
     """Select the sound and its mask, under the names that the model has for them."""
     inputs = {str(form.audio_name): features[str(form.audio_name)]}
     masks = [name for name in features if name.endswith("mask")]
-    if form.mask_name and masks:
-        inputs[form.mask_name] = features[masks[0]]
-    return inputs
+    return inputs | {name: features[masks[0]] for name in form.mask_names if masks}
 
 
 def find_grid(

@@ -8,7 +8,7 @@ not understood is left out and reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,13 @@ from ..capture.forward_pass import use_attention
 from ..families.specs import StackSpec
 from ..loading.checkpoints import first_line
 from ..transformers_types import ModelOutput
-from .attention_search import TORCH_ATTENTION, find_attention_blocks
+from .attention_operations import TORCH_ATTENTION
 from .inferred_architecture import InferredArchitecture
 from .layer_description import LayerDescription, describe_layer
 from .layer_lists import LayerList, find_layer_lists
 from .mixing_kinds import explain_missing_attention
-from .recording import Recording, TracedValue, record_forward_pass
+from .recording import Recording, record_forward_pass
+from .stack_names import FoundStack, StackNames
 from .stack_surroundings import (
     find_capped_scores,
     find_final_norm,
@@ -31,7 +32,6 @@ from .stack_surroundings import (
     is_positionwise_step,
 )
 from .traced_layer import TracedLayer, UntracedPartError
-from .value_graph import depends_on
 
 InputRunner = Callable[[Mapping[str, Tensor]], ModelOutput]
 
@@ -73,21 +73,12 @@ def infer_stacks(
         module.train(was_training)
 
 
-@dataclass
-class _FoundStack:
-    """A list of layers with the description that all of them share."""
-
-    layer_list: LayerList
-    description: LayerDescription
-    spec: StackSpec
-
-
 class _Inference:
     def __init__(self, root: nn.Module, inputs: Mapping[str, Tensor], run: InputRunner):
         self.root, self.inputs, self._run = root, inputs, run
         self.findings: list[str] = []
         self.unknowns: list[str] = []
-        self.heads: dict[str, int] = {}
+        self._failed: list[LayerList] = []
 
     def infer(self) -> InferredArchitecture:
         implementation = self._choose_implementation()
@@ -101,17 +92,21 @@ class _Inference:
                     found_stacks.append(self._describe_list(layer_list, recording, has_stacks))
                 except UntracedPartError as error:
                     self.unknowns.append(f"{layer_list.path}: {error}")
+                    if layer_list.attention_count:
+                        self._failed.append(layer_list)
         if not layer_lists:
             self.unknowns.append("no list of modules runs one after the other")
         known = [found for found in found_stacks if found is not None]
-        stacks = self._name_stacks(known, recording)
+        names = StackNames.find(known, self._failed, self.inputs, recording)
+        self.findings += names.findings
+        self.unknowns += names.unknowns
         return InferredArchitecture(
             type(self.root).__name__,
             str(getattr(getattr(self.root, "config", None), "model_type", "")),
-            self._mark_eager(stacks),
+            self._mark_eager(names.in_order()),
             tuple(self.findings),
             tuple(self.unknowns),
-            self.heads,
+            names.heads,
         )
 
     def _choose_implementation(self) -> str:
@@ -133,7 +128,7 @@ class _Inference:
 
     def _describe_list(
         self, layer_list: LayerList, recording: Recording, has_stacks: bool
-    ) -> _FoundStack | None:
+    ) -> FoundStack | None:
         count = len(layer_list.layers)
         if not layer_list.attention_count:
             if not has_stacks:
@@ -167,7 +162,7 @@ class _Inference:
             )
         causal = is_causal_list(layer_list, lambda: self._run(self.inputs))
         self.unknowns += [f"{layer_list.path}: {note}" for note in description.notes]
-        return _FoundStack(
+        return FoundStack(
             layer_list,
             description,
             StackSpec(
@@ -209,51 +204,6 @@ class _Inference:
                 "were not looked for"
             )
             return ()
-
-    def _name_stacks(
-        self, found_stacks: list[_FoundStack], recording: Recording
-    ) -> tuple[StackSpec, ...]:
-        """Stacks by their names: encoders have no cross-attention and, if they are causal, read no
-        tokens or are followed by a decoder."""
-        tokens = self._find_tokens(recording)
-        stacks: dict[str, StackSpec] = {}
-        for index, found in enumerate(found_stacks):
-            spec, cross = found.spec, found.description.cross_indices
-            later = [
-                other
-                for other in found_stacks[index + 1 :]
-                if other.spec.causal and _feeds(found, other)
-            ]
-            if cross and not spec.causal:
-                self.unknowns.append(
-                    f"{spec.layers}: cross-attention without a causal mask (a projector), no stack of the table"
-                )
-                continue
-            states = found.layer_list.layers[0].states
-            reads_tokens = any(depends_on(states, value) for value in tokens)
-            is_decoder = spec.causal and (cross or (reads_tokens and not later))
-            name = "decoder" if is_decoder else "encoder"
-            if name in stacks:
-                self.unknowns.append(
-                    f"{spec.layers}: a second {name}, after {stacks[name].layers}; a table has one"
-                )
-                continue
-            stacks[name] = replace(spec, name=name)
-            self.heads[name] = found.description.heads[0]
-            if cross:
-                stacks["cross"] = replace(spec, name="cross", block_index=cross[0], causal=False)
-                self.heads["cross"] = found.description.heads[cross[0]]
-            self.findings.append(_describe_stack(stacks[name], len(found.layer_list.layers), cross))
-        return tuple(stacks[name] for name in ("encoder", "decoder", "cross") if name in stacks)
-
-    def _find_tokens(self, recording: Recording) -> list[TracedValue]:
-        """The ids among the model's inputs."""
-        ids = [x for name, x in self.inputs.items() if name.endswith("ids")]
-        return [
-            value
-            for value in recording.values
-            if value.operation == "input" and any(_is_equal(value.tensor, x) for x in ids)
-        ]
 
     def _mark_eager(self, stacks: tuple[StackSpec, ...]) -> tuple[StackSpec, ...]:
         """Mark attention that torch's function leaves something out of: capped scores."""
@@ -297,32 +247,5 @@ def _fill_identity_norms(
     return replace(description, blocks=blocks)
 
 
-def _is_equal(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-
-
 def _is_identity(layer: TracedLayer, path: str) -> bool:
     return isinstance(layer.call.module.get_submodule(path), nn.Identity)
-
-
-def _feeds(found: _FoundStack, other: _FoundStack) -> bool:
-    """Whether a stack's output enters another, through its states or its cross-attention."""
-    output, layer = found.layer_list.layers[-1].output, other.layer_list.layers[0]
-    readers = [layer.states, *(block.value_input for block in find_attention_blocks(layer))]
-    return any(depends_on(value, output) for value in readers)
-
-
-def _describe_stack(spec: StackSpec, layer_count: int, cross: tuple[int, ...]) -> str:
-    words = [
-        f"{spec.name}: {layer_count} layers in {spec.layers}",
-        f"{spec.norm_order}-norm",
-        f"final norm {spec.final_norm or 'none'}",
-        "causal" if spec.causal else "every position sees all",
-    ]
-    if cross:
-        words.append(f"cross-attention in block {cross[0]}")
-    if spec.parallel:
-        words.append("attention and feed-forward in parallel")
-    if spec.convolution:
-        words.append(f"convolution {spec.convolution.depthwise}")
-    return ", ".join(words)

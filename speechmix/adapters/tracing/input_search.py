@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ...errors import InputError, ModelError
+from ...errors import InputError
 from ..families.tiny_inputs import random_features
 from ..generation.audio_token_frames import run_with_audio
 from ..loading.checkpoints import first_line
@@ -37,8 +37,10 @@ class InputForm:
     kind : {"text", "translation", "audio", "transcript", "audio tokens"}
         Tokens; tokens and those of a decoder; sound; sound and a decoder's tokens; sound among
         tokens.
-    audio_name, mask_name : str, optional
-        Names of the sound and of its mask.
+    audio_name : str, optional
+        Name of the sound.
+    mask_names : tuple of str
+        Names of its masks.
     shape : tuple of int
         Of the sound, for `length` samples or feature frames.
     time_axis : int
@@ -49,7 +51,7 @@ class InputForm:
 
     kind: Literal["text", "translation", "audio", "transcript", "audio tokens"]
     audio_name: str | None = None
-    mask_name: str | None = None
+    mask_names: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     time_axis: int = -1
     encoder_alone: bool = False
@@ -62,7 +64,9 @@ class InputForm:
     @property
     def padding(self) -> int:
         """Samples, feature frames or tokens that may be padding: a quarter."""
-        return (self.length if self.hears else 8) // 4 if self.mask_name or not self.hears else 0
+        if not self.hears:
+            return 2
+        return self.length // 4 if self.mask_names else 0
 
     @property
     def hears(self) -> bool:
@@ -92,19 +96,25 @@ class InputForm:
         shape = list(self.shape)
         shape[self.time_axis] = length or self.length
         inputs = {str(self.audio_name): random_features(*shape).to(base.dtype)}
-        if self.mask_name:
-            mask = torch.ones(1, shape[self.time_axis], dtype=torch.long)
-            mask[:, shape[self.time_axis] - padding :] = 0
-            inputs[self.mask_name] = mask
+        for name in self.mask_names:
+            inputs[name] = torch.ones(1, shape[self.time_axis], dtype=torch.long)
+            inputs[name][:, shape[self.time_axis] - padding :] = 0
         if self.kind == "transcript":
             inputs["decoder_input_ids"] = _draw_ids(base.config, 7)
         if self.kind == "audio tokens":
             inputs["input_ids"] = _draw_prompt(base, count_audio_positions(base, inputs))
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+            inputs["attention_mask"][:, -1] = int(not padding)
         return inputs
+
+    def select_audio(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Select the sound and its masks."""
+        names = (self.audio_name, *self.mask_names)
+        return {name: x for name, x in inputs.items() if name in names}
 
     def run(self, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
         """Run a base model, no further than the stacks need."""
-        audio = {name: x for name, x in inputs.items() if name in (self.audio_name, self.mask_name)}
+        audio = self.select_audio(inputs)
         needs_decoder = bool(set(stacks) & {"decoder", "cross"})
         if self.kind == "audio tokens":
             return (
@@ -169,11 +179,14 @@ def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
         for name in _AUDIO_MASKS
         if name in parameters and (name != "attention_mask" or kind != "audio tokens")
     ]
+    mask_choices = list(dict.fromkeys([*((name,) for name in masks), tuple(masks), ()]))
+    if kind == "audio tokens":  # where a mask can be left out, it is one of something else
+        mask_choices.sort(key=len)
     forms = [
-        InputForm(kind, audio_name, mask_name, shape, time_axis)
+        InputForm(kind, audio_name, names, shape, time_axis)
         for audio_name in audio_names
         for shape, time_axis in _iterate_shapes(base, audio_name)
-        for mask_name in (*masks, None)
+        for names in mask_choices
     ]
     yield from forms
     if kind != "audio tokens" and hasattr(base, "get_encoder"):
@@ -215,23 +228,11 @@ def count_audio_positions(base: PretrainedModule, inputs: Mapping[str, Tensor]) 
     return sum(math.prod(x.shape[:-1]) for x in tensors)
 
 
-def audio_token_id(config: Config) -> int:
-    """Return the id of the tokens that sound takes the place of.
-
-    Raises
-    ------
-    ModelError
-        If no config inside the model's names one.
-    """
-    for part in iterate_configs(config):
-        if isinstance(token_id := getattr(part, "audio_token_id", None), int):
-            return token_id
-    raise ModelError("no audio_token_id in the config: its decoder reads sound in another way")
-
-
 def _draw_prompt(base: PretrainedModule, position_count: int) -> Tensor:
-    """Two tokens, the sound, two tokens."""
-    token_id = audio_token_id(base.config)
+    """Two tokens, the sound, two tokens; one token for each position, if there is no audio token."""
+    token_id = getattr(base.config, "audio_token_id", None)
+    if token_id is None:
+        return _draw_ids(base.config, position_count)
     ids = _draw_ids(base.config, position_count + 4)
     ids[ids == token_id] = token_id - 1 if token_id else 1
     ids[:, 2 : 2 + position_count] = token_id

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from .attention_search import has_attention
+from .attention_operations import has_attention
 from .recording import ModuleCall, Recording, TracedValue
 from .traced_layer import TracedLayer, output_states, states_of
 from .value_graph import collect_ancestors, strip_shape

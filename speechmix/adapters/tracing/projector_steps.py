@@ -54,9 +54,8 @@ def _count_pair(
     hook = first_layer.register_forward_pre_hook(count_frames, with_kwargs=True)
     try:
         inputs = form.make(base, length=length)
-        audio = {name: x for name, x in inputs.items() if name in (form.audio_name, form.mask_name)}
         counts.clear()
-        position_count = count_audio_positions(base, audio)
+        position_count = count_audio_positions(base, form.select_audio(inputs))
         return counts[0], position_count
     except (RuntimeError, ValueError, IndexError):
         return None

@@ -15,14 +15,15 @@ from functools import partial
 from typing import Any
 
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
 
 from ...errors import InputError, ModelError, SpeechmixError
 from ...files.cache_keys import digest
-from ..binding.bound_layers import layer_modules
+from ..binding.bound_layers import bind_stack, layer_modules
 from ..binding.self_check import self_check
 from ..capture.encoder_cache import extract_features
+from ..capture.forward_pass import Capture
 from ..families.family import Family
 from ..families.registry import families, family_of_type
 from ..families.specs import StackSpec
@@ -46,6 +47,7 @@ from .projector_steps import find_projector_step
 from .replay_oracle import compare_with_replay, explain_disagreement
 from .small_models import build_small_model
 
+_CHECKED_POSITIONS = 8  # that the self-check leaves of an encoder's states
 _ALL_STACKS = ("encoder", "decoder", "cross")
 _NEEDED_STACKS = {
     "text": (),
@@ -106,7 +108,7 @@ def find_family(
         raise ModelError(
             f"no family for model type {model_type!r}. A small random model of its config was traced, "
             f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
-            "table.py` writes what was found; finish the table by hand and register it with "
+            "FILE` writes what was found; finish the table by hand and register it with "
             "speechmix.register(Family(...)), see docs/howto/new_architecture.md"
         )
     return family
@@ -190,7 +192,7 @@ def _build_family(
     stacks: tuple[StackSpec, ...],
     heads: dict[str, int],
 ) -> Family:
-    inputs = form.make(module.base_model)
+    inputs = _make_check_inputs(module.base_model, form, stacks[0], heads)
     family = Family(
         f"{module.config.model_type} (traced)",
         (module.config.model_type,),
@@ -216,6 +218,8 @@ def _build_family(
     family = replace(family, grid=_no_grid, prepare=partial(_prepare_clip, form))
     if form.kind == "transcript":
         return replace(family, generate=generate_transcript)
+    if form.kind == "audio tokens" and getattr(module.config, "audio_token_id", None) is None:
+        return replace(family, prepare=_refuse_clip)
     if form.kind == "audio tokens":
         step = find_projector_step(
             module.base_model, form, layer_modules(stacks[0], module.base_model)[0]
@@ -227,6 +231,22 @@ def _build_family(
             projector_step=lambda config: step,
         )
     return family
+
+
+def _make_check_inputs(
+    base: PretrainedModule, form: InputForm, encoder: StackSpec, heads: dict[str, int]
+) -> dict[str, Tensor]:
+    """Inputs for the self-check, which cuts the encoder's states: audio tokens for what it leaves."""
+    stack = bind_stack(encoder, base, heads[encoder.name])
+    if form.kind == "audio tokens" and stack is not None:
+        try:
+            with Capture([stack], lambda block: None, layers=(), max_positions=_CHECKED_POSITIONS):
+                inputs = form.make(base)
+                form.run(base, inputs, _ALL_STACKS)
+            return inputs
+        except Exception:  # an encoder that cannot be cut is checked whole
+            return form.make(base)
+    return form.make(base)
 
 
 def _no_grid(config: Config, n_samples: int) -> Any:
@@ -242,12 +262,19 @@ def _prepare_clip(
     return add_decoder_tokens(model, clip, stacks, prepared)
 
 
+def _refuse_clip(model: Model, clip: Any, stacks: tuple[str, ...]) -> PreparedInputs:
+    raise InputError(
+        f"{model.name}: no audio token is in its config, so how sound and text share its decoder is not "
+        "known: give prepared inputs"
+    )
+
+
 def _verify(module: PretrainedModule, family: Family, form: InputForm) -> str:
     """Say what of a family is not as the definition has it; empty if all is."""
-    module = module.double()
     try:
+        self_check(Model(module, family, type(module).__name__))
+        module = module.double()
         model = Model(module, family, type(module).__name__)
-        self_check(model)
         inputs = {
             name: x.double() if x.is_floating_point() else x
             for name, x in form.make(module.base_model, padding=form.padding).items()

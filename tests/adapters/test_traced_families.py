@@ -1,0 +1,189 @@
+"""Models without a written table: `load` traces one and verifies it, or says what it did not
+understand."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import speechmix
+from speechmix.adapters import family_of_type
+from speechmix.adapters.binding.bound_layers import layer_modules
+from speechmix.adapters.model import Model
+from speechmix.adapters.tracing import traced_family
+from speechmix.adapters.tracing.frame_experiments import find_grid
+from speechmix.adapters.tracing.input_search import find_input_form
+from speechmix.adapters.tracing.replay_oracle import compare_with_replay
+from tests import oracle_by_path
+from tests.models import build
+from tests.models.traced_models import build_traced_model
+from tests.oracle_by_path import Where
+
+# Model types that load: the stacks of the traced table, and by what the inputs that tracing tries are
+# longer in the comparison, so that the encoder has 200 positions or more.
+LOADED = {
+    "lasr_ctc": (("encoder",), 3),
+    "sew-d": (("encoder",), 9),
+    "moonshine_streaming": (("encoder",), 5),
+    "cohere_asr": (("encoder", "decoder", "cross"), 5),
+    "canary": (("encoder", "decoder", "cross"), 5),
+    "seamless_m4t": (("encoder",), 1),
+    "speech-encoder-decoder": (("encoder", "decoder", "cross"), 5),
+    "nemotron_asr_streaming": (("encoder",), 5),
+    "nemotron3_5_asr": (("encoder",), 5),
+    "qwen3_asr": (("encoder", "decoder"), 5),
+    "glmasr": (("encoder", "decoder"), 1),
+    "voxtral_realtime": (("encoder", "decoder"), 1),
+    "granite_speech_plus": (("encoder", "decoder"), 1),
+    "moss_transcribe_diarize": (("encoder", "decoder"), 1),
+    "audioflamingo3": (("encoder", "decoder"), 1),
+}
+# Model types that are refused, and words of the reason.
+REFUSED = {
+    "granite_speech5_ctc": "layer 1 makes 200 positions of 400",
+    "fun_asr_nano": "audio_tower.layers: the residual stream passes self_attn.v_proj",
+}
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*the table has the encoder alone")
+
+
+def load_traced(name: str) -> speechmix.Model:
+    return speechmix.load(copy.deepcopy(build_traced_model(name)).float())
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_traced_model_gives_what_the_definition_gives(name):
+    stacks, longer = LOADED[name]
+    model = load_traced(name)
+    assert tuple(model.stacks) == stacks
+    assert model.capabilities.family == f"{model.config.model_type} (traced)"
+    module = copy.deepcopy(build_traced_model(name))
+    model = Model(module, model.family, name)
+    form = model.family.run.__self__
+    inputs = form.make(module.base_model, length=longer * form.length, padding=form.padding)
+    comparisons = compare_with_replay(model, inputs)
+    assert comparisons[0].source_count >= 200
+    assert not [found for found in comparisons if not found.agrees]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_is_not_understood_is_refused_with_the_part(name):
+    with pytest.raises(speechmix.SpeechmixError) as error:
+        load_traced(name)
+    for words in (REFUSED[name], "describe-architecture", "new_architecture.md"):
+        assert words in str(error.value)
+
+
+_WHERE = {
+    "lasr_ctc": Where("encoder.layers", "self_attn.v_proj", "encoder.out_norm"),
+    "canary": Where("model.encoder.layers", "self_attn.v_proj"),
+    "sew-d": Where("sew_d.encoder.encoder.layer", "attention.self.value_proj"),
+}
+
+
+@pytest.mark.parametrize("name", _WHERE)
+def test_maps_are_those_of_an_oracle_that_reads_no_table(name):
+    """The oracle of the tests, whose paths are written here by hand."""
+    module = copy.deepcopy(build_traced_model(name))
+    model = Model(module, load_traced(name).family, name)
+    form = model.family.run.__self__
+    inputs = form.make(module.base_model, length=3 * form.length)
+    inputs = {key: x for key, x in inputs.items() if not key.startswith("decoder")}
+    scores = speechmix.mix(model, inputs, stacks=["encoder"])["value_zeroing", "encoder"].scores
+    positions = list(range(0, scores.shape[1], 37))
+    single = [[position] for position in positions]
+    alone = {**inputs, "decoder_input_ids": torch.tensor([[5, 6]])} if name == "canary" else inputs
+    expected = oracle_by_path.value_zeroing(module, alone, _WHERE[name], single, single)
+    found = scores[:, positions][:, :, positions]
+    assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_an_architecture_is_traced_once_for_all_its_twins(monkeypatch):
+    traced: list[str] = []
+    original = traced_family._trace_family
+    monkeypatch.setattr(traced_family, "_traced_families", {})
+    monkeypatch.setattr(
+        traced_family,
+        "_trace_family",
+        lambda config, *rest: traced.append(config.model_type) or original(config, *rest),
+    )
+    module = build_traced_model("lasr_ctc")
+    for seed in range(3):
+        speechmix.load(module, init="random", seed=seed)
+    assert traced == ["lasr_ctc"]
+
+
+def test_a_traced_model_goes_through_pickle_and_a_folder(tmp_path):
+    module = copy.deepcopy(build_traced_model("canary")).float()
+    module.save_pretrained(tmp_path)
+    model = speechmix.load(tmp_path)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.describe() == model.describe()
+    assert tuple(model.stacks) == ("encoder", "decoder", "cross")
+
+
+def test_text_models_without_a_table_are_traced():
+    shape = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.BioGptConfig(num_hidden_layers=4, vocab_size=50, **shape)
+    model = speechmix.load(transformers.BioGptForCausalLM(config), init="random", seed=0)
+    assert model.describe().splitlines()[1].split()[:6] == "decoder 4 layers x 4 heads,".split()
+    scores = speechmix.mix(model, {"input_ids": torch.arange(4, 12)[None]})
+    assert scores["value_zeroing", "decoder"].scores.shape == (4, 8, 8)
+
+
+@pytest.mark.parametrize("wrong", ["scale", "output", "window"])
+def test_the_comparison_refuses_a_wrong_table(wrong):
+    model = load_traced("cohere_asr")
+    spec = model.family.stacks(model.config)[0]
+    feed_forward = spec.feed_forwards[0]
+    changes = {
+        "scale": {"feed_forwards": (replace(feed_forward, scale=0.25),)},
+        "output": {"feed_forwards": (replace(feed_forward, norm=spec.blocks[0].norm),)},
+        "window": {"convolution": replace(spec.convolution, causal=True)},
+    }[wrong]
+    sabotaged = replace(spec, **changes)
+    module = copy.deepcopy(build_traced_model("cohere_asr"))
+    family = replace(model.family, stacks=lambda config: (sabotaged,))
+    form = model.family.run.__self__
+    inputs = form.make(module.base_model, padding=form.padding)
+    (found,) = compare_with_replay(Model(module, family, "wrong"), inputs)
+    assert not found.agrees
+
+
+def _tiny(name: str, **values):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return getattr(transformers, f"{name}Model")(
+            getattr(transformers, f"{name}Config")(**values)
+        ).eval()
+
+
+_GRIDS = {
+    "wav2vec2": (lambda: build("wav2vec2-post"), transformers.Wav2Vec2FeatureExtractor),
+    "wav2vec2-bert": (
+        lambda: _tiny("Wav2Vec2Bert", hidden_size=32, num_hidden_layers=1, num_attention_heads=4),
+        transformers.SeamlessM4TFeatureExtractor,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _GRIDS)
+@pytest.mark.parametrize("seconds", [1.37, 4.0])
+def test_frames_found_by_experiment_are_those_of_the_written_table(name, seconds):
+    build_module, extractor = _GRIDS[name]
+    module = copy.deepcopy(build_module()).float().eval()
+    family = family_of_type(module.config.model_type)
+    base, n_samples = module.base_model, round(16_000 * seconds)
+    layer = layer_modules(family.stacks(module.config)[0], base)[0]
+    found = find_grid(base, layer, find_input_form(base), extractor())(module.config, n_samples)
+    written = family.grid(module.config, n_samples)
+    assert abs(found.n_frames - written.n_frames) <= 0
+    assert found.stride == pytest.approx(written.stride)
+    assert found.first_centre == pytest.approx(written.first_centre, abs=0.002)
