@@ -30,14 +30,20 @@ ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
 
 def choose_row_kind(mixing_map: MixingMap) -> str:
     """Return "deciding" if the map has the deciding row of a decoder, else "target"."""
-    return "deciding" if deciding_row(mixing_map) is not None else "target"
+    has_row = deciding_row(mixing_map.without("silence", "padding")) is not None
+    return "deciding" if has_row else "target"
 
 
 def deciding_row(mixing_map: MixingMap) -> int | None:
-    """Return the index of the row that predicts the deciding token; None if the map has none."""
-    position = (
-        mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
-    )
+    """Return the index of the row that predicts the deciding token; None if the map has none.
+
+    In the encoder of a transducer it is the unit that the emitting frame is in.
+    """
+    if mixing_map.stack == "encoder":
+        frame = mixing_map.provenance.get("deciding_frame")
+        rows = enumerate(mixing_map.targets)
+        return next((row for row, span in rows if frame in span.positions), None)
+    position = mixing_map.provenance.get("deciding_position")
     return next(
         (row for row, span in enumerate(mixing_map.targets) if span.start == position), None
     )
@@ -64,10 +70,10 @@ def cue_contribution(
     target : int, str or (str, int)
         Likewise, one word.
     rows : {"target", "deciding"}
-        Mean over all rows of the target (the published protocol), or, in a decoder, the one row
-        that predicts the deciding token: the first in which the target and its foil (`clip.foil`)
-        differ. Spelled letter by letter, a noun's number is decided in its last letter alone, and
-        the mean over its letters dilutes it.
+        Mean over all rows of the target (the published protocol), or, in a decoder and in the
+        encoder of a transducer, the one row that predicts the deciding token: the first in which
+        the target and its foil (`clip.foil`) differ. Spelled letter by letter, a noun's number is
+        decided in its last letter alone, and the mean over its letters dilutes it.
     drop : tuple of str
         Kinds of units left out before rows are normalised.
 
@@ -181,7 +187,8 @@ def _require_deciding_row(mixing_map: MixingMap) -> int:
     if row is None:
         raise InputError(
             "rows='deciding' needs a decoder or cross-attention map with the deciding row of a clip "
-            f"with a foil (the target's other spelling); found {mixing_map!r}"
+            "with a foil (the target's other spelling), or that of a transducer's encoder with a "
+            f"word at the emitting frame; found {mixing_map!r}"
         )
     return row
 

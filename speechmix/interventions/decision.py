@@ -244,6 +244,21 @@ class Decision:
             name: tensor for name, tensor in inputs.items() if name.startswith("decoder_")
         }
 
+    def layer_count(self, stack: str) -> int:
+        """Return the number of layers in which sources of a stack can be changed.
+
+        Raises
+        ------
+        InputError
+            For the text of a transducer, whose prediction network has no attention.
+        """
+        if stack not in self.model.stacks and stack in self.sources:
+            raise InputError(
+                f"{self.model.name} has no attention layers in its {stack}: take stacks=['encoder'], "
+                "or change its text with speechmix.ablate_input(model, item, sides=['text'])"
+            )
+        return len(self.model.stacks[stack])
+
     def select_sources(
         self, stack: str, words: Sequence[int | Sequence[int]] | None
     ) -> tuple[Source, ...]:

@@ -137,7 +137,7 @@ def _patch_layers(
             "states are put in where they enter one layer; a window is for what='values'"
         )
     stack_names = (
-        [name for name in decision.sources if what == "values" or name != "cross"]
+        [name for name in decision.model.stacks if what == "values" or name != "cross"]
         if stacks is None
         else list(stacks)
     )
@@ -155,7 +155,7 @@ def _patch_layers(
                 for member, donor_member in pairs
                 for position in _match_positions(len(member.positions), donor_member.positions)
             ]
-            for layers in layer_windows(len(decision.model.stacks[stack]), window):
+            for layers in layer_windows(decision.layer_count(stack), window):
                 new_states = {
                     layer: donor_states[stack, layer][..., donor_positions, :] for layer in layers
                 }

@@ -118,7 +118,7 @@ def list_knock_outs(
     return [
         (source, Patch(stack, layers, source.positions))
         for source in decision.select_sources(stack, words)
-        for layers in layer_windows(len(decision.model.stacks[stack]), window)
+        for layers in layer_windows(decision.layer_count(stack), window)
     ]
 
 

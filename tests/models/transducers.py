@@ -66,13 +66,15 @@ def build(kind, *, hidden=16, joint=12, layers=2, vocab_size=BLANK + 1, blank=BL
     return module
 
 
-def random_module(kind, seed=0, *, scale=0.4, blank_bias=2.0, **options):
-    """Random weights, as likely to emit a blank as a token or so."""
+def random_module(kind, seed=0, *, blank_bias=1.5, **options):
+    """Random weights, those of the prediction network the largest; about as likely to emit a blank
+    as a token."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = build(kind, **options)
-        for parameter in module.parameters():
-            parameter.data.normal_(0, scale)
+        for name, weight in module.named_parameters():
+            if weight.ndim > 1:
+                weight.data.normal_(0, 1.0 if name.startswith("decoder.") else 0.3)
     module.joint.head.bias.data[module.config.blank_token_id] += blank_bias
     return module
 

@@ -61,6 +61,13 @@ class PreparedInputs:
         return self.tokens
 
     @property
+    def deciding_frame(self) -> int | None:
+        """Frame at which a transducer decides between two spellings; None of other models."""
+        row = None if self.tokens is None else self.tokens.deciding_row
+        frames = self.inputs.get("decoder_frames")
+        return None if row is None or frames is None else int(frames[0, row])
+
+    @property
     def text_tokens(self) -> Tokens:
         """Tokens of the text that is read: the encoder's, or those of the only decoder."""
         return self.decoder_tokens if self.source_tokens is None else self.source_tokens

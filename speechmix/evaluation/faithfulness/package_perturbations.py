@@ -217,7 +217,7 @@ def _knock_out_words(decision: Decision, pair: Decision | None) -> list[RemovalE
     tables = {
         stack: knock_out_words(decision, stacks=[stack], window="all").table
         for stack, sources in decision.sources.items()
-        if sources
+        if sources and stack in decision.model.stacks
     }
     return [
         RemovalEffects("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))

@@ -6,6 +6,8 @@ that a window costs two further passes and not one for each word; all sound, in 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +28,24 @@ _SILENCE_SECONDS = 2.0
 _MARGIN_SECONDS = 0.04  # of a word's stretch before its first letter and behind its last
 
 
+@dataclass(frozen=True, eq=False)
+class PlacedTokens:
+    """The tokens of a window, and how they are read.
+
+    Parameters
+    ----------
+    tokens : TokenTable
+    spans : ndarray [tokens, 2]
+        First frame of each, and the first one behind it.
+    read : callable
+        Sound [samples] to log-probabilities Tensor [R, V], the rows those of `tokens`.
+    """
+
+    tokens: TokenTable
+    spans: np.ndarray
+    read: Callable[[np.ndarray], Tensor]
+
+
 class FrameReader:
     """Reads windows of one CTC model.
 
@@ -43,26 +63,22 @@ class FrameReader:
     def read(self, window: DecodedWindow) -> WordReadings | None:
         """Return what is read of a window; None if it has no words."""
         model = self._model
-        logits = self._logits(window.audio)
-        grid = model.grid(len(window.audio))
-        first, last = _own_frames(window, grid)
-        drafts, words = draft_letters(model, logits[first:last].double())
-        tokens = TokenTable(drafts, words)
+        placed = self._place_tokens(window)
+        tokens = placed.tokens
         if not len(tokens.ids):
             return None
-        tokens.rows = tokens.rows + first
-        log_probabilities = logits.double().log_softmax(dim=-1)
-        edges = self._word_edges(window, tokens, grid)
+        log_probabilities = placed.read(window.audio)
+        edges = _word_edges(window, placed, model.grid(len(window.audio)))
         intact = tokens.token_log_probabilities(log_probabilities)
-        values = {INTACT: intact, NO_SOUND: self._silent_frame()[tokens.ids].numpy()}
+        values = {INTACT: intact, NO_SOUND: self._without_sound(window, placed)}
         values |= {name: np.empty(len(intact)) for name in (NO_OWN, ONLY_OWN)}
+        values |= self._without_text(window, placed)
         for parity in (0, 1):
             muted = window.audio.copy()
-            for word in range(parity, len(words), 2):
+            for word in range(parity, len(tokens.words), 2):
                 start, end = (round(edge * window.sample_rate) for edge in edges[word])
                 muted[start:end] = 0
-            changed = self._logits(muted).double().log_softmax(dim=-1)
-            read = tokens.token_log_probabilities(changed)
+            read = tokens.token_log_probabilities(placed.read(muted))
             is_muted = tokens.owners % 2 == parity
             values[NO_OWN][is_muted] = read[is_muted]
             values[ONLY_OWN][~is_muted] = read[~is_muted]
@@ -74,14 +90,36 @@ class FrameReader:
             {name: tokens.sum_by_word(value) for name, value in values.items()},
             lowest,
             runners_up,
-            np.bincount(tokens.owners, minlength=len(words)),
+            np.bincount(tokens.owners, minlength=len(tokens.words)),
         )
+
+    def _place_tokens(self, window: DecodedWindow) -> PlacedTokens:
+        logits = self._logits(window.audio)
+        first, last = _own_frames(window, self._model.grid(len(window.audio)))
+        tokens = TokenTable(*draft_letters(self._model, logits[first:last].double()))
+        tokens.rows = tokens.rows + first
+        return PlacedTokens(
+            tokens,
+            np.stack([tokens.rows, tokens.rows + 1], axis=1),
+            lambda audio: self._logits(audio).double().log_softmax(dim=-1),
+        )
+
+    def _without_sound(self, window: DecodedWindow, placed: PlacedTokens) -> np.ndarray:
+        """Log-probabilities of the tokens where no sound is."""
+        values: np.ndarray = self._silent_frame()[placed.tokens.ids].numpy()
+        return values
+
+    def _without_text(self, window: DecodedWindow, placed: PlacedTokens) -> dict[str, np.ndarray]:
+        """Log-probabilities of the tokens without the earlier text, if the model reads it."""
+        return {}
+
+    def _features(self, audio: np.ndarray) -> Mapping[str, Tensor]:
+        clip = Clip.from_array(audio, self._model.sample_rate, name="window")
+        return self._model.family.prepare(self._model, clip, ("encoder",)).inputs
 
     def _logits(self, audio: np.ndarray) -> Tensor:
         """Logits [T, V] of a sound."""
-        model = self._model
-        clip = Clip.from_array(audio, model.sample_rate, name="window")
-        inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+        model, inputs = self._model, self._features(audio)
         with model.in_use(model.state_dtype), torch.no_grad():
             fed = inputs_to_device(inputs, model.device, model.state_dtype)
             logits: Tensor = model.run_with_head(fed).logits[0].cpu()
@@ -95,20 +133,21 @@ class FrameReader:
             self._silence = logits[len(logits) // 2].log_softmax(dim=-1)
         return self._silence
 
-    def _word_edges(
-        self, window: DecodedWindow, tokens: TokenTable, grid: FrameGrid
-    ) -> list[tuple[float, float]]:
-        """Seconds in the window: up to the middle between neighbours, at most a margin beyond letters."""
-        starts, ends = [], []
-        for word in range(len(tokens.words)):
-            rows = tokens.rows[tokens.of_word(word)]
-            start, end = grid.frame_times(int(rows[0]), int(rows[-1]) + 1)
-            starts.append(max(0.0, start - _MARGIN_SECONDS))
-            ends.append(min(window.seconds, end + _MARGIN_SECONDS))
-        for word in range(len(starts) - 1):
-            if ends[word] > starts[word + 1]:
-                ends[word] = starts[word + 1] = (ends[word] + starts[word + 1]) / 2
-        return list(zip(starts, ends, strict=True))
+
+def _word_edges(
+    window: DecodedWindow, placed: PlacedTokens, grid: FrameGrid
+) -> list[tuple[float, float]]:
+    """Seconds in the window: up to the middle between neighbours, at most a margin beyond tokens."""
+    starts, ends = [], []
+    for word in range(len(placed.tokens.words)):
+        spans = placed.spans[placed.tokens.of_word(word)]
+        start, end = grid.frame_times(int(spans[0, 0]), int(spans[-1, 1]))
+        starts.append(max(0.0, start - _MARGIN_SECONDS))
+        ends.append(min(window.seconds, end + _MARGIN_SECONDS))
+    for word in range(len(starts) - 1):
+        if ends[word] > starts[word + 1]:
+            ends[word] = starts[word + 1] = (ends[word] + starts[word + 1]) / 2
+    return list(zip(starts, ends, strict=True))
 
 
 def _own_frames(window: DecodedWindow, grid: FrameGrid) -> tuple[int, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InputError
 from .answer_reader import AnswerReader
 from .decoder_reader import DecoderReader
 from .frame_reader import FrameReader
+from .transducer_reader import TransducerReader
 from .word_readings import WordReadings
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ class WindowReader(Protocol):
     def read(self, window: DecodedWindow) -> WordReadings | None: ...
 
 
-READERS: dict[str, type[AnswerReader] | type[DecoderReader] | type[FrameReader]] = {
+READERS: dict[str, Callable[[Model, str | None], WindowReader]] = {
     "cross-attention": DecoderReader,
     "frames": FrameReader,
     "audio tokens": AnswerReader,
+    "transducer": TransducerReader,
 }
 
 

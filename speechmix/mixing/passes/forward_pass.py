@@ -23,6 +23,7 @@ from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta_engine.matrix_products import MatrixProduct
+from ...adapters.generation.transducer_path import select_encoder_inputs
 from ...adapters.model import Model
 from ...files.json_files import Json
 from ...files.timing import phase
@@ -72,7 +73,7 @@ def compute_maps(
     for view in views:
         view.prepare(
             model.capabilities.prepared_stacks
-            if any(measure.objective for measure in measures)
+            if view.decides_at_frame or any(measure.objective for measure in measures)
             else tuple(layers)
         )
     provenances = [map_provenance(model, view, request, precision) for view in views]
@@ -151,7 +152,10 @@ def run_forward(
     precision: Precision,
 ) -> None:
     """The forward pass of the items together; their blocks are handled while it runs."""
-    inputs = pad_batch(model, [view.prepared.inputs for view in views])
+    item_inputs = [view.prepared.inputs for view in views]
+    if model.capabilities.is_transducer:  # only the encoder runs
+        item_inputs = [select_encoder_inputs(inputs) for inputs in item_inputs]
+    inputs = pad_batch(model, item_inputs)
     with (
         inference_context(
             model, precision

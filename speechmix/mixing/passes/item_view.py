@@ -56,6 +56,13 @@ class View(ABC):
     def has_decoder_input(self) -> bool:
         """True if there is something to feed a decoder behind an encoder."""
 
+    @property
+    def decides_at_frame(self) -> bool:
+        """Whether a transducer decides between two spellings at a frame, a row of the encoder."""
+        has_text = self._model.capabilities.is_transducer and self._model.tokenizer is not None
+        item = self.item
+        return has_text and item is not None and None not in (item.foil, item.target)
+
     @abstractmethod
     def prepare(self, stacks: Sequence[str]) -> None:
         """Make the inputs that these stacks need, and label what can be labelled before the
@@ -185,7 +192,8 @@ class View(ABC):
                 "word"
             )
         tokens = self.prepared.tokens
-        deciding_row = tokens.deciding_row if tokens is not None and stack != "encoder" else None
+        deciding_row = tokens.deciding_row if tokens is not None else None
+        deciding_row = self.prepared.deciding_frame if stack == "encoder" else deciding_row
         rows = [
             span
             for span in spans

@@ -38,6 +38,8 @@ def make_maps(
     tokens = view.prepared.tokens
     if tokens is not None and tokens.deciding_index is not None:
         provenance["deciding_position"] = tokens.deciding_index - 1
+    if view.prepared.deciding_frame is not None:
+        provenance["deciding_frame"] = view.prepared.deciding_frame
     maps = {}
     for measure in measures:
         measure_provenance = (

@@ -62,7 +62,7 @@ def mix_objectives(
     layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
     for stack in layers:
         check_defined(find_measure(measure), model.stacks[stack])
-    view.prepare(tuple(model.stacks))
+    view.prepare(model.capabilities.prepared_stacks)
     units: dict[str, Units] = {}
 
     def on_block(block: Block) -> None:
