@@ -10,6 +10,7 @@ mean loss of its score without what comes later (interventions/look_ahead.py), a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,7 @@ class LookAhead:
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(self.table, folder / "look_ahead_by_clip.csv")
         write_csv(self.curves, folder / "look_ahead.csv")
-        limits = self.limits.astype(object).where(self.limits.notna(), None).to_dict("records")
+        limits = json.loads(self.limits.to_json(orient="records"))
         skipped = [list(item) for item in self.skipped]
         write_json(
             folder / "look_ahead.json", {**self.provenance, "limits": limits, "skipped": skipped}
@@ -200,7 +201,7 @@ def look_ahead(
             f"share={share}"
         )
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
-    groups = assign_groups(build_item_table(clips))[0] if clips else []
+    groups = list(assign_groups(build_item_table(clips))[0]) if clips else []
     for clip, group in zip(tqdm(clips, unit="clip", disable=not progress), groups, strict=True):
         indices = [clip.target] if words == "target" else range(len(clip.words or ()))
         try:

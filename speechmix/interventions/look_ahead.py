@@ -5,8 +5,7 @@ comes later than the word's end plus the delay. The ways are nested:
 
     word      attention from the word's frames to later frames (in a decoder: cross-attention from the
               positions that predict the word)
-    prefix    attention from all frames up to there to all after it (padding of a fixed window too),
-              so that no frame passes the future on
+    prefix    attention from all frames up to there to later ones, so that none passes them on
     cut       the sound itself: the clip ends there; "zeros" keeps its length, and mutes the rest
 
 "past" is the control of "word": as many frames, that lie earlier than the word's start less the delay.
@@ -88,8 +87,9 @@ def look_ahead_effects(
     list of dict
         removal, stack ("encoder", "cross", "encoder + cross", "input"), window, layer (None for
         all), ms (delay, or length of the chunk), frames (that are removed), score (nats), effect
-        (intact score less this one), has_later (whether the clip goes on behind the delay); with
-        chunks also errors and offline_errors (words of the transcript that differ from the text).
+        (intact score less this one; of "prefix" without padding), has_later (whether the clip goes
+        on behind the delay); with chunks errors and offline_errors (words of the transcript that
+        differ from the text).
 
     Raises
     ------
@@ -114,8 +114,13 @@ def look_ahead_effects(
     runs = [
         run for delay in delays_ms for run in _list_edge_removals(decision, float(delay), windows)
     ]
-    intact = _read_without_edges(decision, [run for run in runs if run.row["frames"]])
+    changed_runs = [run for run in runs if run.row["frames"]]
+    references = [run.reference for run in changed_runs if run.reference is not None]
+    intact = _read_without_edges(decision, [*changed_runs, *references])
     rows = [{"score": intact, **run.row} for run in runs]
+    for row, run in zip(rows, runs, strict=True):
+        if run.row["frames"] and run.reference is not None:
+            row["effect"] = run.reference.row["score"] - row["score"]
     rows += [row for delay in delays_ms for row in _remove_sound(decision, float(delay), intact)]
     offline_errors = _count_word_errors(model, clip) if chunks_ms else None
     for chunk in chunks_ms:
@@ -126,7 +131,7 @@ def look_ahead_effects(
         rows.append({**labels, "score": value})
     seconds_left = clip.duration - (clip.words or ())[clip.target or 0].end
     for row in rows:
-        effect = intact - row["score"]
+        effect = row.get("effect", intact - row["score"])
         row["effect"] = 0.0 if abs(effect) < _NO_EFFECT else effect
         row["has_later"] = row["removal"] == CHUNK or row["ms"] / 1000 < seconds_left
     return rows
@@ -162,6 +167,7 @@ class _EdgeRemoval:
 
     row: _Row
     edges: Mapping[_Block, tuple[Sequence[int], Sequence[int]]]
+    reference: _EdgeRemoval | None = None  # compared with, where that is not the intact model
 
 
 def _label_row(
@@ -193,16 +199,21 @@ def _list_edge_removals(
     later = range(grid.frames_between(word.end + delay, clip.duration)[0], clip_stop)
     past_stop = grid.frames_between(0, max(word.start - delay, 0))[1]
     past = range(max(0, past_stop - len(later)), past_stop)
-    padded = range(later.start, grid.n_frames)  # also what stands behind the clip in a fixed window
+    # Frames behind the clip, in a fixed window, may pass the future on: prefix runs, and what they
+    # are compared with, go without them.
+    padding = range(clip_stop, grid.n_frames)
     tokens = decision.prepared.inputs.get("decoder_input_ids")
-    positions = {
+    positions: dict[str, dict[str, Sequence[int]]] = {
         "encoder": {WORD: frames, PREFIX: range(later.start), PAST: frames},
-        "cross": dict.fromkeys((WORD, PAST), decision.read_positions)
-        | {PREFIX: range(0 if tokens is None else tokens.shape[1])},
+        "cross": {
+            WORD: decision.read_positions,
+            PREFIX: range(0 if tokens is None else tokens.shape[1]),
+            PAST: decision.read_positions,
+        },
     }
     stacks = {name: len(model.stacks[name]) for name in positions if name in model.stacks}
     runs = []
-    for removal, sources in {WORD: later, PREFIX: padded, PAST: past}.items():
+    for removal, sources in {WORD: later, PREFIX: later, PAST: past}.items():
         changed = [
             (name, window, layer, [(name, index) for index in layers])
             for name, count in stacks.items()
@@ -213,8 +224,13 @@ def _list_edge_removals(
             changed.append((BOTH_STACKS, "all", None, blocks))
         for stack, window, layer, blocks in changed:
             row = _label_row(removal, stack, delay_ms, window, layer, len(sources))
-            edges = {block: (positions[block[0]][removal], sources) for block in blocks}
-            runs.append(_EdgeRemoval(row, edges))
+            hidden = padding if removal == PREFIX else range(0)
+            edges, padding_edges = (
+                {block: (positions[block[0]][removal], removed) for block in blocks}
+                for removed in ([*sources, *hidden], hidden)
+            )
+            reference = _EdgeRemoval({}, padding_edges) if hidden else None
+            runs.append(_EdgeRemoval(row, edges, reference))
     return runs
 
 

@@ -139,6 +139,30 @@ def test_a_chunked_encoder_hears_to_the_end_of_its_chunk(ctc, clip):
     assert effects(ctc, clip, "prefix", "all")[0][5:].any()  # with full attention
 
 
+def test_padding_of_a_fixed_window_is_no_future(whisper, clip):
+    """The slow run: no frame before sees what is later or padding, against no padding alone."""
+    rows = pd.DataFrame(
+        look_ahead_effects(whisper, clip, delays_ms=[80, 5000], windows=["all"], score="contrast")
+    )
+    found = rows[rows["removal"] == "prefix"].set_index(["stack", "ms"])["effect"]
+    assert not found[:, 5000].any()
+    decision = Decision.prepare(whisper, clip)
+    centres = STRIDE_MS * np.arange(150)
+    first_later = int(np.argmax(centres >= 1000 * clip.words[clip.target].end + 80))
+    clip_stop = int(np.argmax(centres >= 1000 * clip.duration))
+    margins = []
+    for stop in (clip_stop, first_later):
+
+        def is_allowed(index, rows_, columns, stop=stop):
+            return (rows_ >= first_later) | (columns < stop)
+
+        with attending(encoder_attention(whisper), is_allowed), whisper.in_use(), torch.no_grad():
+            output = whisper.module(**decision.prepared.inputs)
+        margins.append(decision.compute_margins(output).item())
+    assert found["encoder", 80] == pytest.approx(margins[0] - margins[1], abs=2e-3)
+    assert abs(margins[0] - margins[1]) > 0.01
+
+
 def test_windows_of_layers_are_nested(ctc, clip):
     up_to, from_layer = (effects(ctc, clip, window=name) for name in ("up to", "from"))
     single, together = effects(ctc, clip), effects(ctc, clip, window="all")

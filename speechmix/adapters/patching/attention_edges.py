@@ -241,7 +241,7 @@ class _EdgeRemover(TorchFunctionMode):
                 "edges cannot be removed from it"
             )
         edges = F.pad(self._removed(total, total), (0, count * rows - total) * 2)
-        blocks = edges.unflatten(2, (count, rows)).unflatten(1, (count, rows))
+        blocks: Tensor = torch.unflatten(torch.unflatten(edges, 2, (count, rows)), 1, (count, rows))
         blocks = blocks.diagonal(dim1=1, dim2=3).movedim(-1, 1).flatten(0, 1)[:, None]
         return blocks.repeat(len(query) // len(blocks), 1, 1, 1)
 

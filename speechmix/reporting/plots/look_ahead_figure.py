@@ -13,6 +13,7 @@ from .figure_style import (
     LABEL_SIZE,
     LINE_COLORS,
     TICK_SIZE,
+    LineStyle,
     add_legend,
     legend_line,
     model_title,
@@ -78,7 +79,7 @@ def look_ahead_panel(result: LookAhead, *, ax: Axes | None = None) -> Axes:
     for index, (removal, curve) in enumerate(curves.groupby("removal", sort=False)):
         color, dash = _STYLES[str(removal)]
         x = [delays.index(delay) + 0.11 * (index - 2) for delay in curve["ms"]]
-        style = {"color": color, "linestyle": dash, "linewidth": 1.4}
+        style: LineStyle = {"color": color, "linestyle": dash, "linewidth": 1.4}
         ax.plot(x, curve["effect"], marker="o", markersize=2.5, **style)
         ax.vlines(x, curve["low"], curve["high"], color=color, alpha=0.55, linewidth=1)
         handles.append(legend_line(label=_LABELS[str(removal)], **style))

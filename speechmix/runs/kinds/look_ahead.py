@@ -15,7 +15,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 
 def _compute(item: ResultItem) -> Result:
-    return Result(look_ahead_effects(item.model, item.clip, **item.options))  # type: ignore[arg-type]
+    return Result(look_ahead_effects(item.model, item.clip, **item.options))
 
 
 LOOK_AHEAD_KIND = ResultKind(
