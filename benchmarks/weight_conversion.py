@@ -23,6 +23,8 @@ import numpy as np
 import torch
 import transformers
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import speechmix
 from recipes import tiny_audio_language_model as tiny
 from speechmix.adapters.capture import module_access

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Condition, get_ident
 
 import torch
@@ -21,7 +22,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...errors import InputError
 from .memory_check import free_bytes
-from .weight_conversion import ConvertedParameters, WeightConverter, needs_conversion
+from .weight_conversion import ConvertedParameters, WeightConverter, is_packed, needs_conversion
 
 _OWNER_CHANGE = Condition()
 _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
@@ -158,6 +159,15 @@ def _exchange_parameters(
     ):
         exit_stack.callback(submodule.__dict__.__setitem__, "_parameters", parameters)
         submodule.__dict__["_parameters"] = ConvertedParameters(own_parameters, converter)
+        if any(
+            parameter is not None and is_packed(parameter) for parameter in own_parameters.values()
+        ):
+            if (instance_forward := submodule.__dict__.get("forward")) is not None:
+                exit_stack.callback(submodule.__dict__.__setitem__, "forward", instance_forward)
+            exit_stack.callback(submodule.__dict__.pop, "forward")
+            submodule.__dict__["forward"] = partial(  # its own reads packed numbers
+                nn.Linear.forward, submodule
+            )
         if isinstance(submodule, nn.RNNBase):  # which has them by number too
             names = submodule._flat_weights_names
             weights = [getattr(submodule, name) for name in names]

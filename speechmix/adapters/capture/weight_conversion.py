@@ -1,9 +1,10 @@
 """Convert a module's weights when they are read, and hold as many of them as memory allows.
 
-In: parameters in half precision. Out: the same numbers in a finer precision, wherever code reads
-`module.weight`, in a forward pass or outside one. From half precision to a finer one nothing is
-rounded, so it does not matter when a weight is converted, or how often. What is read first is held
-as long as there is memory; the rest is converted again in each layer that runs.
+In: parameters in half precision, or packed in 4 bits. Out: the same numbers in a finer precision,
+wherever code reads `module.weight`, in a forward pass or outside one. From half precision to a
+finer one nothing is rounded, so it does not matter when a weight is converted, or how often. What
+is read first is held as long as there is memory; the rest is converted again in each layer that
+runs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class WeightConverter:
 
     def can_hold(self, parameters: Sequence[nn.Parameter]) -> bool:
         """Return whether memory is enough to convert parameters once."""
-        count = sum(parameter.numel() for parameter in parameters)
+        count = sum(_unpacked_shape(parameter).numel() for parameter in parameters)
         return self._free_bytes is None or count * self.dtype.itemsize <= self._free_bytes
 
     def convert(self, parameter: nn.Parameter) -> nn.Parameter:
@@ -54,13 +55,13 @@ class WeightConverter:
         return self._convert_and_hold(parameter) if converted is None else converted
 
     def _convert_and_hold(self, parameter: nn.Parameter) -> nn.Parameter:
-        byte_count = parameter.numel() * self.dtype.itemsize
+        byte_count = _unpacked_shape(parameter).numel() * self.dtype.itemsize
         fits = self._free_bytes is None or byte_count <= self._free_bytes
         if not fits:
             while self._recent and byte_count + self._count_recent_bytes() > _RECENT_BYTES:
                 del self._recent[next(iter(self._recent))]
         with torch.inference_mode(False):  # a gradient may be taken through it later
-            converted = nn.Parameter(parameter.detach().to(self.dtype), requires_grad=False)
+            converted = nn.Parameter(_unpack(parameter).to(self.dtype), requires_grad=False)
         if fits:
             self._held[id(parameter)] = converted
             self._free_bytes = None if self._free_bytes is None else self._free_bytes - byte_count
@@ -78,7 +79,7 @@ class WeightConverter:
         if id(parameter) not in self._placeholders:
             nan = torch.full((), torch.nan, dtype=self.dtype, device=parameter.device)
             self._placeholders[id(parameter)] = nn.Parameter(
-                nan.expand(parameter.shape), requires_grad=False
+                nan.expand(_unpacked_shape(parameter)), requires_grad=False
             )
         return self._placeholders[id(parameter)]
 
@@ -136,6 +137,32 @@ class ConvertedParameters(dict[str, "nn.Parameter | None"]):
 def needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
     """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
     models are float32)."""
+    if dtype is not None and is_packed(tensor):
+        return True
     if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
         return False
     return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
+
+
+def is_packed(tensor: Tensor) -> bool:
+    """True for a weight in 4 bits of bitsandbytes.
+
+    Its layer multiplies by the numbers that bitsandbytes unpacks it to, and rounds no states: with
+    these numbers the layer is the same function.
+    """
+    return (
+        type(tensor).__name__ == "Params4bit" and getattr(tensor, "quant_state", None) is not None
+    )
+
+
+def _unpack(parameter: nn.Parameter) -> Tensor:
+    if not is_packed(parameter):
+        return parameter.detach()
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    unpacked: Tensor = dequantize_bnb_weight(parameter)
+    return unpacked
+
+
+def _unpacked_shape(parameter: Any) -> torch.Size:
+    return torch.Size((parameter.quant_state if is_packed(parameter) else parameter).shape)
