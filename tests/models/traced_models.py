@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import transformers
 
+from .automatic_configs import tiny_config
+
 WIDTHS = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -196,6 +198,31 @@ def _granite_plus() -> transformers.PretrainedConfig:
     )
 
 
+def _kyutai() -> transformers.PretrainedConfig:
+    codec = {
+        "hidden_size": 16,
+        "num_filters": 4,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 16,
+        "upsample_groups": 16,
+        "codebook_dim": 8,
+        "vector_quantization_hidden_dimension": 8,
+    }
+    sizes = {"num_codebooks": 4, "codebook_vocab_size": 60, "ffn_dim": 96, "sliding_window": 30}
+    ids = {"audio_bos_token_id": 58, "audio_pad_token_id": 59}
+    text = {name: value for name, value in _TEXT.items() if name != "intermediate_size"}
+    return _config("KyutaiSpeechToTextConfig", codec_config=codec, **text, **sizes, **ids)
+
+
+def _qwen3_omni() -> transformers.PretrainedConfig:
+    config = tiny_config("qwen3_omni_moe_thinker")
+    config.vision_start_token_id = 2
+    return config
+
+
 # Name (that of the mapping) -> (class, config).
 TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]] = {
     "lasr_ctc": ("LasrForCTC", _lasr),
@@ -248,6 +275,9 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
         "MossTranscribeDiarizeForConditionalGeneration",
         _audio_language("MossTranscribeDiarizeConfig", _WHISPER_TOWER),
     ),
+    "kyutai_speech_to_text": ("KyutaiSpeechToTextForConditionalGeneration", _kyutai),
+    "qwen3_omni_moe_thinker": ("Qwen3OmniMoeThinkerForConditionalGeneration", _qwen3_omni),
+    "phi4_multimodal": ("Phi4MultimodalForCausalLM", lambda: tiny_config("phi4_multimodal")),
     "audioflamingo3": (
         "AudioFlamingo3ForConditionalGeneration",
         _audio_language(

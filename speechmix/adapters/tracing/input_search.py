@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -47,6 +48,8 @@ class InputForm:
         Which of them is time.
     encoder_alone : bool
         True if the whole model does not run on them (a transducer), and its encoder does.
+    codebooks : int
+        Ids at each position, where they are several: of a text token and of codes of sound.
     """
 
     kind: Literal["text", "translation", "audio", "transcript", "audio tokens"]
@@ -55,6 +58,7 @@ class InputForm:
     shape: tuple[int, ...] = ()
     time_axis: int = -1
     encoder_alone: bool = False
+    codebooks: int = 0
 
     @property
     def length(self) -> int:
@@ -90,6 +94,8 @@ class InputForm:
             mask = torch.ones_like(ids)
             mask[:, len(ids[0]) - padding :] = 0
             inputs = {"input_ids": ids, "attention_mask": mask}
+            if self.codebooks:
+                return {"input_ids": ids[..., None].repeat(1, 1, self.codebooks)}
             if self.kind == "translation":
                 inputs["decoder_input_ids"] = _draw_ids(base.config, (length or 8) - 1).flip(-1)
             return inputs
@@ -143,15 +149,17 @@ def find_input_form(base: PretrainedModule) -> InputForm:
     Raises
     ------
     InputError
-        If it runs on none; the message has the error of the last one tried.
+        If it runs on none; the message has the error of the form that came furthest.
     """
-    problem = "no kind of input fits"
+    problem, depth = "no kind of input fits", 0
     for form in _iterate_forms(base):
         try:
             with torch.no_grad():
                 form.run(base, form.make(base), ("encoder", "decoder", "cross"))
         except Exception as error:  # the inputs of another kind of model
-            problem = first_line(error)
+            error_depth = len(traceback.extract_tb(error.__traceback__))
+            if error_depth > depth:  # it came further than the others
+                problem, depth = first_line(error), error_depth
             continue
         return form
     raise InputError(
@@ -166,6 +174,8 @@ def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
     audio_names = [name for name in ("input_features", "input_values") if name in parameters]
     if not audio_names:
         yield InputForm("translation" if has_decoder else "text")
+        if isinstance(count := getattr(base.config, "num_codebooks", None), int):
+            yield InputForm("text", codebooks=count + 1)
         return
     kind: Literal["audio", "transcript", "audio tokens"] = (
         "audio tokens"
@@ -212,7 +222,7 @@ def _iterate_shapes(
         2 * part.max_source_positions for part in parts if hasattr(part, "max_source_positions")
     ]
     windows += [8 * part.n_window for part in parts if hasattr(part, "n_window")]
-    for bin_count in dict.fromkeys(bins or [80]):
+    for bin_count in dict.fromkeys(bins or [128, 80]):
         for frame_count in (*_FRAME_COUNTS[:-1], *windows, _FRAME_COUNTS[-1]):
             yield (1, bin_count, frame_count), 2
             yield (1, frame_count, bin_count), 1

@@ -44,7 +44,7 @@ from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
 from .input_search import InputForm, find_input_form
 from .projector_steps import find_projector_step
-from .replay_oracle import compare_with_replay, explain_disagreement
+from .replay_oracle import ReplayComparison, compare_with_replay, explain_disagreement
 from .small_models import build_small_model
 
 _CHECKED_POSITIONS = 8  # that the self-check leaves of an encoder's states
@@ -273,13 +273,7 @@ def _verify(module: PretrainedModule, family: Family, form: InputForm) -> str:
     """Say what of a family is not as the definition has it; empty if all is."""
     try:
         self_check(Model(module, family, type(module).__name__))
-        module = module.double()
-        model = Model(module, family, type(module).__name__)
-        inputs = {
-            name: x.double() if x.is_floating_point() else x
-            for name, x in form.make(module.base_model, padding=form.padding).items()
-        }
-        comparisons = compare_with_replay(model, inputs)
+        comparisons = _compare_in_double(module, family, form)
         counts = {found.stack: found.source_count for found in comparisons}
         if counts.get("cross", 0) != counts.get("encoder", 0) and "cross" in counts:
             return (
@@ -291,5 +285,22 @@ def _verify(module: PretrainedModule, family: Family, form: InputForm) -> str:
         return str(error)
     except Exception as error:  # the model does not run on what tracing made for it
         return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _compare_in_double(
+    module: PretrainedModule, family: Family, form: InputForm
+) -> list[ReplayComparison]:
+    """Compare a family with the definition, in double precision where the model runs in it."""
+
+    def compare() -> list[ReplayComparison]:
+        model = Model(module, family, type(module).__name__)
+        return compare_with_replay(model, form.make(module.base_model, padding=form.padding))
+
+    try:
+        module.double()
+        return compare()
+    except RuntimeError:  # products of experts are computed in single precision alone
+        module.float()
+        return compare()
     finally:
         module.float()
