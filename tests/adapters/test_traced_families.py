@@ -16,9 +16,9 @@ import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.binding.bound_layers import layer_modules
 from speechmix.adapters.model import Model
-from speechmix.adapters.tracing import traced_family
-from speechmix.adapters.tracing.frame_experiments import find_grid
+from speechmix.adapters.tracing import family_lookup
 from speechmix.adapters.tracing.input_search import find_input_form
+from speechmix.adapters.tracing.measured_grid import MeasuredGrid
 from speechmix.adapters.tracing.replay_oracle import compare_with_replay
 from tests import oracle_by_path
 from tests.models import build
@@ -113,11 +113,11 @@ def test_maps_are_those_of_an_oracle_that_reads_no_table(name):
 
 def test_an_architecture_is_traced_once_for_all_its_twins(monkeypatch):
     traced: list[str] = []
-    original = traced_family._trace_family
-    monkeypatch.setattr(traced_family, "_traced_families", {})
+    original = family_lookup.trace_family
+    monkeypatch.setattr(family_lookup, "_traced_families", {})
     monkeypatch.setattr(
-        traced_family,
-        "_trace_family",
+        family_lookup,
+        "trace_family",
         lambda config, *rest: traced.append(config.model_type) or original(config, *rest),
     )
     module = build_traced_model("lasr_ctc")
@@ -188,8 +188,9 @@ def test_frames_found_by_experiment_are_those_of_the_written_table(name, seconds
     family = family_of_type(module.config.model_type)
     base, n_samples = module.base_model, round(16_000 * seconds)
     layer = layer_modules(family.stacks(module.config)[0], base)[0]
-    found = find_grid(base, layer, find_input_form(base), extractor())(module.config, n_samples)
+    grid = MeasuredGrid(lambda: (base, layer), find_input_form(base), extractor())
+    found = grid(module.config, n_samples)
     written = family.grid(module.config, n_samples)
-    assert abs(found.n_frames - written.n_frames) <= 0
+    assert found.n_frames == written.n_frames
     assert found.stride == pytest.approx(written.stride)
     assert found.first_centre == pytest.approx(written.first_centre, abs=0.002)

@@ -19,7 +19,7 @@ from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
 from ..model import Model
-from ..tracing.traced_family import find_family, find_module_family
+from ..tracing.family_lookup import find_family, find_module_family
 from ..transformers_types import Config, FeatureExtractor, Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,

@@ -23,7 +23,7 @@ from ..families.family import Family
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
-from ..tracing.traced_family import find_module_family
+from ..tracing.family_lookup import find_module_family
 from ..transformers_types import Config
 
 # Fields that are made again, or belong to the process.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from ...errors import InputError, ModelError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..loading.checkpoints import first_line, transformers_class
 from ..transformers_types import (
     Config,
     FeatureExtractor,
@@ -75,7 +74,8 @@ class FrontEnd:
         counts = [self._count(seconds * self.rate) for seconds in (1, 3)]
         if counts[0] == counts[1]:
             return partial(_fixed_grid, self._fixed_window(counts[0]))
-        first, last = (self._find_jump(counts[0] + extra) for extra in (1, 1 + _JUMPS))
+        step = 2 * self.rate // (counts[1] - counts[0])
+        first, last = (self._find_jump(counts[0] + n, n * step) for n in (1, 1 + _JUMPS))
         stride = (last - first) / _JUMPS
         if stride != int(stride):
             raise ModelError(
@@ -83,10 +83,8 @@ class FrontEnd:
             )
         offset = first - counts[0] * stride  # frames of n samples: floor((n - offset) / stride) + 1
         centre, width = self._find_field(stride, offset)
-        for seconds in (2, 5):
-            found = self._count(seconds * self.rate)
-            if abs(_count_frames(seconds * self.rate, stride, offset) - found) > 1:
-                raise ModelError("the number of frames does not grow evenly with the clip")
+        if abs(_count_frames(3 * self.rate, stride, offset) - counts[1]) > 1:
+            raise ModelError("the number of frames does not grow evenly with the clip")
         seconds = (stride / self.rate, centre / self.rate, width / self.rate)
         return partial(_even_grid, (stride, offset), seconds, self.rate)
 
@@ -103,8 +101,7 @@ class FrontEnd:
         features = self.extractor(
             audio, sampling_rate=self.rate, return_tensors="pt", **mask_option
         )
-        tensors = {name: torch.as_tensor(x) for name, x in features.items() if x is not None}
-        return select_inputs(self.form, tensors)
+        return select_inputs(self.form, features)
 
     def _run(self, features: Inputs, hooks: Mapping[nn.Module, Callable[..., None]]) -> None:
         """Run the front end; functions read the arguments of the first layer, or what others give."""
@@ -139,13 +136,11 @@ class FrontEnd:
         if len(shapes[0]) == 2 or not self.form.mask_names:  # packed states have no padding
             return count
         mask = features[self.form.mask_names[0]]
-        return int(count * int(mask.sum()) / mask.numel())
+        return math.ceil(count * int(mask.sum()) / mask.numel() - 0.5)
 
-    def _find_jump(self, count: int) -> int:
-        """The least number of samples of which so many frames are made."""
-        low, high = 0, 2 * self.rate
-        while self._count(high) < count:
-            low, high = high, 2 * high
+    def _find_jump(self, count: int, about: int) -> int:
+        """The least number of samples of which so many frames are made: a second and `about` more."""
+        low, high = self.rate - 1, self.rate + 2 * about
         while high - low > 1:
             middle = (low + high) // 2
             try:
@@ -174,7 +169,7 @@ class FrontEnd:
 
     def _find_field(self, stride: float, offset: float) -> tuple[float, float]:
         """Centre of frame 0 and width of what a frame sees, in samples."""
-        audio = self._noise[: 2 * self.rate]
+        audio = self._noise[: 3 * self.rate // 2]
         module, axis, count = self._find_frames(audio)
         frame = count // 2
 
@@ -243,56 +238,8 @@ def _even_grid(
     return FrameGrid(n_frames, stride, centre, width, n_samples / rate)
 
 
-def select_inputs(form: InputForm, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def select_inputs(form: InputForm, features: Mapping[str, Any]) -> dict[str, Tensor]:
     """Select the sound and its mask, under the names that the model has for them."""
-    inputs = {str(form.audio_name): features[str(form.audio_name)]}
-    masks = [name for name in features if name.endswith("mask")]
-    return inputs | {name: features[masks[0]] for name in form.mask_names if masks}
-
-
-def find_grid(
-    base: PretrainedModule,
-    first_layer: nn.Module,
-    form: InputForm,
-    extractor: FeatureExtractor,
-) -> Callable[[Config, int], FrameGrid]:
-    """Return ``grid(config, n_samples)``; where it cannot be measured, it raises an error that says
-    why."""
-    if extractor is None:
-        extractor = _build_extractor(base.config, form)
-        if extractor is None and form.audio_name != "input_values":
-            return partial(_refuse_grid, "there is no feature extractor: load it with processor=")
-    try:
-        return FrontEnd(base, first_layer, form, extractor).measure_grid()
-    except Exception as error:  # an extractor raises what it likes
-        return partial(_refuse_grid, first_line(error))
-
-
-def _refuse_grid(reason: str, config: Config, n_samples: int) -> NoReturn:
-    raise InputError(
-        f"where the frames of {config.model_type} lie in time was not found ({reason}): give prepared "
-        "inputs, with spans="
-    )
-
-
-def _build_extractor(config: Config, form: InputForm) -> FeatureExtractor:
-    """The extractor that transformers has for a model type, if it makes features of this width."""
-    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
-
-    name = FEATURE_EXTRACTOR_MAPPING_NAMES.get(config.model_type)
-    if not isinstance(name, str):
-        return None
-    bins = form.shape[3 - form.time_axis] if len(form.shape) == 3 else 0
-    options: list[dict[str, Any]] = [{}, {"feature_size": bins}, {"num_mel_bins": bins}]
-    for option in options:
-        with suppress(Exception):  # an option that it does not have; a library that is missing
-            extractor = transformers_class(name)(**option)
-            features = extractor(
-                np.zeros(16_000, np.float32),
-                sampling_rate=extractor.sampling_rate,
-                return_tensors="pt",
-            )
-            shape = features[str(form.audio_name)].shape
-            if len(shape) == len(form.shape) and (not bins or bins in shape[1:]):
-                return extractor
-    return None
+    inputs = {str(form.audio_name): torch.as_tensor(features[str(form.audio_name)])}
+    masks = [x for name, x in features.items() if name.endswith("mask") and x is not None]
+    return inputs | {name: torch.as_tensor(masks[0]) for name in form.mask_names if masks}

@@ -106,9 +106,12 @@ def _find_tokens(inputs: Mapping[str, Tensor], recording: Recording) -> list[Tra
     return [
         value
         for value in recording.values
-        if value.operation == "input"
-        and any(value.tensor.dtype == x.dtype and torch.equal(value.tensor, x) for x in ids)
+        if value.operation == "input" and any(_is_equal(value.tensor, x) for x in ids)
     ]
+
+
+def _is_equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
 def _describe_stack(spec: StackSpec, found: FoundStack) -> str:

@@ -7,25 +7,19 @@ Value Zeroing as it is defined. Once for each config in a process.
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import transformers
 from torch import Tensor, nn
-from transformers.models.auto import modeling_auto
 
 from ...errors import InputError, ModelError, SpeechmixError
-from ...files.cache_keys import digest
 from ..binding.bound_layers import bind_stack, layer_modules
 from ..binding.self_check import self_check
 from ..capture.encoder_cache import extract_features
 from ..capture.forward_pass import Capture
 from ..families.family import Family
-from ..families.registry import families, family_of_type
 from ..families.specs import StackSpec
 from ..generation.audio_prompt import prepare_with_prompt
 from ..generation.greedy_generation import (
@@ -36,13 +30,14 @@ from ..generation.greedy_generation import (
 from ..generation.model_inputs import PreparedInputs
 from ..generation.sentence_translation import generate_translation, translate_sentence
 from ..generation.text_tokens import prepare_sentence, prepare_translation
-from ..loading.checkpoints import first_line, transformers_class
+from ..loading.checkpoints import first_line
 from ..model import Model
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
-from .frame_experiments import find_grid, select_inputs
+from .frame_experiments import select_inputs
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
 from .input_search import InputForm, find_input_form
+from .measured_grid import MeasuredGrid
 from .projector_steps import find_projector_step
 from .replay_oracle import ReplayComparison, compare_with_replay, explain_disagreement
 from .small_models import build_small_model
@@ -56,90 +51,18 @@ _NEEDED_STACKS = {
     "transcript": ("encoder",),
     "audio tokens": ("encoder", "decoder"),
 }
-_MAPPINGS = (
-    "MODEL_FOR_CTC_MAPPING_NAMES",
-    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
-    "MODEL_FOR_RNNT_MAPPING_NAMES",
-    "MODEL_FOR_TDT_MAPPING_NAMES",
-    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
-    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
-    "MODEL_MAPPING_NAMES",
-)
-_traced_families: dict[str, Family | str] = {}
 
 
-def find_family(
-    config: Config,
-    model_class: type[nn.Module] | None = None,
-    *,
-    read_extractor: Callable[[], FeatureExtractor] = lambda: None,
+def trace_family(
+    config: Config, model_class: type[nn.Module], extractor: FeatureExtractor
 ) -> Family:
-    """Return the family of a config: the registered one, or one that is traced.
-
-    Parameters
-    ----------
-    config : transformers config
-    model_class : type, optional
-        Class of the model; by default that of the config's checkpoint.
-    read_extractor : callable, optional
-        Returns the feature extractor, for a speech model of an unknown type.
+    """Trace a small random model of a config, and verify the family that follows.
 
     Raises
     ------
-    ModelError
-        If there is none: the message says which part was not understood, and how to go on.
+    SpeechmixError
+        If a part was not understood, or the family does not give what the definition gives.
     """
-    model_type = getattr(config, "model_type", None)
-    is_registered = any(model_type in family.model_types for family in families())
-    if model_class is None and not is_registered:
-        model_class = _find_model_class(config)
-    if is_registered or model_class is None:
-        return family_of_type(model_type)
-    extractor = read_extractor() if _hears(model_class) else None
-    described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
-    key = digest([model_class.__qualname__, str(config.to_dict()), described])
-    if key not in _traced_families:
-        try:
-            _traced_families[key] = _trace_family(config, model_class, extractor)
-        except SpeechmixError as error:
-            _traced_families[key] = str(error)
-    family = _traced_families[key]
-    if isinstance(family, str):
-        raise ModelError(
-            f"no family for model type {model_type!r}. A small random model of its config was traced, "
-            f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
-            "FILE` writes what was found; finish the table by hand and register it with "
-            "speechmix.register(Family(...)), see docs/howto/new_architecture.md"
-        )
-    return family
-
-
-def find_module_family(
-    module: PretrainedModule, read_extractor: Callable[[], FeatureExtractor]
-) -> Family:
-    """Return the family of a model object, as `find_family`; adapters do not count."""
-    bare = module.get_base_model() if hasattr(module, "get_base_model") else module
-    return find_family(getattr(module, "config", None), type(bare), read_extractor=read_extractor)
-
-
-def _hears(model_class: type[nn.Module]) -> bool:
-    names = inspect.signature(model_class.forward).parameters
-    return "input_features" in names or "input_values" in names
-
-
-def _find_model_class(config: Config) -> type[nn.Module] | None:
-    """The class of a config's checkpoint: that of the config, or that of its model type among speech
-    models, or its base model."""
-    names = [name for name in config.architectures or () if hasattr(transformers, name)]
-    for mapping in _MAPPINGS:
-        name = getattr(modeling_auto, mapping, {}).get(config.model_type)
-        names += [name] if isinstance(name, str) else []
-    return transformers_class(names[0]) if names else None  # type: ignore[no-any-return]
-
-
-def _trace_family(
-    config: Config, model_class: type[nn.Module], extractor: FeatureExtractor
-) -> Family:
     class_name = model_class.__name__
     module = build_small_model(config, model_class)
     base = module.base_model
@@ -163,10 +86,14 @@ def _trace_family(
         reason = _verify(module, family, form)
     if reason:
         raise ModelError(reason)
-    if form.hears:
-        layers = layer_modules(stacks[0], base)
-        family = replace(family, grid=find_grid(base, layers[0], form, extractor))
-    return family
+    if not form.hears:
+        return family
+
+    def build() -> tuple[PretrainedModule, nn.Module]:
+        base = build_small_model(config, model_class).base_model
+        return base, layer_modules(stacks[0], base)[0]
+
+    return replace(family, grid=MeasuredGrid(build, form, extractor))
 
 
 def _select_stacks(
@@ -215,15 +142,16 @@ def _build_family(
         )
     if not form.hears:
         return family
-    family = replace(family, grid=_no_grid, prepare=partial(_prepare_clip, form))
+    base = module.base_model
+    first_layer = layer_modules(stacks[0], base)[0]
+    grid = MeasuredGrid(lambda: (base, first_layer), form)  # replaced by one that holds no model
+    family = replace(family, grid=grid, prepare=partial(_prepare_clip, form))
     if form.kind == "transcript":
         return replace(family, generate=generate_transcript)
     if form.kind == "audio tokens" and getattr(module.config, "audio_token_id", None) is None:
         return replace(family, prepare=_refuse_clip)
     if form.kind == "audio tokens":
-        step = find_projector_step(
-            module.base_model, form, layer_modules(stacks[0], module.base_model)[0]
-        )
+        step = find_projector_step(base, form, first_layer)
         return replace(
             family,
             prepare=prepare_with_prompt,
@@ -247,10 +175,6 @@ def _make_check_inputs(
         except Exception:  # an encoder that cannot be cut is checked whole
             return form.make(base)
     return form.make(base)
-
-
-def _no_grid(config: Config, n_samples: int) -> Any:
-    raise InputError("frames were not measured")
 
 
 def _prepare_clip(

@@ -1,0 +1,102 @@
+"""Find the family of a config: a registered one, or one that is traced, once for each config in a
+process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import transformers
+from torch import nn
+from transformers.models.auto import modeling_auto
+
+from ...errors import ModelError, SpeechmixError
+from ...files.cache_keys import digest
+from ..families.family import Family
+from ..families.registry import families, family_of_type
+from ..loading.checkpoints import first_line, transformers_class
+from ..transformers_types import Config, FeatureExtractor, PretrainedModule
+from .traced_family import trace_family
+
+_MAPPINGS = (
+    "MODEL_FOR_CTC_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "MODEL_FOR_RNNT_MAPPING_NAMES",
+    "MODEL_FOR_TDT_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
+    "MODEL_MAPPING_NAMES",
+)
+_traced_families: dict[str, Family | str] = {}
+
+
+def find_family(
+    config: Config,
+    model_class: type[nn.Module] | None = None,
+    *,
+    read_extractor: Callable[[], FeatureExtractor] = lambda: None,
+) -> Family:
+    """Return the family of a config: the registered one, or one that is traced.
+
+    Parameters
+    ----------
+    config : transformers config
+    model_class : type, optional
+        Class of the model; by default that of the config's checkpoint.
+    read_extractor : callable, optional
+        Returns the feature extractor, for a speech model of an unknown type.
+
+    Raises
+    ------
+    ModelError
+        If there is none: the message says which part was not understood, and how to go on.
+    """
+    model_type = getattr(config, "model_type", None)
+    is_registered = any(model_type in family.model_types for family in families())
+    if model_class is None and not is_registered:
+        model_class = _find_model_class(config)
+    if is_registered or model_class is None:
+        return family_of_type(model_type)
+    extractor = read_extractor() if _hears(model_class) else None
+    described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
+    key = digest([model_class.__qualname__, str(config.to_dict()), described])
+    if key not in _traced_families:
+        try:
+            _traced_families[key] = trace_family(config, model_class, extractor)
+        except SpeechmixError as error:
+            _traced_families[key] = str(error)
+        except Exception as error:  # an unknown model's code raises what it likes
+            _traced_families[key] = f"{type(error).__name__}: {first_line(error)}"
+    family = _traced_families[key]
+    if isinstance(family, str):
+        raise ModelError(
+            f"no family for model type {model_type!r}. A small random model of its config was traced, "
+            f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
+            "FILE` writes what was found; finish the table by hand and register it with "
+            "speechmix.register(Family(...)), see docs/howto/new_architecture.md"
+        )
+    return family
+
+
+def find_module_family(
+    module: PretrainedModule, read_extractor: Callable[[], FeatureExtractor]
+) -> Family:
+    """Return the family of a model object, as `find_family`; adapters do not count."""
+    bare = module.get_base_model() if hasattr(module, "get_base_model") else module
+    return find_family(getattr(module, "config", None), type(bare), read_extractor=read_extractor)
+
+
+def _hears(model_class: type[nn.Module]) -> bool:
+    names = inspect.signature(model_class.forward).parameters
+    return "input_features" in names or "input_values" in names
+
+
+def _find_model_class(config: Config) -> type[nn.Module] | None:
+    """The class of a config's checkpoint: that of the config, or that of its model type among speech
+    models, or its base model."""
+    names = [name for name in config.architectures or () if hasattr(transformers, name)]
+    for mapping in _MAPPINGS:
+        name = getattr(modeling_auto, mapping, {}).get(config.model_type)
+        names += [name] if isinstance(name, str) else []
+    return transformers_class(names[0]) if names else None  # type: ignore[no-any-return]
