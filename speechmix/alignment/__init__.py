@@ -1,5 +1,5 @@
-"""Where each word is in the audio: word files, CTC forced alignment, Whisper's attention, synthesis
-and warping."""
+"""Where each word is in the audio: word files, CTC forced alignment, a transducer's path, Whisper's
+attention, synthesis and warping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..adapters import Model
     from ..inputs.clips.clip import Clip
 
-METHODS = ("auto", "ctc", "whisper", "synthesis")
+METHODS = ("auto", "ctc", "transducer", "whisper", "synthesis")
 
 __all__ = ["METHODS", "Alignment", "align", "aligned_words", "place_words"]
 
@@ -28,9 +28,11 @@ def align(
     clip : Clip
         With text. One that has words already is returned as it is.
     model : Model, optional
-        A model with a CTC head, for method "ctc"; a trained Whisper for "whisper".
-    method : {"auto", "ctc", "whisper", "synthesis"}
-        "ctc": forced alignment with `model`. "whisper": its cross-attention. "synthesis": espeak-ng
+        A model with a CTC head, for method "ctc"; an RNN-T or TDT for "transducer"; a trained
+        Whisper for "whisper".
+    method : {"auto", "ctc", "transducer", "whisper", "synthesis"}
+        "ctc": forced alignment with `model`. "transducer": the likeliest path of an RNN-T or TDT,
+        whose tokens say where words begin better than where they end. "whisper": cross-attention. "synthesis": espeak-ng
         speaks the text and dynamic time warping carries its word times over; no weights needed
         (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is trained, else
         "synthesis".
@@ -111,10 +113,16 @@ def place_words(
             )
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:
-        needed = "a CTC head" if method == "ctc" else "cross-attention (Whisper)"
+        needed = {"ctc": "a CTC head", "transducer": "a joint network (RNN-T, TDT)"}.get(
+            method, "cross-attention (Whisper)"
+        )
         raise InputError(f"alignment by {method} needs model=, a loaded model with {needed}")
     if method == "ctc":
         return align_by_ctc(model, clip.audio(model.sample_rate), text)
+    if method == "transducer":
+        from .transducer import align_by_transducer
+
+        return align_by_transducer(model, clip.audio(model.sample_rate), text)
     from .whisper_attention import align_by_whisper
 
     return align_by_whisper(model, clip.audio(model.sample_rate), text, language=language)

@@ -229,7 +229,9 @@ class Decision:
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             sound_inputs = self.move_inputs(sound_inputs)
             states: Tensor
-            if sound is not None and sound_inputs.keys() == {_FEATURES_INPUT}:
+            if self.model.capabilities.is_transducer:
+                states = self.model.module.get_audio_features(**sound_inputs).pooler_output
+            elif sound is not None and sound_inputs.keys() == {_FEATURES_INPUT}:
                 states = run_encoder(self.model, sound_inputs, sound)[0]
             else:
                 encoder = self.model.module.get_encoder()

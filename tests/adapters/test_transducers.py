@@ -16,12 +16,9 @@ import torch
 import speechmix
 from speechmix.adapters.generation.decoder_text_generation import generate_text
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.adapters.generation.transducer_path import (
-    align_emissions,
-    decode_emissions,
-    run_along_path,
-)
-from speechmix.errors import InputError
+from speechmix.adapters.generation.transducer_emissions import align_emissions, decode_emissions
+from speechmix.adapters.generation.transducer_path import run_along_path
+from speechmix.errors import AlignmentError, InputError
 from speechmix.interventions.audio_removal import mute
 from speechmix.interventions.decision import Decision
 from tests.models import transducers
@@ -266,6 +263,22 @@ def test_a_planted_transducer_writes_its_words_where_its_tones_sound(kind):
     assert (written.text, written.ended) == ("le chats dort", True)
     for (_, start, end), (frame, _) in zip(SPOKEN_TONES, written.frames, strict=True):
         assert start - 0.04 <= 0.08 * frame <= end
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_a_text_are_placed_where_their_tones_sound(kind):
+    clip = transducers.tones(*SPOKEN_TONES, text="le chats dort")
+    aligned = speechmix.align(clip, model=planted_model(kind), method="transducer")
+    assert (aligned.alignment, aligned.doubts) == ("transducer", ())
+    for word, (text, start, end) in zip(aligned.words, SPOKEN, strict=True):
+        assert word.text == text
+        assert start - 0.05 <= word.start < word.end <= end + 0.05
+        assert word.score > 0.99
+    wrong, ctc = clip.replace(text="o a t"), speechmix.load("bundled:tiny-french-ctc")
+    with pytest.warns(UserWarning, match="tokens fit badly"):
+        speechmix.align(wrong, model=planted_model(kind), method="transducer")
+    with pytest.raises(AlignmentError, match="expected an RNN-T or TDT"):
+        speechmix.align(clip, model=ctc, method="transducer")
 
 
 @pytest.mark.parametrize("kind", KINDS)

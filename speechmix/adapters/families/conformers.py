@@ -19,12 +19,6 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.encoder_cache import extract_features
 from ..generation.model_inputs import PreparedInputs
-from ..generation.transducer_path import (
-    add_text_and_path,
-    generate_emissions,
-    run_along_path,
-    select_encoder_inputs,
-)
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2
 from .checkpoint_classes import ctc_checkpoint_class
@@ -164,10 +158,6 @@ def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared
     return PreparedInputs(dict(features.tensors), audio_hash=features.audio_hash)
 
 
-def _prepare_transducer(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
-    return add_text_and_path(model, clip, stacks, _prepare_clip(model, clip, stacks))
-
-
 def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
     """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
     with."""
@@ -185,7 +175,7 @@ def _make_run(
 
     def run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
         encoder: PretrainedModule = getattr(base, encoder_name, base)
-        return encoder(**select_encoder_inputs(inputs))
+        return encoder(**inputs)
 
     return run
 
@@ -204,21 +194,6 @@ def _make_tiny_mel(
     return lambda config: {"input_features": random_features(1, n_frames, mel_bins(config))}
 
 
-_PARAKEET_FAMILY = Family(
-    "parakeet",
-    ("parakeet_ctc", "parakeet_encoder"),
-    stacks=_make_stacks(_PARAKEET, "encoder.", ""),
-    grid=_parakeet_grid,
-    prepare=_prepare_clip,
-    run=_make_run("encoder"),
-    tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
-    auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
-        config.model_type, "AutoModel"
-    ),
-    heads=lambda config, stack: _encoder_config(config).num_attention_heads,
-    can_batch=lambda config: True,
-    feature_rows=(160, 0),
-)
 FAMILIES = (
     Family(
         "wav2vec2-bert",
@@ -255,14 +230,20 @@ FAMILIES = (
         can_batch=lambda config: True,
         feature_rows=(320, 240),
     ),
-    _PARAKEET_FAMILY,
-    replace(
-        _PARAKEET_FAMILY,
-        name="parakeet-transducer",
-        model_types=("parakeet_rnnt", "parakeet_tdt"),
-        prepare=_prepare_transducer,
-        run_head=run_along_path,
-        generate=generate_emissions,
+    Family(
+        "parakeet",
+        ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "parakeet_encoder"),
+        stacks=_make_stacks(_PARAKEET, "encoder.", ""),
+        grid=_parakeet_grid,
+        prepare=_prepare_clip,
+        run=_make_run("encoder"),
+        tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
+        auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
+            config.model_type, "AutoModel"
+        ),
+        heads=lambda config, stack: _encoder_config(config).num_attention_heads,
+        can_batch=lambda config: True,
+        feature_rows=(160, 0),
     ),
     Family(
         "granite-speech-encoder",

@@ -32,7 +32,8 @@ from ...reporting.plots.sound_panels import sound_picture
 # Ways to get word times; "model" is its CTC head or Whisper's cross-attention.
 EVEN_SPACING = "evenly"
 PLACEMENT_METHODS = ("model", "synthesis", EVEN_SPACING)
-_ALIGNERS = ("ctc", "whisper", "synthesis", EVEN_SPACING)  # how words came to be by a machine
+# How words came to be by a machine.
+_ALIGNERS = ("ctc", "transducer", "whisper", "synthesis", EVEN_SPACING)
 FIRST_MEASURES = ("value_zeroing", "attention", "attention_norm")
 SAMPLE_RATE = 16_000  # of a stored recording, in Hz
 

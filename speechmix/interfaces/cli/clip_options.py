@@ -80,7 +80,7 @@ def add_aligner_options(command: argparse.ArgumentParser | argparse._ArgumentGro
     """Add the method and the model that align words."""
     command.add_argument(
         "--align",
-        choices=("auto", "ctc", "whisper", "synthesis"),
+        choices=("auto", "ctc", "transducer", "whisper", "synthesis"),
         default="auto",
         help="how to align words with the audio (default: auto)",
     )

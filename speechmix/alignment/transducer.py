@@ -1,0 +1,86 @@
+"""Alignment by a transducer (RNN-T, TDT): the likeliest path of a text through its lattice.
+
+In: a loaded transducer, audio, transcript. Out: an `Alignment`. A word lasts from the frame where
+its first token is emitted to the last frame of its last token. A TDT predicts how long a token is;
+a token of an RNN-T is one frame, so that a word's end is early.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..adapters.generation.token_words import align_tokens_to_words
+from ..adapters.generation.transducer_emissions import align_emissions, emission_probabilities
+from ..adapters.generation.transducer_path import project_sound
+from ..adapters.model import Model
+from ..errors import AlignmentError, InputError
+from ..inputs.clips.clip import Clip
+from ..inputs.words.timed_words import Word
+from .alignment_result import Alignment, aligned_words
+
+# Mean token probability under which a clip's alignment is not to be believed, as of CTC's letters.
+_MIN_TRUSTED_SCORE = 0.2
+
+
+def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment:
+    """Place the words of a transcript by the path of a transducer.
+
+    Parameters
+    ----------
+    model : Model
+        A transducer with its feature extractor and its tokenizer.
+    audio : ndarray [samples]
+        Mono, at ``model.sample_rate``.
+    text : str
+
+    Returns
+    -------
+    Alignment
+        A word's score is the mean probability of its tokens where they are emitted; the clip's,
+        that of all tokens.
+
+    Raises
+    ------
+    AlignmentError
+        If the model is no transducer, the text has no words, or more tokens than a path can have.
+    """
+    if not (model.capabilities.is_transducer and model.can_transcribe):
+        raise AlignmentError(
+            f"{model.name} cannot align by method='transducer': expected an RNN-T or TDT with its "
+            f"processor, found {type(model.module).__name__}"
+        )
+    words = aligned_words(text)
+    if not words:
+        raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    placeholders = [Word(word, index, index + 1) for index, word in enumerate(words)]
+    ids, _, owners = align_tokens_to_words(model.tokenizer, " ".join(words), placeholders)
+    clip = Clip.from_array(audio, model.sample_rate, name="clip")
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+    with model.in_use(model.state_dtype), torch.no_grad():
+        sound = project_sound(model, inputs)
+        try:
+            emissions = align_emissions(model.module, sound, ids)
+        except InputError as error:
+            raise AlignmentError(str(error)) from error
+        probabilities = emission_probabilities(model.module, sound, emissions)
+    grid, placed = model.grid(len(audio)), list[Word]()
+    owned = np.array([-1 if owner is None else owner for owner in owners])
+    for index in reversed(range(len(words))):  # a word ends before the next one begins
+        tokens = np.flatnonzero(owned == index)
+        if not len(tokens):
+            raise AlignmentError(f"the tokenizer of {model.name} has no token of {words[index]!r}")
+        onset, offset = grid.frame_times(emissions[tokens[0]].start, emissions[tokens[-1]].stop)
+        latest = placed[-1].start if placed else grid.duration
+        onset = min(onset, latest - 0.01)
+        score = round(float(probabilities[tokens].mean()), 4)
+        placed.append(Word(words[index], max(onset, 0.0), min(offset, latest), score))
+    overall, doubts = float(probabilities.mean()), []
+    if model.tokenizer.unk_token_id in ids:
+        doubts.append("the tokenizer has no token for a part of the text")
+    if overall < _MIN_TRUSTED_SCORE:
+        doubts.append(
+            f"the tokens fit badly (mean probability {overall:.2f}): wrong text, or a model that "
+            "cannot hear it"
+        )
+    return Alignment(tuple(placed[::-1]), "transducer", round(overall, 4), tuple(doubts))
