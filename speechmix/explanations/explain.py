@@ -64,7 +64,8 @@ def explain(
     Parameters
     ----------
     model : Model
-        With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates.
+        With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates,
+        or a classifier, whose label is explained.
     item : Clip, Sentence or str
         A clip's words are its sources; without word times they are aligned, its text or else the
         model's own transcript; where nobody speaks, or no word can be placed, segments of the sound
@@ -73,7 +74,8 @@ def explain(
         a causal one goes on from it.
     text : str, optional
         What to explain instead of what the model writes by itself: a transcript, a translation, a
-        continuation (with the space it begins with), the words behind the masks.
+        continuation (with the space it begins with), the words behind the masks, a label (or its
+        number).
     measures : str or sequence of str, optional
         "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number
         ("gradient_input", "integrated_gradients", "deeplift", "chefer") and measures of one layer
@@ -85,7 +87,8 @@ def explain(
         model.
     against : str or sequence of {"reference", "runner_up", "foil"}
         What a written word is also held against: what was said, where the model erred; the
-        second-likeliest token at the token it was least sure of; the foil of the item's target.
+        second-likeliest token at the token it was least sure of; the foil of the item's target. A
+        label is held against the true one (``meta["label"]``), the runner-up, or one that is named.
     top : int
         How many sources that a measure ranks first are removed; 0 for none. Occlusion removes all.
     pairs : int

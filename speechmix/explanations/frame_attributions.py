@@ -23,6 +23,7 @@ from ..mixing.maps.measure_registry import measure_facts
 from .generated_tokens import PADDING_SIDE, SourceUnit
 
 if TYPE_CHECKING:
+    from ..inputs.audio.frame_grid import FrameGrid
     from ..inputs.sentences.sentence import Sentence
     from .generated_tokens import Writing
 
@@ -46,11 +47,27 @@ class FrameParts:
     rest: np.ndarray | None = None
 
 
+def has_frames(writing: Writing) -> bool:
+    """Whether the sound has frames that are units: one position at one time."""
+    is_sound = any(source.side == "sound" for source in writing.sources)
+    return is_sound and _clip_grid(writing).bands == 1
+
+
+def _clip_grid(writing: Writing) -> FrameGrid:
+    clip: Any = writing.decision.item
+    return writing.model.grid(len(clip.audio(writing.model.sample_rate)))
+
+
 def split_into_frames(writing: Writing) -> Writing:
     """The same writing, with the frames of its sound as sources in place of the words; those behind
     its end are left out."""
     clip: Any = writing.decision.item
-    grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
+    grid = _clip_grid(writing)
+    if grid.bands > 1:
+        raise InputError(
+            f"{clip.name}: {writing.model.name} has several positions at one time, so that its "
+            "frames are no units of an explanation: leave frames out"
+        )
     last = max(position for source in writing.sources for position in _list_positions(source))
     padding = [span for span in writing.spans or () if span.kind == PADDING_SIDE]
     stop = padding[0].start if padding else grid.n_frames

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
+from ..interventions.label_pooling import has_own_tokens
 from ..interventions.removable_sources import tokens_as_sources, words_as_sources
 from ..mixing.measures.classifier_objective import label_index, label_names, label_position
 from ..mixing.passes.request import MixRequest
@@ -75,7 +76,8 @@ def label_rows(writing: Writing) -> list[int]:
     Raises
     ------
     InputError
-        If the head reads other layers, too: maps that are rolled out end at the last layer.
+        If the head reads other layers, too, or tokens of its own: maps that are rolled out end at
+        the words of the last layer.
     """
     model = writing.model
     if getattr(model.config, "use_weighted_layer_sum", False):
@@ -86,4 +88,9 @@ def label_rows(writing: Writing) -> list[int]:
     row = label_position(model, writing.decision.prepared)
     if row is not None:
         return [row]
+    if has_own_tokens(writing.decision):
+        raise InputError(
+            f"the head of {model.name} reads tokens of its own, which are no units of a map of words: "
+            "ask occlusion, shapley, gradient_input, decompx or lrp"
+        )
     return [position for unit in writing.sources for position in unit.source.positions]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SAME_FOR_ALL = "almost the same for every word"
 _MAX_SOURCES = 2  # sources in a line
 _LEGEND = (
-    "p: the model's probability of the word that it wrote.",
+    "p: the model's probability of the word (or label) that it wrote.",
     "In parentheses after a measure: its unit. 1 nat is a factor of 2.7 in probability.",
     "(own sound): the sound at the time of the word itself. (written): an earlier word of the text.",
     "[a to b]: lowest and highest effect over the fills, which replace a removed source.",

@@ -52,6 +52,8 @@ def find_sources(
         return FoundSources(segment_item(model, clip, segments), said)
     if clip.words is not None:
         return FoundSources(clip, said)
+    if model.has_label_head and not clip.text:
+        return _fall_back(clip, "The clip has no words.")
     if (reason := describe_missing_speech(clip)) is not None:
         return _fall_back(clip, f"Nobody seems to speak here: {reason}.")
     try:
@@ -62,7 +64,8 @@ def find_sources(
         return _fall_back(clip, f"No words were found in the sound: {error}")
     if not said and _is_hardly_placed(clip_with_words):
         doubts = " ".join(clip_with_words.doubts)
-        return _fall_back(clip, f"Nobody seems to say the text that the model writes: {doubts}")
+        whose = "of the clip" if model.has_label_head else "that the model writes"
+        return _fall_back(clip, f"Nobody seems to say the text {whose}: {doubts}")
     return FoundSources(clip_with_words, said)
 
 

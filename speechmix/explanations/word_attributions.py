@@ -34,7 +34,7 @@ from ..mixing.passes.logit_contributions import check_splits_logits
 from ..mixing.passes.mix import mix_one
 from .attribution import LOG_PROBABILITY, LOGIT, SHARE, SIZE, Attribution
 from .choices import Choice, Readings, possible_sources, reading_positions
-from .frame_attributions import FrameParts, split_into_frames, sum_frames
+from .frame_attributions import FrameParts, has_frames, split_into_frames, sum_frames
 from .removals import make_removals
 from .source_columns import find_row, sum_by_source
 
@@ -95,9 +95,7 @@ def compute_attribution(
         return _mask_impossible_sources(attribution, writing, choices)
     check_reaches_audio(writing.model, measure)
     if frames is None:
-        frames = bool(facts.word_from_frames) and any(
-            source.side == "sound" for source in writing.sources
-        )
+        frames = bool(facts.word_from_frames) and has_frames(writing)
     if not frames:
         return _mask_impossible_sources(
             _attribute_by_kind(measure, writing, choices), writing, choices

@@ -135,7 +135,9 @@ def list_fills(
     if requested_fills is None:
         if side == "sound" and isinstance(decision.item, Clip) and decision.item.has_segments:
             return ["zeros", "noise"]  # segments may leave no room tone, and none says a word
-        return list(possible_fills(decision.model, side))
+        # No word is left to say where all are removed, and a label has no target that stays.
+        impossible = {"word"} if side == "sound" and decision.model.has_label_head else set()
+        return [fill for fill in possible_fills(decision.model, side) if fill not in impossible]
     unknown_fills = set(requested_fills) - set(SOUND_FILLS) - set(TOKEN_FILLS)
     if unknown_fills:
         raise InputError(

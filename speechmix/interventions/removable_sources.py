@@ -134,14 +134,15 @@ def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[S
     return sources
 
 
-def audio_frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
+def audio_frame_spans(model: Model, item: Item) -> list[list[tuple[int, int]]] | None:
     """Return each frame of prepared audio as a span; None for other items, whose words or tokens
     are the sources."""
     if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
         return None
     sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
     n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
-    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
+    grid = model.grid(n_samples)
+    return [grid.position_ranges([(frame, frame + 1)]) for frame in range(grid.n_frames)]
 
 
 def _audio_frame_sources(

@@ -87,12 +87,14 @@ def test_a_model_is_loaded_from_its_folder_and_scored(build, tmp_path):
     assert (found.max(axis=(1, 2)) > 0).all()
 
 
-def test_ast_says_that_a_word_is_no_range_of_its_positions():
-    model = speechmix.load(ast())
-    with pytest.raises(InputError, match="patches of time and frequency"):
-        speechmix.mix(
-            model, speechmix.Clip.from_array(torch.zeros(16_000).numpy(), 16_000), units="frame"
-        )
+def test_ast_has_a_frame_for_each_column_of_patches():
+    model = speechmix.load(
+        ast(), processor=transformers.ASTFeatureExtractor(num_mel_bins=32, max_length=40)
+    )
+    samples = torch.linspace(-1, 1, 6_000).numpy()
+    maps = speechmix.mix(model, speechmix.Clip.from_array(samples, 16_000), units="frame")
+    assert maps["value_zeroing", "encoder"].scores.shape == (2, 3, 3)
+    assert [len(span) for span in maps["value_zeroing", "encoder"].sources] == [2, 2, 2]
 
 
 def test_a_gemma3_that_sees_says_that_its_folder_has_no_tokenizer(tmp_path):

@@ -43,6 +43,9 @@ class FrameGrid:
     is_fixed_window : bool
         True if the model always sees `duration` seconds, padded where the clip is shorter
         (Whisper).
+    bands, first_position : int
+        Positions of a frame, one for each band of frequencies, and those in front of all (AST: the
+        frames of a band lie side by side, band after band).
 
     Examples
     --------
@@ -59,6 +62,8 @@ class FrameGrid:
     width: Seconds
     duration: Seconds
     is_fixed_window: bool = False
+    bands: int = 1
+    first_position: int = 0
 
     @classmethod
     def from_convolutions(
@@ -125,6 +130,22 @@ class FrameGrid:
             self.duration,
             self.is_fixed_window,
         )
+
+    @property
+    def n_positions(self) -> int:
+        """Positions of the model that the frames take, with those in front of them."""
+        return self.first_position + self.bands * self.n_frames
+
+    def position_ranges(self, frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Half-open ranges of the positions of ranges of frames, one in each band.
+
+        Examples
+        --------
+        >>> FrameGrid(10, 0.1, 0.05, 0.1, 1.0, bands=2, first_position=2).position_ranges([(3, 5)])
+        [(5, 7), (15, 17)]
+        """
+        starts = [self.first_position + band * self.n_frames for band in range(self.bands)]
+        return [(first + start, first + stop) for first in starts for start, stop in frames]
 
     def centre(self, frame: int) -> Seconds:
         """Seconds at the centre of a frame."""

@@ -101,7 +101,10 @@ def make_blank_inputs(
             )
             continue
         length = example.shape[-1] if name == "input_features" else token_count
-        length = round(seconds * model.sample_rate) if name == "input_values" else length
+        if name == "input_values" and example.ndim == 2:
+            length = round(seconds * model.sample_rate)
+        elif name == "input_values":  # a spectrogram of a fixed window
+            length = example.shape[-1]
         inputs[name] = example.new_zeros(*example.shape[:-1], length)
     if model.hears:
         grid = model.grid(round(seconds * model.sample_rate))

@@ -69,6 +69,13 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     return context_spans(words, grid, clip.duration, include=include) if include else words
 
 
+def spans_at_positions(spans: Sequence[Span], grid: FrameGrid) -> list[Span]:
+    """Units of frames at the positions of the model that hold these frames."""
+    if grid.n_positions == grid.n_frames:
+        return list(spans)
+    return [span.with_ranges(grid.position_ranges(span.ranges)) for span in spans]
+
+
 def segment_item(model: Model, item: ItemT, segments: SegmentOption | None) -> ItemT:
     """Return a clip with segments in place of words, as an option `segments` says; any item for
     None.

@@ -27,7 +27,7 @@ from ...inputs.words.timed_words import Word
 from .item_view import Item, View
 from .prepared_inputs import check_prepared_inputs, inputs_fingerprint
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
-from .requested_spans import audio_spans
+from .requested_spans import audio_spans, spans_at_positions
 
 
 def make_view(model: Model, item: Item, request: MixRequest) -> View:
@@ -82,7 +82,9 @@ class ClipView(View):
                 if self._encoder_spans
                 else audio_tokens.list_clip_spans(grid, make_spans)
             )
-        self._encoder_spans = self._encoder_spans or audio_spans(self.item, grid, self._request)
+        self._encoder_spans = self._encoder_spans or spans_at_positions(
+            audio_spans(self.item, grid, self._request), grid
+        )
 
     def provenance(self) -> JsonObject:
         clip = self.item
