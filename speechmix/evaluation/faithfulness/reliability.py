@@ -127,7 +127,7 @@ def _clip_agreements(
             continue
         kind = "seeds" if is_seed_pair else "measures"
         keys = (kind, first.level, first.measure, second.measure)
-        yield dict(zip(_KEYS, keys, strict=True)) | _correlations(first.values, second.values)
+        yield {**dict(zip(_KEYS, keys, strict=True)), **_correlations(first.values, second.values)}
 
 
 def _levels(model: Model, clip: Clip, measure: str, label: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -183,6 +183,6 @@ def _mean_over_clips(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, agreements in by_clip.groupby(_KEYS, sort=False):
         low, high = mean_interval(agreements["pearson"], bounds=CORRELATION_BOUNDS)
-        row = dict(zip(_KEYS, key, strict=True)) | agreements[values].mean().to_dict()
+        row = {**dict(zip(_KEYS, key, strict=True)), **agreements[values].mean().to_dict()}
         rows.append({**row, "low": low, "high": high, "clips": int(agreements["pearson"].count())})
     return pd.DataFrame(rows)
