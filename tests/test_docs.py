@@ -56,6 +56,7 @@ _LONG = {
     "howto/faithfulness.md",
     "howto/speech_ablation.md",
     "howto/probing.md",
+    "howto/look_ahead.md",
 }  # seconds each
 
 
