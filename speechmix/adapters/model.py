@@ -21,7 +21,6 @@ from .capture.model_use import MeasurableModel
 from .capture.module_access import exclusive_access, list_modules
 from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities
-from .families.transducers import add_transducer
 from .generation.decoder_context import DecoderPrefix, GeneratedText, Prompt
 from .loading.fingerprint import WeightsSnapshot, fingerprint
 from .transformers_types import FeatureExtractor, Processor, Tokenizer
@@ -98,7 +97,6 @@ class Model(MeasurableModel):
     )
 
     def __post_init__(self) -> None:
-        self.family = add_transducer(self.family, self.module)
         self.stacks = bind_stacks(self.family, self.module, self.base)
         self._modules = list_modules(self.module)
         self.capabilities = self.family.capabilities(self.config, tuple(self.stacks))

@@ -25,6 +25,7 @@ from .checkpoint_classes import ctc_checkpoint_class
 from .family import Family
 from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from .tiny_inputs import random_features
+from .transducers import make_transducer
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -194,6 +195,21 @@ def _make_tiny_mel(
     return lambda config: {"input_features": random_features(1, n_frames, mel_bins(config))}
 
 
+_PARAKEET_FAMILY = Family(
+    "parakeet",
+    ("parakeet_ctc", "parakeet_encoder"),
+    stacks=_make_stacks(_PARAKEET, "encoder.", ""),
+    grid=_parakeet_grid,
+    prepare=_prepare_clip,
+    run=_make_run("encoder"),
+    tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
+    auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
+        config.model_type, "AutoModel"
+    ),
+    heads=lambda config, stack: _encoder_config(config).num_attention_heads,
+    can_batch=lambda config: True,
+    feature_rows=(160, 0),
+)
 FAMILIES = (
     Family(
         "wav2vec2-bert",
@@ -230,20 +246,13 @@ FAMILIES = (
         can_batch=lambda config: True,
         feature_rows=(320, 240),
     ),
-    Family(
-        "parakeet",
-        ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "parakeet_encoder"),
-        stacks=_make_stacks(_PARAKEET, "encoder.", ""),
-        grid=_parakeet_grid,
-        prepare=_prepare_clip,
-        run=_make_run("encoder"),
-        tiny_inputs=_make_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
-        auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
-            config.model_type, "AutoModel"
-        ),
-        heads=lambda config, stack: _encoder_config(config).num_attention_heads,
-        can_batch=lambda config: True,
-        feature_rows=(160, 0),
+    _PARAKEET_FAMILY,
+    make_transducer(
+        replace(
+            _PARAKEET_FAMILY,
+            name="parakeet-transducer",
+            model_types=("parakeet_rnnt", "parakeet_tdt"),
+        )
     ),
     Family(
         "granite-speech-encoder",

@@ -1,15 +1,14 @@
 """What a transducer (RNN-T, TDT) adds to the table of its encoder.
 
-In: the family of a module's encoder, written or traced, and the module. Out: a family whose models
-write. The prediction network and the joint network are found by the names that transformers gives
-them (Parakeet, Nemotron), so that no architecture is named here.
+In: the family of the encoder, written or traced, and the config of the whole model. Out: a family
+whose models write. No architecture is named here: transformers builds all of them alike (Parakeet,
+Nemotron).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..generation.model_inputs import PreparedInputs
@@ -19,59 +18,47 @@ from ..generation.transducer_path import (
     run_along_path,
     select_encoder_inputs,
 )
-from ..transformers_types import Inputs, ModelOutput, PretrainedModule
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
 
-_PARTS = (
-    "get_audio_features",
-    "joint",
-    "decoder.embedding",
-    "decoder.lstm",
-    "decoder.decoder_projector",
-    "config.blank_token_id",
-)
 
-
-def add_transducer(family: Family, module: PretrainedModule) -> Family:
-    """Return the family of a module with what its prediction and joint network do, if it has them.
+def add_transducer(family: Family, config: Config) -> Family:
+    """Return the family of an encoder, with what is behind it if that is a transducer.
 
     Parameters
     ----------
     family : Family
         Of the encoder.
-    module : transformers.PreTrainedModel
+    config : transformers config
+        Of the whole model: a transducer's says how many tokens it emits at a frame at most.
     """
-    if family.run_head is not None or not _has_parts(module):
-        return family
+    is_transducer = hasattr(config, "blank_token_id") and hasattr(config, "max_symbols_per_step")
+    return make_transducer(family) if is_transducer and family.run_head is None else family
+
+
+def make_transducer(encoder: Family) -> Family:
+    """Return the family of transducers with the encoder of another family."""
     return replace(
-        family,
-        prepare=partial(_prepare_transducer, family),
-        run=partial(_run_encoder, family),
+        encoder,
+        prepare=partial(_prepare_transducer, encoder),
+        run=partial(_run_encoder, encoder),
         run_head=run_along_path,
         generate=generate_emissions,
     )
 
 
-def _has_parts(module: PretrainedModule) -> bool:
-    try:
-        attrgetter(*_PARTS)(module)
-    except AttributeError:
-        return False
-    return True
-
-
 def _prepare_transducer(
-    family: Family, model: Model, clip: Clip, stacks: tuple[str, ...]
+    encoder: Family, model: Model, clip: Clip, stacks: tuple[str, ...]
 ) -> PreparedInputs:
-    prepared = family.prepare(model, clip, ("encoder",))
+    prepared = encoder.prepare(model, clip, ("encoder",))
     return add_text_and_path(model, clip, stacks, prepared)
 
 
 def _run_encoder(
-    family: Family, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]
+    encoder: Family, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]
 ) -> ModelOutput:
-    return family.run(base, select_encoder_inputs(inputs), stacks)
+    return encoder.run(base, select_encoder_inputs(inputs), stacks)

@@ -15,6 +15,7 @@ from ...errors import ModelError, SpeechmixError
 from ...files.cache_keys import digest
 from ..families.family import Family
 from ..families.registry import families, family_of_type
+from ..families.transducers import add_transducer
 from ..loading.checkpoints import first_line, transformers_class
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
 from .traced_family import trace_family
@@ -76,7 +77,7 @@ def find_family(
             "FILE` writes what was found; finish the table by hand and register it with "
             "speechmix.register(Family(...)), see docs/howto/new_architecture.md"
         )
-    return family
+    return add_transducer(family, config)
 
 
 def find_module_family(
