@@ -103,7 +103,7 @@ def look_ahead_effects(
     >>> model = speechmix.load("bundled:tiny-french-ctc")
     >>> rows = look_ahead_effects(model, bundled.clips()[0], delays_ms=[0, 80], windows=["all"])
     >>> [(row["removal"], row["ms"], row["frames"]) for row in rows][:3]  # "notre maison"
-    [('word', 0.0, 11), ('prefix', 0.0, 11), ('past', 0.0, 11)]
+    [('word', 0.0, 12), ('prefix', 0.0, 12), ('past', 0.0, 12)]
     """
     if set(windows) - set(WINDOWS) or not delays_ms or min(delays_ms) < 0:
         raise InputError(

@@ -57,8 +57,8 @@ def remove_attention_edges(
     ...     return torch.ones(1, targets, sources, dtype=torch.bool).triu(1)
     >>> with remove_attention_edges(model, {("encoder", 0): remove_future}):
     ...     maps = speechmix.mix(model, bundled.clips()[0], measures=["attention"])
-    >>> maps["attention", "encoder"].scores[0].round(2).tolist()  # "notre maison"
-    [[0.03, 0.0], [0.05, 0.03]]
+    >>> (maps["attention", "encoder"].scores[0] > 0).tolist()  # "notre maison"
+    [[True, False], [True, True]]
     """
     with ExitStack() as exit_stack:
         exit_stack.enter_context(use_attention(model.module, model.readable_attention))
