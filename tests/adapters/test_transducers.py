@@ -232,6 +232,35 @@ def test_logits_along_a_path_are_those_of_the_lattice(kind):
     torch.testing.assert_close(logits, lattice[frames[0], states[0]], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["NemotronAsrStreaming", "Nemotron3_5Asr"])
+def test_a_transducer_with_a_traced_encoder_decodes_and_is_explained(name):
+    module = transducers.nemotron_module(name)
+    model = speechmix.load(module)
+    assert model.output_kind == "transducer"
+    mask = torch.arange(160) < torch.tensor([[160], [100]])
+    features = torch.randn(2, 160, 16, generator=torch.Generator().manual_seed(0))
+    inputs = {"input_features": features, "attention_mask": mask}
+    output = module.generate(**inputs)
+    with torch.no_grad():
+        sound = module.get_audio_features(**inputs)
+    for row, count in enumerate(sound.attention_mask.sum(-1).tolist()):
+        emissions, _ = decode_emissions(module, sound.pooler_output[row], count)
+        found = [(emission.token, emission.start) for emission in emissions]
+        assert found == emitted(module, output, row, count) != []
+    path = {
+        "decoder_input_ids": torch.tensor([[30, 3, 4]]),
+        "decoder_frames": torch.tensor([[1, 4, 6]]),
+        "decoder_states": torch.tensor([[0, 1, 2]]),
+    }
+    item, objective = {"input_features": features[:1], **path}, (1, 2, 5)
+    decision = Decision.prepare(model, item, objective=objective)
+    with torch.no_grad():
+        lattice = module(features[:1], decoder_input_ids=path["decoder_input_ids"]).logits[0]
+    assert decision.margin == pytest.approx((lattice[4, 1, 2] - lattice[4, 1, 5]).item(), abs=1e-4)
+    table = speechmix.knock_out(model, item, objective=objective, window="all").table
+    assert table["drop"].abs().max() > 1e-4
+
+
 # ---- clips ---------------------------------------------------------------------------------------
 
 

@@ -79,6 +79,32 @@ def random_module(kind, seed=0, *, blank_bias=1.5, **options):
     return module
 
 
+def nemotron_module(name, seed=0):
+    """A streaming transducer, whose encoder's table is found by tracing."""
+    encoder = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "subsampling_conv_channels": 8,
+        "num_mel_bins": 16,
+        "conv_kernel_size": 5,
+        "sliding_window": 22,
+        "default_num_lookahead_tokens": 5,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = getattr(transformers, f"{name}Config")(
+            encoder_config=encoder, vocab_size=31, blank_token_id=30, decoder_hidden_size=24
+        )
+        module = getattr(transformers, f"{name}ForRNNT")(config).eval()
+        for parameter in (p for p in module.parameters() if p.ndim > 1):
+            parameter.data.normal_(0, 0.3)
+    module.joint.head.bias.data[30] += 1.0
+    module.generation_config.decoder_start_token_id = 30
+    return module
+
+
 def random_model(kind, seed=0, **options):
     return speechmix.load(random_module(kind, seed, **options).double(), processor=processor())
 
