@@ -326,7 +326,7 @@ class TestRefusals:
             speechmix.load(source, init=init)
         for known in (
             "'xlnet'",
-            "in its layers",
+            "no table of the layers",
             "describe-architecture",
             "new_architecture.md",
             "register",

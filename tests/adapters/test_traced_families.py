@@ -71,7 +71,7 @@ def test_a_traced_model_gives_what_the_definition_gives(name):
     module = copy.deepcopy(build_traced_model(name))
     module = module.float() if name in _SINGLE_PRECISION else module
     model = Model(module, model.family, name)
-    form = model.family.run.__self__
+    form = find_input_form(module.base_model)
     length = longer * (form.length if form.hears else 8)
     inputs = form.make(module.base_model, length=length, padding=form.padding)
     comparisons = compare_with_replay(model, inputs)
@@ -99,7 +99,7 @@ def test_maps_are_those_of_an_oracle_that_reads_no_table(name):
     """The oracle of the tests, whose paths are written here by hand."""
     module = copy.deepcopy(build_traced_model(name))
     model = Model(module, load_traced(name).family, name)
-    form = model.family.run.__self__
+    form = find_input_form(module.base_model)
     inputs = form.make(module.base_model, length=3 * form.length)
     inputs = {key: x for key, x in inputs.items() if not key.startswith("decoder")}
     scores = speechmix.mix(model, inputs, stacks=["encoder"])["value_zeroing", "encoder"].scores
@@ -157,7 +157,7 @@ def test_the_comparison_refuses_a_wrong_table(wrong):
     sabotaged = replace(spec, **changes)
     module = copy.deepcopy(build_traced_model("cohere_asr"))
     family = replace(model.family, stacks=lambda config: (sabotaged,))
-    form = model.family.run.__self__
+    form = find_input_form(module.base_model)
     inputs = form.make(module.base_model, padding=form.padding)
     (found,) = compare_with_replay(Model(module, family, "wrong"), inputs)
     assert not found.agrees

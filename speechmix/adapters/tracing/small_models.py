@@ -32,11 +32,15 @@ _COUNT_NAMES = (
     "decoder_num_hidden_layers",
     "speech_encoder_layers",
 )
+_VOCABULARY = 1_000
 _LIST_NAMES = ("layer_types", "no_rope_layers", "mlp_layer_types")
 
 
 def shrink_config(config: Config) -> Config:
-    """Return a copy of a config with at most three layers in each stack, also in configs inside it.
+    """Return a copy of a config with at most three layers in each stack and a small vocabulary, also
+    in configs inside it.
+
+    Token ids that are too large for the vocabulary get others.
 
     Examples
     --------
@@ -44,8 +48,9 @@ def shrink_config(config: Config) -> Config:
     >>> shrink_config(transformers.BertConfig(num_hidden_layers=12)).num_hidden_layers
     3
     """
-    small = copy.deepcopy(config)
+    small, new_ids = copy.deepcopy(config), {}
     for part in iterate_configs(small):
+        _shrink_vocabulary(part, new_ids)
         for name in _COUNT_NAMES:
             count = part.__dict__.get(part.attribute_map.get(name, name))
             if isinstance(count, int) and count > _LAYER_COUNT:
@@ -55,6 +60,23 @@ def shrink_config(config: Config) -> Config:
             if isinstance(values, list):
                 setattr(part, name, values[:_LAYER_COUNT])
     return small
+
+
+def _shrink_vocabulary(part: Config, new_ids: dict[int, int]) -> None:
+    """Give token ids beyond the vocabulary others, the same in all parts of a config."""
+
+    def shrink_id(token_id: object) -> object:
+        if isinstance(token_id, list | tuple):
+            return [shrink_id(item) for item in token_id]
+        if not isinstance(token_id, int) or token_id < _VOCABULARY:
+            return token_id
+        return new_ids.setdefault(token_id, _VOCABULARY - 1 - len(new_ids))
+
+    for name, value in list(vars(part).items()):
+        if name.endswith(("token_id", "token_index")):
+            setattr(part, name, shrink_id(value))
+        elif name == "vocab_size" and isinstance(value, int):
+            setattr(part, name, min(value, _VOCABULARY))
 
 
 def iterate_configs(config: Config) -> Iterator[Config]:

@@ -127,7 +127,7 @@ def _build_family(
         grid=None,
         prepare=prepare_sentence,
         run=form.run,
-        tiny_inputs=lambda config: {name: x.clone() for name, x in inputs.items()},
+        tiny_inputs=partial(_make_tiny_inputs, inputs, module.config),
         auto_class=lambda config: class_name,
         heads=lambda config, stack: heads[stack],
         can_batch=lambda config: not form.hears,
@@ -159,6 +159,17 @@ def _build_family(
             projector_step=lambda config: step,
         )
     return family
+
+
+def _make_tiny_inputs(
+    inputs: dict[str, Tensor], small_config: Config, config: Config
+) -> dict[str, Tensor]:
+    """The inputs of the small model, with the audio token of the model itself."""
+    result = {name: x.clone() for name, x in inputs.items()}
+    small_id, token_id = (getattr(x, "audio_token_id", None) for x in (small_config, config))
+    if small_id is not None and "input_ids" in result:
+        result["input_ids"][inputs["input_ids"] == small_id] = token_id
+    return result
 
 
 def _make_check_inputs(
