@@ -59,13 +59,12 @@ class _LayerFlow:
             stream = stream + self._convolution_output(
                 self.spec.convolution, self.modules.convolution, stream
             )
-        for spec, feed_forward in zip(
-            self.spec.feed_forwards, self.modules.feed_forwards, strict=True
-        ):
+        for index, feed_forward in enumerate(self.modules.feed_forwards):
+            feed_spec = self.spec.feed_forwards[index]
             states = layer_input if self.modules.parallel else stream
-            stream = stream + self._feed_forward_output(spec, feed_forward, states)
+            stream = stream + self._feed_forward_output(feed_spec, feed_forward, states)
             if not self.is_pre_norm:
-                stream = self._run(spec.norm, feed_forward.norm, stream)
+                stream = self._run(feed_spec.norm, feed_forward.norm, stream)
         if self.modules.closing_norm is not None:
             stream = self._run(self.spec.closing_norm, self.modules.closing_norm, stream)
         if not states_agree(stream, self.block.output, effect=0):

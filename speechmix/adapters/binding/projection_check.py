@@ -65,7 +65,7 @@ def _makes(
         calls[0].output is None or not torch.isin(call.value, calls[0].output).all()
     ):
         return False
-    changes = []
+    changes: list[int] = []
 
     def change_once(module: nn.Module, args: HookArguments, output: ModelOutput) -> ModelOutput:
         if changes:  # positions relative to each other may be projected too (DeBERTa)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import torch
 import transformers
@@ -35,8 +36,9 @@ def varied_gains(model: Model) -> Iterator[None]:
     norms = dict.fromkeys(filter(is_norm, (part for root in roots for part in list_modules(root))))
     with ExitStack() as exit_stack:
         for norm in norms:
-            own_gain, gain = dict.get(norm._parameters, "weight"), norm.weight
-            if own_gain is not None and bool((gain == gain[0]).all()):
+            own_gain = dict.get(norm._parameters, "weight")
+            gain = cast("Tensor", norm.weight)  # torch says Tensor | Module of every attribute
+            if own_gain is not None and torch.equal(gain, gain[:1].expand_as(gain)):
                 noise = torch.randn(gain.shape, generator=generator).to(gain)
                 exit_stack.callback(dict.__setitem__, norm._parameters, "weight", own_gain)
                 varied = nn.Parameter(gain.detach() + _VARIATION * noise, requires_grad=False)

@@ -77,8 +77,8 @@ class PassRecord:
                 f"{block.stack.name} ran as number {record.layers_run}. Correct layers in the family's "
                 "table"
             )
-        is_first = record.states is None or block.stack.name == "cross"
-        if not is_first and not states_agree(block.inputs, record.states, effect=0):
+        before = None if block.stack.name == "cross" else record.states
+        if before is not None and not states_agree(block.inputs, before, effect=0):
             record.gaps.append(block.layer)
         record.layers_run += 1
         record.states = block.states(torch.arange(block.n_targets, device=block.values.device))
@@ -116,7 +116,9 @@ class PassRecord:
             elif isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1:
                 hooks.callback(module.register_forward_hook(record_convolution).remove)
         norms = {module for module in stack.holder.children() if is_norm(module)}
-        for norm in norms | ({stack.final_norm} - {None}):
+        if stack.final_norm is not None:
+            norms.add(stack.final_norm)
+        for norm in norms:
             hooks.callback(norm.register_forward_hook(record_norm).remove)
 
     def check_stack(self, stack: Stack) -> None:

@@ -124,13 +124,8 @@ class LayerRun:
         return trace.calls[attention_index][0]
 
     def run_twice(self) -> Tensor:
-        """Run the layer on its clip twice, as a batch whose `shared` arguments stay as they are.
-
-        Returns
-        -------
-        Tensor [2, Q, D]
-            The layer's output; that of one clip where states have no axis of clips.
-        """
+        """Run the layer on its clip twice, as a batch whose `shared` arguments stay as they are:
+        [2, Q, D], or [1, Q, D] where states have no axis of clips."""
         if self._trace.packed:
             return self._output[None]
         shared = self.stack.spec.shared
