@@ -100,4 +100,4 @@ def _find_model_class(config: Config) -> type[nn.Module] | None:
     for mapping in _MAPPINGS:
         name = getattr(modeling_auto, mapping, {}).get(config.model_type)
         names += [name] if isinstance(name, str) else []
-    return transformers_class(names[0]) if names else None  # type: ignore[no-any-return]
+    return transformers_class(names[0]) if names else None

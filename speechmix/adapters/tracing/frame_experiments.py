@@ -32,7 +32,7 @@ from .input_search import InputForm
 from .recording import iterate_tensors, record_forward_pass
 
 _LEAST_CHANGE = 1e-5  # of a frame's size: less is rounding
-_JUMPS = 16
+_JUMPS = (1, 8, 17)  # frames beyond those of a second
 
 
 class _StopAtLayers(Exception):
@@ -75,9 +75,9 @@ class FrontEnd:
         if counts[0] == counts[1]:
             return partial(_fixed_grid, self._fixed_window(counts[0]))
         step = 2 * self.rate // (counts[1] - counts[0])
-        first, last = (self._find_jump(counts[0] + n, n * step) for n in (1, 1 + _JUMPS))
-        stride = (last - first) / _JUMPS
-        if stride != int(stride):
+        first, middle, last = (self._find_jump(counts[0] + n, n * step) for n in _JUMPS)
+        stride = (last - first) / (_JUMPS[2] - _JUMPS[0])
+        if stride != int(stride) or middle - first != (_JUMPS[1] - _JUMPS[0]) * stride:
             raise ModelError(
                 "frames are made in chunks, whose last frame is shorter than the others"
             )
@@ -133,9 +133,9 @@ class FrontEnd:
         if not shapes:
             raise ModelError("the first layer of the encoder did not run on a clip")
         count = math.prod(shapes[0][:-1])
-        if len(shapes[0]) == 2 or not self.form.mask_names:  # packed states have no padding
+        mask = features.get(self.form.mask_names[0]) if self.form.mask_names else None
+        if mask is None or len(shapes[0]) == 2:  # packed states have no padding
             return count
-        mask = features[self.form.mask_names[0]]
         return math.ceil(count * int(mask.sum()) / mask.numel() - 0.5)
 
     def _find_jump(self, count: int, about: int) -> int:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import transformers
 from torch import Tensor
 
-from ...errors import InputError
+from ...errors import InputError, SpeechmixError
+from ...inputs.audio.frame_grid import FrameGrid
+from ..binding.bound_layers import layer_modules
 from ..families.registry import families
 from ..loading.checkpoints import read_config
-from ..loading.model_source import resolve_path_or_id, unwrap_module
+from ..loading.model_source import unwrap_module
 from ..transformers_types import Config, PretrainedModule
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
 from .input_search import find_input_form
+from .measured_grid import MeasuredGrid
 from .small_models import build_small_model
 
 
@@ -93,14 +97,36 @@ def infer_model(
     if not known:
         form = find_input_form(base)
         stacks = ("encoder", "decoder", "cross")
-        return infer_stacks(base, form.make(base), run=lambda given: form.run(base, given, stacks))
+        found = infer_stacks(base, form.make(base), run=lambda given: form.run(base, given, stacks))
+        if form.hears and found.stacks:
+            layer = layer_modules(found.stacks[0], base)[0]
+            found = _add_frames(found, MeasuredGrid(lambda: (base, layer), form), module.config)
+        return found
     family = known[0]
-    stacks = tuple(spec.name for spec in family.stacks(module.config))
-    return infer_stacks(
+    names = tuple(spec.name for spec in family.stacks(module.config))
+    found = infer_stacks(
         base,
         family.tiny_inputs(module.config),
-        run=lambda given: family.run(base, given, stacks),
+        run=lambda given: family.run(base, given, names),
     )
+    return found if family.grid is None else _add_frames(found, family.grid, module.config)
+
+
+def _add_frames(
+    found: InferredArchitecture, grid: Callable[[Config, int], FrameGrid], config: Config
+) -> InferredArchitecture:
+    """Add where frames lie in time, or why that is not known."""
+    try:
+        frames = grid(config, 3 * 16_000)
+    except SpeechmixError as error:
+        return replace(found, unknowns=(*found.unknowns, str(error)))
+    milliseconds = [1_000 * x for x in (frames.stride, frames.first_centre, frames.width)]
+    sentence = (
+        "a frame each {:g} ms, the first centred at {:.1f} ms; a frame sees {:.1f} ms".format(
+            *milliseconds
+        )
+    )
+    return replace(found, findings=(*found.findings, sentence))
 
 
 def _resolve_config_path(source: str | os.PathLike[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from torch import nn
+from transformers.models.auto import feature_extraction_auto
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
@@ -62,9 +63,9 @@ def _refuse_grid(reason: str, config: Config, n_samples: int) -> NoReturn:
 
 def _build_extractor(config: Config, form: InputForm) -> FeatureExtractor:
     """The extractor that transformers has for a model type, if it makes features of this width."""
-    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
-
-    name = FEATURE_EXTRACTOR_MAPPING_NAMES.get(config.model_type)
+    name: Any = vars(feature_extraction_auto)["FEATURE_EXTRACTOR_MAPPING_NAMES"].get(
+        config.model_type
+    )
     if not isinstance(name, str):
         return None
     bins = form.shape[3 - form.time_axis] if len(form.shape) == 3 else 0

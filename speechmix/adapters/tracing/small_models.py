@@ -48,7 +48,8 @@ def shrink_config(config: Config) -> Config:
     >>> shrink_config(transformers.BertConfig(num_hidden_layers=12)).num_hidden_layers
     3
     """
-    small, new_ids = copy.deepcopy(config), {}
+    small = copy.deepcopy(config)
+    new_ids: dict[int, int] = {}
     for part in iterate_configs(small):
         _shrink_vocabulary(part, new_ids)
         for name in _COUNT_NAMES:

@@ -15,6 +15,7 @@ from ..families.specs import StackSpec
 from .attention_search import find_attention_blocks
 from .layer_description import LayerDescription
 from .layer_lists import LayerList
+from .mask_kinds import describe_masks
 from .recording import Recording, TracedValue
 from .value_graph import depends_on
 
@@ -121,7 +122,7 @@ def _describe_stack(spec: StackSpec, found: FoundStack) -> str:
         f"{spec.name}: {len(found.layer_list.layers)} layers in {spec.layers}",
         f"{spec.norm_order}-norm",
         f"final norm {spec.final_norm or 'none'}",
-        "causal" if spec.causal else "every position sees all",
+        describe_masks(found.layer_list, is_causal=spec.causal),
     ]
     if key_heads and key_heads != heads:
         words.append(f"{heads} heads share {key_heads} heads of keys and values")

@@ -166,9 +166,9 @@ def _make_tiny_inputs(
 ) -> dict[str, Tensor]:
     """The inputs of the small model, with the audio token of the model itself."""
     result = {name: x.clone() for name, x in inputs.items()}
-    small_id, token_id = (getattr(x, "audio_token_id", None) for x in (small_config, config))
-    if small_id is not None and "input_ids" in result:
-        result["input_ids"][inputs["input_ids"] == small_id] = token_id
+    if getattr(small_config, "audio_token_id", None) is not None and "input_ids" in result:
+        is_sound = inputs["input_ids"] == small_config.audio_token_id
+        result["input_ids"][is_sound] = int(config.audio_token_id)
     return result
 
 
