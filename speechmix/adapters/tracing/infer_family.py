@@ -16,7 +16,7 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ..binding.bound_layers import layer_modules
 from ..families.registry import families
 from ..loading.checkpoints import read_config
-from ..loading.model_source import unwrap_module
+from ..loading.model_source import resolve_path_or_id, unwrap_module
 from ..transformers_types import Config, PretrainedModule
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
