@@ -159,7 +159,7 @@ def _exchange_parameters(
     ):
         exit_stack.callback(submodule.__dict__.__setitem__, "_parameters", parameters)
         submodule.__dict__["_parameters"] = ConvertedParameters(own_parameters, converter)
-        if any(
+        if isinstance(submodule, nn.Linear) and any(
             parameter is not None and is_packed(parameter) for parameter in own_parameters.values()
         ):
             if (instance_forward := submodule.__dict__.get("forward")) is not None:

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 # takes 105 MB.
 _RECENT_BYTES = 2**27
 
+_QUANTISERS = ("quantized", "bitsandbytes", "torchao", "auto_gptq", "gptqmodel", "awq")
+
 # Of the free memory, for converted weights; states need the rest.
 _MEMORY_SHARE = 0.5
 
@@ -153,6 +155,15 @@ def is_packed(tensor: Tensor) -> bool:
     return (
         type(tensor).__name__ == "Params4bit" and getattr(tensor, "quant_state", None) is not None
     )
+
+
+def find_quantised_layer(module: nn.Module) -> str | None:
+    """Return the class of a layer of a quantiser whose weights cannot be unpacked here, or None."""
+    for layer in module.modules():
+        is_quantised = any(word in type(layer).__module__ for word in _QUANTISERS)
+        if is_quantised and not any(map(is_packed, layer.parameters())):
+            return type(layer).__name__
+    return None
 
 
 def _unpack(parameter: nn.Parameter) -> Tensor:

@@ -19,7 +19,7 @@ from torch import nn
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...inputs import bundled
-from ..capture.weight_conversion import is_packed
+from ..capture.weight_conversion import find_quantised_layer, is_packed
 
 if TYPE_CHECKING:
     import transformers
@@ -29,16 +29,13 @@ _SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 _BUNDLED_PREFIX = "bundled:"
 
-_QUANTISERS = ("quantized", "bitsandbytes", "torchao", "auto_gptq", "gptqmodel", "awq")
-
 _REFUSED_OPTIONS = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was "
     "loaded with: leave it out",
     "trust_remote": "only the code of transformers itself is run: load the model with transformers "
     "and pass the object",
     "quantization_config": "quantised weights cannot be measured: load the model as it was saved",
-    "load_in_8bit": "quantised weights cannot be measured: load the model as it was saved",
-    "load_in_4bit": "quantised weights cannot be measured: load the model as it was saved",
+    "load_in_": "4-bit weights are measured, other quantised ones are not; pass the model itself",
     "tokenizer": "give it as processor=",
     "feature_extractor": "give it as processor=",
     "token": "log in with huggingface_hub, or load the model with transformers and pass the object",
@@ -262,18 +259,10 @@ def check_weights(module: nn.Module, name: str) -> None:
     """
     config = getattr(module, "config", None)
     method = getattr(config, "quantization_config", None)
-    is_unpackable = any(map(is_packed, module.parameters()))  # then the config says no more
-    quantised_layer = next(
-        (
-            type(submodule).__name__
-            for submodule in module.modules()
-            if any(word in type(submodule).__module__ for word in _QUANTISERS)
-            and not any(map(is_packed, submodule.parameters()))
-        ),
-        None,
-    )
-    is_quantised = method is not None or getattr(module, "is_quantized", False)
-    if quantised_layer is not None or (is_quantised and not is_unpackable):
+    is_unpackable = any(map(is_packed, module.parameters()))
+    quantised_layer = find_quantised_layer(module)
+    has_flag = method is not None or getattr(module, "is_quantized", False)
+    if quantised_layer is not None or (has_flag and not is_unpackable):
         raise ModelError(quantised_message(name, method or quantised_layer))
     devices = set()
     for weight_name, weight in module.named_parameters():
