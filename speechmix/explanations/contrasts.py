@@ -111,7 +111,7 @@ def _contrast_in_tokens(writing: Writing, words: Sequence[str], word_index: int)
 
 def _is_superfluous(ids: Sequence[int], others: Sequence[int]) -> bool:
     """Whether the first token in which two texts differ is left out in the other."""
-    return Levenshtein.editops(list(ids), list(others))[0].tag == "delete"
+    return next(iter(Levenshtein.editops(list(ids), list(others)))).tag == "delete"
 
 
 def _contrast_in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:

@@ -64,8 +64,8 @@ def explain(
     Parameters
     ----------
     model : Model
-        With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates,
-        or a classifier, whose label is explained.
+        With its head: a CTC model, a transducer, a Whisper, a text model that fills masks, goes on
+        or translates, or a classifier, whose label is explained.
     item : Clip, Sentence or str
         A clip's words are its sources; without word times they are aligned, its text or else the
         model's own transcript; where nobody speaks, or no word can be placed, segments of the sound

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,10 +26,14 @@ from .memory_check import check_fits
 from .module_access import exclusive_access, has_adapters, list_modules, precision_context
 from .random_state import isolated_random_numbers
 
+if TYPE_CHECKING:
+    from ..families.family import Family
+
 
 class MeasurableModel(ModelDescription):
     """What runs a `Model`, and what it stores in the meantime."""
 
+    family: Family
     weight_products: WeightProducts | None
     activation_cache: ActivationCache | None
     _modules: list[torch.nn.Module]  # that the stacks are bound to
