@@ -15,6 +15,7 @@ import transformers
 import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.binding.bound_layers import layer_modules
+from speechmix.adapters.capture.encoder_cache import run_encoder
 from speechmix.adapters.model import Model
 from speechmix.adapters.tracing import family_lookup
 from speechmix.adapters.tracing.input_search import find_input_form
@@ -30,7 +31,7 @@ from tests.oracle_by_path import Where
 LOADED = {
     "lasr_ctc": (("encoder",), 3),
     "sew-d": (("encoder",), 9),
-    "moonshine_streaming": (("encoder",), 5),
+    "moonshine_streaming": (("encoder", "decoder", "cross"), 5),
     "cohere_asr": (("encoder", "decoder", "cross"), 5),
     "canary": (("encoder", "decoder", "cross"), 5),
     "seamless_m4t": (("encoder",), 1),
@@ -194,3 +195,28 @@ def test_frames_found_by_experiment_are_those_of_the_written_table(name, seconds
     assert found.n_frames == written.n_frames
     assert found.stride == pytest.approx(written.stride)
     assert found.first_centre == pytest.approx(written.first_centre, abs=0.002)
+
+
+class _PadsNothing(transformers.Wav2Vec2FeatureExtractor):
+    """Whose waveforms have any number of samples."""
+
+
+def test_a_clip_goes_through_a_traced_recogniser_with_its_words():
+    """Moonshine Streaming takes samples by 80, and its decoder writes into the encoder's output."""
+    module = copy.deepcopy(build_traced_model("moonshine_streaming")).float()
+    model = speechmix.load(module, processor=_PadsNothing())
+    audio = np.random.default_rng(0).standard_normal(16_123).astype(np.float32)
+    words = [("le", 0.0, 0.3), ("chat", 0.3, 0.6), ("dort", 0.6, 1.0)]
+    clip = speechmix.Clip.from_array(audio, 16_000, text="le chat dort", words=words)
+    found = speechmix.mix(model, clip, stacks=["encoder"])["value_zeroing", "encoder"]
+    assert found.scores.shape == (3, 3, 3)
+    with model.unchanged(), model.in_use(), torch.no_grad():
+        inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+        first, again = (run_encoder(model, inputs, "sound")[0].clone() for _ in range(2))
+        ids = {"decoder_input_ids": torch.tensor([[1, 5, 6]])}
+        logits = [
+            model.run_with_head(ids, encoder_outputs=run_encoder(model, inputs, "sound")).logits
+            for _ in range(2)
+        ]
+    assert torch.equal(first, again)
+    assert torch.equal(*logits)

@@ -96,7 +96,7 @@ class PassRecord:
         self, record: StackRecord, stack: Stack, listed: set[nn.Module], hooks: ExitStack
     ) -> None:
         def record_output(module: nn.Module, args: HookArguments, output: ModelOutput) -> None:
-            record.outputs = [x[0] for x in list_output_states(output) if x.ndim == 3]
+            record.outputs = [x[0].clone() for x in list_output_states(output) if x.ndim == 3]
 
         def record_norm(module: nn.Module, *_: object) -> None:
             if record.layers_run == len(stack):

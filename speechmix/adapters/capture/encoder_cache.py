@@ -100,7 +100,7 @@ def run_encoder(
         else model.activation_cache.encoder_states.get(key)
     )
     if states is not None:
-        return wrap_encoder_states(states["states"])
+        return wrap_encoder_states(states["states"].clone())  # a decoder may write into them
     output = model.family.run(model.base, inputs, ("encoder",))
     store_encoder_states(model, output[0], audio_hash, attention=attention)
     return output
@@ -139,7 +139,7 @@ def store_encoder_states(
     """Store an encoder's output [1, T, D] for the next call with the same audio."""
     if model.activation_cache is not None and audio_hash is not None and len(states) == 1:
         key = _encoder_states_key(model, audio_hash, states, attention)
-        model.activation_cache.encoder_states.store(key, {"states": states.detach()})
+        model.activation_cache.encoder_states.store(key, {"states": states.detach().clone()})
 
 
 def _encoder_states_key(

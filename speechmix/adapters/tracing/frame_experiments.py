@@ -96,7 +96,8 @@ class FrontEnd:
     def _features(self, audio: np.ndarray) -> dict[str, Tensor]:
         if self.extractor is None:
             shape = [1] * (len(self.form.shape) - 1)
-            return {str(self.form.audio_name): torch.from_numpy(audio).reshape(*shape, -1)}
+            waveform = torch.from_numpy(audio).reshape(*shape, -1)
+            return select_inputs(self.form, {str(self.form.audio_name): waveform})
         mask_option = {"return_attention_mask": True} if self.form.mask_names else {}
         features = self.extractor(
             audio, sampling_rate=self.rate, return_tensors="pt", **mask_option
@@ -242,4 +243,8 @@ def select_inputs(form: InputForm, features: Mapping[str, Any]) -> dict[str, Ten
     """Select the sound and its mask, under the names that the model has for them."""
     inputs = {str(form.audio_name): torch.as_tensor(features[str(form.audio_name)])}
     masks = [x for name, x in features.items() if name.endswith("mask") and x is not None]
-    return inputs | {name: torch.as_tensor(masks[0]) for name in form.mask_names if masks}
+    inputs |= {name: torch.as_tensor(masks[0]) for name in form.mask_names if masks}
+    if form.multiple == 1:
+        return inputs
+    padding = -inputs[str(form.audio_name)].shape[-1] % form.multiple
+    return {name: nn.functional.pad(x, (0, padding)) for name, x in inputs.items()}

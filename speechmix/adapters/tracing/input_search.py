@@ -48,6 +48,8 @@ class InputForm:
         Which of them is time.
     encoder_alone : bool
         True if the whole model does not run on them (a transducer), and its encoder does.
+    multiple : int
+        Samples of a waveform come in this many.
     codebooks : int
         Ids at each position, where they are several: of a text token and of codes of sound.
     """
@@ -58,6 +60,7 @@ class InputForm:
     shape: tuple[int, ...] = ()
     time_axis: int = -1
     encoder_alone: bool = False
+    multiple: int = 1
     codebooks: int = 0
 
     @property
@@ -161,11 +164,25 @@ def find_input_form(base: PretrainedModule) -> InputForm:
             if error_depth > depth:  # it came further than the others
                 problem, depth = first_line(error), error_depth
             continue
-        return form
+        return replace(form, multiple=_find_multiple(base, form))
     raise InputError(
         f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Pass inputs= "
         "of one clip or sentence, as the model takes them"
     )
+
+
+def _find_multiple(base: PretrainedModule, form: InputForm) -> int:
+    """The least number that a waveform's samples must be a multiple of."""
+    if form.audio_name != "input_values" or form.kind == "audio tokens":
+        return 1
+    for multiple in (x for x in range(1, 641) if form.length % x == 0):
+        try:
+            with torch.no_grad():
+                form.run(base, form.make(base, length=form.length + multiple), ("encoder",))
+        except Exception:  # it takes no such length
+            continue
+        return multiple
+    return 1
 
 
 def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
