@@ -7,6 +7,8 @@ a token of an RNN-T is one frame, so that a word's end is early.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -15,6 +17,7 @@ from ..adapters.generation.transducer_emissions import align_emissions, emission
 from ..adapters.generation.transducer_path import project_sound
 from ..adapters.model import Model
 from ..errors import AlignmentError, InputError
+from ..inputs.audio.frame_grid import FrameGrid
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words
@@ -64,17 +67,19 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
         except InputError as error:
             raise AlignmentError(str(error)) from error
         probabilities = emission_probabilities(model.module, sound, emissions)
-    grid, placed = model.grid(len(audio)), list[Word]()
     owned = np.array([-1 if owner is None else owner for owner in owners])
-    for index in reversed(range(len(words))):  # a word ends before the next one begins
-        tokens = np.flatnonzero(owned == index)
-        if not len(tokens):
-            raise AlignmentError(f"the tokenizer of {model.name} has no token of {words[index]!r}")
-        onset, offset = grid.frame_times(emissions[tokens[0]].start, emissions[tokens[-1]].stop)
-        latest = placed[-1].start if placed else grid.duration
-        onset = min(onset, latest - 0.01)
+    by_word = [np.flatnonzero(owned == index) for index in range(len(words))]
+    if missing := [word for word, tokens in zip(words, by_word, strict=True) if not len(tokens)]:
+        raise AlignmentError(f"the tokenizer of {model.name} has no token of {missing[0]!r}")
+    grid = model.grid(len(audio))
+    starts = [emissions[tokens[0]].start for tokens in by_word]
+    onsets = [_share_frame(grid, starts, index) for index in range(len(words))]
+    placed = []
+    for index, (word, tokens) in enumerate(zip(words, by_word, strict=True)):
+        _, end = grid.frame_times(starts[index], emissions[tokens[-1]].stop)
+        latest = onsets[index + 1] if index + 1 < len(words) else grid.duration
         score = round(float(probabilities[tokens].mean()), 4)
-        placed.append(Word(words[index], max(onset, 0.0), min(offset, latest), score))
+        placed.append(Word(word, onsets[index], min(end, latest), score))
     overall, doubts = float(probabilities.mean()), []
     if model.tokenizer.unk_token_id in ids:
         doubts.append("the tokenizer has no token for a part of the text")
@@ -83,4 +88,11 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
             f"the tokens fit badly (mean probability {overall:.2f}): wrong text, or a model that "
             "cannot hear it"
         )
-    return Alignment(tuple(placed[::-1]), "transducer", round(overall, 4), tuple(doubts))
+    return Alignment(tuple(placed), "transducer", round(overall, 4), tuple(doubts))
+
+
+def _share_frame(grid: FrameGrid, starts: Sequence[int], index: int) -> float:
+    """Second at which a word begins; words that begin in one frame share it."""
+    start, end = grid.frame_times(starts[index], starts[index] + 1)
+    rank = index - starts.index(starts[index])
+    return float(start + (end - start) * rank / starts.count(starts[index]))

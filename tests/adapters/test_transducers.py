@@ -8,6 +8,7 @@ section 3), which shares nothing with the package but the encoder's states; tran
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -306,6 +307,9 @@ def test_words_of_a_text_are_placed_where_their_tones_sound(kind):
     wrong, ctc = clip.replace(text="o a t"), speechmix.load("bundled:tiny-french-ctc")
     with pytest.warns(UserWarning, match="tokens fit badly"):
         speechmix.align(wrong, model=planted_model(kind), method="transducer")
+    at_one_frame = speechmix.align(clip, model=writing_model(kind), method="transducer").words
+    assert all(word.start < word.end for word in at_one_frame)
+    assert all(a.end <= b.start for a, b in pairwise(at_one_frame))
     with pytest.raises(AlignmentError, match="expected an RNN-T or TDT"):
         speechmix.align(clip, model=ctc, method="transducer")
 
