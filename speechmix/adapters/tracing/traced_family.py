@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ...errors import InputError, ModelError, SpeechmixError
@@ -39,6 +40,7 @@ from .inferred_architecture import InferredArchitecture
 from .input_search import InputForm, find_input_form
 from .measured_grid import MeasuredGrid
 from .projector_steps import find_projector_step
+from .recording import iterate_tensors
 from .replay_oracle import ReplayComparison, compare_with_replay, explain_disagreement
 from .small_models import build_small_model
 
@@ -120,6 +122,8 @@ def _build_family(
     heads: dict[str, int],
 ) -> Family:
     inputs = _make_check_inputs(module.base_model, form, stacks[0], heads)
+    is_text = form.kind in ("text", "translation") and not form.codebooks
+    can_batch = is_text and _ignores_padding(module.base_model, form)
     family = Family(
         f"{module.config.model_type} (traced)",
         (module.config.model_type,),
@@ -130,7 +134,7 @@ def _build_family(
         tiny_inputs=partial(_make_tiny_inputs, inputs, module.config),
         auto_class=lambda config: class_name,
         heads=lambda config, stack: heads[stack],
-        can_batch=lambda config: not form.hears,
+        can_batch=lambda config: can_batch,
         is_traced=True,
     )
     if form.kind == "translation":
@@ -159,6 +163,18 @@ def _build_family(
             projector_step=lambda config: step,
         )
     return family
+
+
+def _ignores_padding(base: PretrainedModule, form: InputForm) -> bool:
+    """Whether a text gives the same states with padding behind it, so that texts can be batched."""
+    text = form.make(base)
+    padded = {name: nn.functional.pad(x, (0, 3)) for name, x in text.items()}
+    with torch.no_grad():
+        states, padded_states = (
+            next(iterate_tensors(form.run(base, inputs, _ALL_STACKS))) for inputs in (text, padded)
+        )
+    difference = (padded_states[:, : states.shape[1]] - states).abs().max()
+    return bool(difference <= 1e-4 * states.abs().max())
 
 
 def _make_tiny_inputs(
