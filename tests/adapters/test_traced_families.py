@@ -16,14 +16,15 @@ import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.binding.bound_layers import layer_modules
 from speechmix.adapters.capture.encoder_cache import run_encoder
+from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
 from speechmix.adapters.tracing import family_lookup
 from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.adapters.tracing.measured_grid import MeasuredGrid
 from speechmix.adapters.tracing.replay_oracle import compare_with_replay
 from tests import oracle_by_path
-from tests.models import build
-from tests.models.traced_models import build_traced_model
+from tests.models import audio_language_models, build
+from tests.models.traced_models import TRACED_MODELS, build_traced_model
 from tests.oracle_by_path import Where
 
 # Model types that load: the stacks of the traced table, and by what the inputs that tracing tries are
@@ -221,3 +222,26 @@ def test_a_clip_goes_through_a_traced_recogniser_with_its_words():
         ]
     assert torch.equal(first, again)
     assert torch.equal(*logits)
+
+
+def test_a_clip_goes_through_a_traced_audio_language_model_with_its_prompt():
+    config = TRACED_MODELS["granite_speech_plus"][1]()
+    config.encoder_config.input_dim = 160
+    config.text_config.vocab_size = len(audio_language_models.VOCABULARY)
+    config.audio_token_id = audio_language_models.GRANITE_SOUND
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = transformers.GraniteSpeechPlusForConditionalGeneration(config).eval()
+    processor = transformers.GraniteSpeechProcessor(
+        transformers.GraniteSpeechFeatureExtractor(),
+        audio_language_models.tokenizer(),
+        chat_template=audio_language_models.GRANITE_CHAT,
+    )
+    model = speechmix.load(module, processor=processor)
+    found, written = model.grid(24_000), granite_grid(config, 24_000)
+    assert (model.projector_step, found.n_frames) == ((15, 3), written.n_frames)
+    assert found.first_centre == pytest.approx(written.first_centre, abs=0.0005)
+    maps = speechmix.mix(model, audio_language_models.clip())
+    assert maps["value_zeroing", "encoder"].scores.shape == (3, 3, 3)
+    labels = [span.label for span in maps["value_zeroing", "decoder"].sources]
+    assert {"le", "chat", "dort"} <= set(labels)  # the words of the sound among the tokens

@@ -98,10 +98,13 @@ class FrontEnd:
             shape = [1] * (len(self.form.shape) - 1)
             waveform = torch.from_numpy(audio).reshape(*shape, -1)
             return select_inputs(self.form, {str(self.form.audio_name): waveform})
-        mask_option = {"return_attention_mask": True} if self.form.mask_names else {}
-        features = self.extractor(
-            audio, sampling_rate=self.rate, return_tensors="pt", **mask_option
-        )
+        options: dict[str, object] = {"sampling_rate": self.rate, "return_tensors": "pt"}
+        if self.form.mask_names:
+            options["return_attention_mask"] = True
+        try:
+            features = self.extractor(audio, **options)
+        except TypeError:  # Granite's takes the sound alone
+            features = self.extractor(audio)
         return select_inputs(self.form, features)
 
     def _run(self, features: Inputs, hooks: Mapping[nn.Module, Callable[..., None]]) -> None:
