@@ -53,6 +53,12 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
     if not model.can_transcribe:
         raise InputError(f"{model.label} cannot spell: it needs a head and a tokenizer")
     require_transcription(model, "the log-likelihood of a text")
+    if model.capabilities.is_transducer:
+        raise InputError(
+            f"{model.label}: the log-likelihood of a whole text is not computed for a transducer; "
+            "compare target and foil where they are decided, with speechmix.ablate_input or "
+            "speechmix.explain(model, clip, against='foil')"
+        )
     prepared = model.family.prepare(model, clip, ("encoder",))
     inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)
     if model.capabilities.decoding == "frames":

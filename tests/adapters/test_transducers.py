@@ -20,6 +20,7 @@ from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.generation.transducer_emissions import align_emissions, decode_emissions
 from speechmix.adapters.generation.transducer_path import run_along_path
 from speechmix.errors import AlignmentError, InputError
+from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from speechmix.interventions.audio_removal import mute
 from speechmix.interventions.decision import Decision
 from tests.models import transducers
@@ -541,6 +542,8 @@ def test_what_is_not_defined_says_what_to_do_instead():
         speechmix.logit_contributions(model, clip)
     with pytest.raises(InputError, match=r"no attention layers in its decoder.*ablate_input"):
         speechmix.knock_out(model, clip, stacks=["decoder"])
+    with pytest.raises(InputError, match="not computed for a transducer; compare target and foil"):
+        log_likelihoods(model, clip, ["le chat"])
     features = dict(model.features(clip.audio(transducers.RATE)))
     with pytest.raises(InputError, match="give decoder_frames"):
         speechmix.mix(
