@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ...errors import ModelError
-from ..families.registry import family_of_type
+from ..families.family import Family
 from ..loading.checkpoints import (
     NO_CUSTOM_CODE,
     custom_code_message,
@@ -36,6 +36,7 @@ from ..loading.model_source import (
 )
 from ..loading.peft_adapters import adapter_base
 from ..model import Model
+from ..tracing.family_lookup import find_family, find_module_family
 from ..transformers_types import Config
 from .bound_layers import submodule
 
@@ -69,7 +70,9 @@ def build_meta_model(source: str | Path | Model | Any, *, revision: str | None =
     """
     if isinstance(source, Model):
         module_class = type(source.module)
-        return _build_model(source.name, source.config, lambda config: module_class(config))
+        return _build_model(
+            source.name, source.config, source.family, lambda config: module_class(config)
+        )
     source = source.model if is_pipeline(source) else source
     check_model_reference(source)
     if isinstance(source, torch.nn.Module):
@@ -80,7 +83,10 @@ def build_meta_model(source: str | Path | Model | Any, *, revision: str | None =
                 f"expected a transformers model, found {type(module).__name__}, which has no config"
             )
         return _build_model(
-            getattr(module, "name_or_path", "") or type(module).__name__, config, type(module)
+            getattr(module, "name_or_path", "") or type(module).__name__,
+            config,
+            find_module_family(module, lambda: None),
+            type(module),
         )
     path_or_id = resolve_path_or_id(source)
     adapter_base_id = adapter_base(path_or_id)
@@ -88,14 +94,16 @@ def build_meta_model(source: str | Path | Model | Any, *, revision: str | None =
     config = read_config(
         path_or_id if adapter_base_id is None else resolve_path_or_id(adapter_base_id), options
     )
-    cls = transformers_class(family_of_type(config.model_type).auto_class(config))
+    family = find_family(config)
+    cls = transformers_class(family.auto_class(config))
     name = Path(path_or_id).resolve().name if Path(path_or_id).is_dir() else os.fspath(source)
     build = partial(cls.from_config, **NO_CUSTOM_CODE) if hasattr(cls, "from_config") else cls
-    return _build_model(name, config, build)
+    return _build_model(name, config, family, build)
 
 
-def _build_model(name: str, config: Config, build: Callable[[Config], torch.nn.Module]) -> Model:
-    family = family_of_type(getattr(config, "model_type", None))
+def _build_model(
+    name: str, config: Config, family: Family, build: Callable[[Config], torch.nn.Module]
+) -> Model:
     default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
