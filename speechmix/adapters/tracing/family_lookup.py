@@ -14,7 +14,7 @@ from transformers.models.auto import modeling_auto
 from ...errors import ModelError, SpeechmixError
 from ...files.cache_keys import digest
 from ..families.family import Family
-from ..families.registry import families, family_of_type
+from ..families.registry import family_of_type
 from ..families.transducers import add_transducer
 from ..loading.checkpoints import first_line, transformers_class
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
@@ -54,11 +54,12 @@ def find_family(
         If there is none: the message says which part was not understood, and how to go on.
     """
     model_type = getattr(config, "model_type", None)
-    is_registered = any(model_type in family.model_types for family in families())
-    if model_class is None and not is_registered:
-        model_class = _find_model_class(config)
-    if is_registered or model_class is None:
+    try:
         return family_of_type(model_type)
+    except ModelError:  # no table is registered
+        model_class = model_class or _find_model_class(config)
+        if model_class is None:
+            raise
     extractor = read_extractor() if _hears(model_class) else None
     described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
     key = digest([model_class.__qualname__, str(config.to_dict()), described])
