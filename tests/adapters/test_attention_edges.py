@@ -110,9 +110,11 @@ def test_chunks_with_all_left_context():
 
 def test_what_cannot_be_removed_is_refused():
     model = speechmix.load("bundled:tiny-french-ctc")
-    with pytest.raises(InputError, match="no layer 9"):
-        with remove_attention_edges(model, {("encoder", 9): lambda targets, sources: None}):
-            pass
+    with (
+        pytest.raises(InputError, match="no layer 9"),
+        remove_attention_edges(model, {("encoder", 9): lambda targets, sources: None}),
+    ):
+        pass
     with pytest.raises(InputError, match="at least one frame"), streaming_attention(model, 0.001):
         pass
     with (

@@ -47,6 +47,8 @@ def check_layer(
     _check_attention(block, layer_label)
     if is_new_structure or not block.modules.feed_forwards:
         _check_replay(block, layer_label, check_all_rows=is_new_structure)
+    else:
+        _check_output_varies(block, recorder, layer_label)
     check_layer_flow(block, recorder, layer_label)
     if is_new_structure:
         check_projections(block, recorder, layer_label)
@@ -118,10 +120,7 @@ def _check_replay(block: Block, layer_label: str, *, check_all_rows: bool) -> No
             "replayed"
         )
     if max_change <= 4 * torch.finfo(states.dtype).eps * states.abs().max():
-        raise ModelError(
-            f"{layer_label}: zeroing the value vectors changes nothing; is {block.stack.spec.name!r} the "
-            "right block?"
-        )
+        raise _no_effect(block, layer_label)
     if block.modules.post_attention is None:
         return
     propagator = ChangePropagator(block, edge_rows)
@@ -135,6 +134,27 @@ def _check_replay(block: Block, layer_label: str, *, check_all_rows: bool) -> No
             "running its modules gives. Correct the table, or leave feed_forwards out so that "
             "layers are replayed"
         )
+
+
+def _check_output_varies(block: Block, recorder: PartRecorder, layer_label: str) -> None:
+    """Check that attention gives positions different outputs: those of a projection of zeros are
+    all its bias."""
+    index = block.stack.spec.block_index
+    calls = recorder.calls.get(block.modules.attentions[index].output, ())
+    outputs = [
+        call.output.reshape(-1, call.output.shape[-1]) for call in calls if call.output is not None
+    ]
+    for output in outputs:
+        smallest = 4 * torch.finfo(output.dtype).eps * output.abs().max()
+        if len(output) > 1 and (output - output[:1]).abs().max() <= smallest:
+            raise _no_effect(block, layer_label)
+
+
+def _no_effect(block: Block, layer_label: str) -> ModelError:
+    return ModelError(
+        f"{layer_label}: zeroing the value vectors changes nothing; is {block.stack.spec.name!r} the "
+        "right block?"
+    )
 
 
 def _ablate_edge_rows(block: Block) -> tuple[Tensor, Tensor]:

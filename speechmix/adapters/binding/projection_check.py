@@ -8,7 +8,7 @@ module is run again: what its attention call reads must change if the table says
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...errors import ModelError
 from ..capture.attention_block import Block
@@ -61,9 +61,7 @@ def _makes(
         return states is not None and states_agree(
             projection(states).reshape(-1, vectors.shape[-1]), vectors, effect=0
         )
-    if role == "value" and (
-        calls[0].output is None or not torch.isin(call.value, calls[0].output).all()
-    ):
+    if role == "value" and not _are_scaled(call.value, calls[0].output):
         return False
     changes: list[int] = []
 
@@ -86,6 +84,21 @@ def _makes(
         for other, is_changed in _compare_calls(call, changed_call, changes[0]).items()
         if projections[other] is not None
     )
+
+
+def _are_scaled(values: Tensor, output: Tensor | None) -> bool:
+    """Return True if values are numbers of a projection's output, all times one factor (MiMo)."""
+    if output is None:
+        return False
+    if torch.isin(values, output).all():
+        return True
+    factor = values.abs().max() / output.abs().max()
+    known = (output * factor).flatten().sort().values
+    place = torch.searchsorted(known, values.flatten()).clamp(1, len(known) - 1)
+    distance = torch.minimum(
+        (values.flatten() - known[place - 1]).abs(), (values.flatten() - known[place]).abs()
+    )
+    return bool(distance.max() <= 4 * torch.finfo(values.dtype).eps * values.abs().max())
 
 
 def _compare_calls(

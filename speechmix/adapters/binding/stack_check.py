@@ -132,7 +132,7 @@ class PassRecord:
         record, label = self.stacks[stack.name], f"{self.model.name}: the {stack.name}"
         if record.layers_run < len(stack) or record.states is None:
             raise ModelError(
-                f"{label}: layers {record.layers_run} to {len(stack) - 1} did not run in a forward pass"
+                f"{label}: only {record.layers_run} of {len(stack)} layers ran in a forward pass"
             )
         if record.unlisted_layers:
             raise ModelError(

@@ -183,6 +183,7 @@ def _mean_over_clips(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, agreements in by_clip.groupby(_KEYS, sort=False):
         low, high = mean_interval(agreements["pearson"], bounds=CORRELATION_BOUNDS)
-        row = {**dict(zip(_KEYS, key, strict=True)), **agreements[values].mean().to_dict()}
+        row: dict[str, object] = dict(zip(_KEYS, key, strict=True))
+        row.update({name: float(agreements[name].mean()) for name in values})
         rows.append({**row, "low": low, "high": high, "clips": int(agreements["pearson"].count())})
     return pd.DataFrame(rows)
