@@ -312,9 +312,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("origin", ["object", "folder"])
     @pytest.mark.parametrize("init", ["trained", "random"])
-    def test_unsupported_architecture_names_the_part_and_what_to_do(
-        self, tmp_path, origin, init
-    ):
+    def test_unsupported_architecture_names_the_part_and_what_to_do(self, tmp_path, origin, init):
         config = transformers.XLNetConfig(
             d_model=16, n_layer=1, n_head=2, d_inner=16, vocab_size=20
         )
