@@ -143,7 +143,7 @@ def test_weights_are_the_same_packed_and_unpacked(tmp_path, monkeypatch):
     assert unpack_model(folder) == unpacked
     assert (unpacked / "model.safetensors").read_bytes() == weights
     assert (unpacked / "config.json").read_bytes() == (folder / "config.json").read_bytes()
-    assert {path.name for path in folder.iterdir()} - {"weights.planes"} == {
+    assert {path.name for path in folder.iterdir()} - {"weights.planes.xz"} == {
         path.name for path in unpacked.iterdir()
     } - {"model.safetensors"}
 

@@ -31,7 +31,7 @@ def models() -> dict[str, Path]:
 
     return {
         packed.parent.name: unpack_model(packed.parent)
-        for packed in sorted(_HERE.glob("models/*/weights.planes"))
+        for packed in sorted(_HERE.glob("models/*/weights.planes.xz"))
     }
 
 
