@@ -1,15 +1,18 @@
 """How exact every family is, measured against the slow oracles: makes docs/families.md.
 
+    python -m tests.mapping_coverage --out tests/mapping_coverage.json
     python -m tests.families_measured > docs/families.md
 
-In: the tiny models that the tests use. Out: a page whose numbers are relative to the largest score
-of a map: the worst of both engines, two distances and all stacks for Value Zeroing; of all heads
-for attention. Takes about a minute.
+In: the tiny models that the tests use; which speech models of transformers load (`tests.mapping_coverage`). Out: a page
+whose numbers are relative to the largest score of a map: the worst of both engines, two distances and all stacks for Value
+Zeroing; of all heads for attention. Takes about a minute.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,11 +22,20 @@ import speechmix
 from speechmix.adapters import families
 from tests import oracle, oracle_by_path
 from tests.conftest import ALL_FAMILIES, inputs_of, tiny
+from tests.mapping_coverage import LOADS, NOT_BUILT
 from tests.models.more_families import MORE_FAMILIES, built
+
+COVERAGE_FILE = Path(__file__).parent / "mapping_coverage.json"
 
 HEAD = """# Supported models and their precision
 
-Made by `python -m tests.families_measured`; do not edit. Each family is tested with tiny models with random weights
+Made by `python -m tests.families_measured`; do not edit.
+
+{count}
+
+## Precision of the written tables
+
+Each family is tested with tiny models with random weights
 in float64, against an oracle that shares no code with the package. The oracle sets rows of the value projection's
 output to zero with a hook and runs the whole layer again.
 
@@ -40,6 +52,16 @@ eager attention. Differences of 1e-7 are rounding, in models whose norms or soft
 
 | `model_type` | stacks | layers | Value Zeroing | attention |
 |---|---|---|---|---|"""
+
+COVERAGE = """
+## Speech models of transformers {version}
+
+Each type that the mappings of transformers name, tried with a tiny random model. *Written*: the table is in the package.
+*Traced*: [`speechmix.load` finds the table](howto/new_architecture.md) and compares it with Value Zeroing by its definition
+before it is used. *Not tried*: the default config cannot be made tiny by machine.
+
+| kind | `model_type` | stacks | table |
+|---|---|---|---|"""
 
 FOOT = """
 For another model, see [Use a new architecture](howto/new_architecture.md).
@@ -152,7 +174,7 @@ def row(name: str, model, value_zeroing: float, attention: float | None) -> str:
     how = "carried"
     if layer.parallel:
         how = "beside"
-    elif layer.rest is None:
+    elif layer.post_attention is None:
         how = "replayed"
     elif layer.convolution is not None:
         how = "window"
@@ -168,6 +190,32 @@ def row(name: str, model, value_zeroing: float, attention: float | None) -> str:
     )
 
 
+def coverage() -> tuple[str, list[str]]:
+    """The count of models that load, and a row for each."""
+    results = json.loads(COVERAGE_FILE.read_text(encoding="utf-8"))
+    kinds = dict.fromkeys(name.partition(": ")[0] for name in results)
+    counts, rows = [], []
+    for kind in kinds:
+        of_kind = {
+            name.partition(": ")[2]: result
+            for name, result in results.items()
+            if name.startswith(f"{kind}: ")
+        }
+        loaded = sum(result["status"] == LOADS for result in of_kind.values())
+        counts.append(f"{loaded} of {len(of_kind)} ({kind})")
+        rows += [coverage_row(kind, name, result) for name, result in of_kind.items()]
+    text = f"Of the speech models in the mappings of transformers {transformers.__version__}, these load: {', '.join(counts)}."
+    return text, rows
+
+
+def coverage_row(kind: str, name: str, result: dict[str, str]) -> str:
+    stacks = ", ".join(result.get("stacks", "").split()).replace("cross", "cross-attention")
+    outcome = {LOADS: result.get("table", ""), NOT_BUILT: "not tried"}.get(
+        result["status"], "refused"
+    )
+    return f"| {kind} | `{name}` | {stacks} | {outcome} |"
+
+
 def page() -> str:
     rows = [row(name, *row_of_first(name)) for name in ALL_FAMILIES]
     rows += [row(name, *row_of_more(name)) for name in MORE_FAMILIES]
@@ -179,7 +227,9 @@ def page() -> str:
         if f"`{kind}`" not in named
     ]
     same = f"\nThe same tables serve {', '.join(sorted(others))}."
-    return "\n".join([HEAD, *rows, same, FOOT.replace("{version}", transformers.__version__)])
+    count, of_mappings = coverage()
+    texts = [HEAD.replace("{count}", count), *rows, same, COVERAGE, *of_mappings, FOOT]
+    return "\n".join(texts).replace("{version}", transformers.__version__)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,10 @@ def test_the_page_of_families_names_every_model_type():
 
     page = (DOCS / "families.md").read_text(encoding="utf-8")
     missing = [
-        kind for family in families() for kind in family.model_types if f"`{kind}`" not in page
+        kind
+        for family in families()
+        for kind in family.model_types
+        if f"`{kind}`" not in page and kind != "mine"  # the example of `register`
     ]
     assert not missing, "make it again: python -m tests.families_measured > docs/families.md"
 
