@@ -145,6 +145,15 @@ def test_subtitles_mark_doubtful_words(grounding, tmp_path):
     assert "-->" not in cues[1][2]
 
 
+def test_the_default_calibration_is_said_to_order_words_alone(grounding, tmp_path):
+    by_default = replace(grounding, calibration="other models", has_default_calibration=True)
+    assert "only order the words" in by_default.summary
+    assert "only order the words" not in grounding.summary
+    assert Grounding.from_json(by_default.to_json()).has_default_calibration
+    page = by_default.save(tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "They hold for this model" not in page
+
+
 def test_threshold_decides_what_is_doubtful(grounding, tmp_path):
     assert grounding.transcript() == "les livres"
     assert grounding.transcript(threshold=0.7, mark=True).split()[:3] == [

@@ -7,7 +7,7 @@ Two logistic regressions on standardised features (`FEATURES`), fitted on words 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,12 +78,16 @@ class WordCalibration:
     quality : mapping
         Measured on folds that were not fitted on: area under the ROC curve, expected calibration error, and the bins
         of the reliability diagram, for both targets.
+    is_default : bool
+        True for one that comes with the package. It was fitted on other models, so its probabilities
+        only order the words of a recording.
     """
 
     made_up: LogisticModel
     right: LogisticModel
     fitted_on: str
     quality: Mapping[str, Json]
+    is_default: bool = False
 
     def __str__(self) -> str:
         lines = [f"fitted on {self.fitted_on}"]
@@ -148,4 +152,4 @@ def find_calibration(
     if calibration is not None:
         return WordCalibration.from_file(calibration)
     path = _DEFAULTS / f"{model.capabilities.decoding.replace(' ', '_').replace('-', '_')}.json"
-    return WordCalibration.from_file(path) if path.exists() else None
+    return replace(WordCalibration.from_file(path), is_default=True) if path.exists() else None

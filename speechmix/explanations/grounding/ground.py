@@ -147,7 +147,13 @@ def _ground_block(
             replace(word, made_up=float(a), right=float(b))
             for word, a, b in zip(words, made_up, right, strict=True)
         ]
-    fitted_on = calibration.fitted_on if calibration else ""
     return Grounding(
-        clip.name, clip.duration, model.label, tuple(words), tuple(loops), fitted_on, clip
+        clip.name,
+        clip.duration,
+        model.label,
+        tuple(words),
+        tuple(loops),
+        calibration.fitted_on if calibration else "",
+        clip,
+        has_default_calibration=calibration is not None and calibration.is_default,
     )

@@ -44,6 +44,8 @@ class Grounding:
         What the probabilities were fitted on; empty without a calibration.
     clip : Clip, optional
         The recording, for the sound of a page; not stored.
+    has_default_calibration : bool
+        True if the calibration comes with the package: then the probabilities only order the words.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Grounding:
     loops: tuple[Loop, ...] = ()
     calibration: str = ""
     clip: Clip | None = None
+    has_default_calibration: bool = False
 
     def __str__(self) -> str:
         return "\n".join([self.transcript(mark=True), self.summary, *self.findings])
@@ -104,6 +107,11 @@ class Grounding:
             doubtful_words = (
                 f"{count} that muting all sound does not change (no probabilities: fit them "
                 "with `speechmix calibrate`)"
+            )
+        elif self.words and self.has_default_calibration:
+            doubtful_words += (
+                " by the package's default probabilities, which were fitted on other models and only "
+                "order the words (fit your own with `speechmix calibrate`)"
             )
         loops = f"; {len(self.loops)} repetition loop{'s' * (len(self.loops) > 1)}"
         return (
@@ -161,6 +169,7 @@ class Grounding:
             "seconds": self.seconds,
             "model": self.model,
             "calibration": self.calibration,
+            "has_default_calibration": self.has_default_calibration,
             "words": [_without_nan(asdict(word)) for word in self.words],
             "loops": [asdict(loop) for loop in self.loops],
         }
@@ -188,6 +197,7 @@ class Grounding:
             words,
             loops,
             content["calibration"],
+            has_default_calibration=content.get("has_default_calibration", False),
         )
 
     @staticmethod
@@ -211,7 +221,13 @@ class Grounding:
             n_windows = 1 + max((word.window for word in words), default=-1)
         start, last = parts[-1]
         return Grounding(
-            name, start + last.seconds, last.model, tuple(words), tuple(loops), last.calibration
+            name,
+            start + last.seconds,
+            last.model,
+            tuple(words),
+            tuple(loops),
+            last.calibration,
+            has_default_calibration=last.has_default_calibration,
         )
 
     def _loop_number(self, word: GroundedWord) -> float:

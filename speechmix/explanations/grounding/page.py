@@ -50,12 +50,17 @@ def grounding_body(grounding: Grounding, *, threshold: float) -> str:
     data = json.dumps(_page_data(grounding, threshold), ensure_ascii=False, separators=(",", ":"))
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in grounding.findings)
     marked = escape(grounding.transcript(threshold=threshold, mark=True), quote=False)
-    fitted = (
-        f"Probabilities were fitted on {grounding.calibration}. They hold for this model and such recordings. "
-        "For others they only order the words."
-        if grounding.calibration
-        else "There are no probabilities: fit some with speechmix calibrate."
-    )
+    fitted = "There are no probabilities: fit some with speechmix calibrate."
+    if grounding.has_default_calibration:
+        fitted = (
+            f"Probabilities are the package's default, fitted on {grounding.calibration}. For this model they only "
+            "order the words. Fit your own with speechmix calibrate."
+        )
+    elif grounding.calibration:
+        fitted = (
+            f"Probabilities were fitted on {grounding.calibration}. They hold for this model and such recordings. "
+            "For others they only order the words."
+        )
     return (
         f'<div class="gr"><style>{_template("grounding.css")}</style><h1>{escape(grounding.name)}</h1>'
         f"<p>{escape(grounding.summarize(threshold))}</p><ul>{findings}</ul>"
