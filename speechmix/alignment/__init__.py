@@ -32,9 +32,9 @@ def align(
         Whisper for "whisper".
     method : {"auto", "ctc", "transducer", "whisper", "synthesis"}
         "ctc": forced alignment with `model`. "transducer": the likeliest path of an RNN-T or TDT,
-        whose tokens say where words begin better than where they end. "whisper": cross-attention. "synthesis": espeak-ng
-        speaks the text and dynamic time warping carries its word times over; no weights needed
-        (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is trained, else
+        whose tokens say where words begin better than where they end. "whisper": cross-attention.
+        "synthesis": espeak-ng speaks the text and dynamic time warping carries its word times
+        over; no weights needed (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is trained, else
         "synthesis".
     language : str, optional
         For synthesis and Whisper; by default the clip's. Whisper detects one that is not known,

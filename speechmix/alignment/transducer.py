@@ -67,19 +67,19 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
         except InputError as error:
             raise AlignmentError(str(error)) from error
         probabilities = emission_probabilities(model.module, sound, emissions)
-    owned = np.array([-1 if owner is None else owner for owner in owners])
-    by_word = [np.flatnonzero(owned == index) for index in range(len(words))]
+    word_indices = np.array([-1 if owner is None else owner for owner in owners])
+    by_word = [np.flatnonzero(word_indices == index) for index in range(len(words))]
     if missing := [word for word, tokens in zip(words, by_word, strict=True) if not len(tokens)]:
         raise AlignmentError(f"the tokenizer of {model.name} has no token of {missing[0]!r}")
     grid = model.grid(len(audio))
     starts = [emissions[tokens[0]].start for tokens in by_word]
     onsets = [_share_frame(grid, starts, index) for index in range(len(words))]
-    placed = []
+    aligned = []
     for index, (word, tokens) in enumerate(zip(words, by_word, strict=True)):
         _, end = grid.frame_times(starts[index], emissions[tokens[-1]].stop)
         latest = onsets[index + 1] if index + 1 < len(words) else grid.duration
         score = round(float(probabilities[tokens].mean()), 4)
-        placed.append(Word(word, onsets[index], min(end, latest), score))
+        aligned.append(Word(word, onsets[index], min(end, latest), score))
     overall, doubts = float(probabilities.mean()), []
     if model.tokenizer.unk_token_id in ids:
         doubts.append("the tokenizer has no token for a part of the text")
@@ -88,7 +88,7 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
             f"the tokens fit badly (mean probability {overall:.2f}): wrong text, or a model that "
             "cannot hear it"
         )
-    return Alignment(tuple(placed), "transducer", round(overall, 4), tuple(doubts))
+    return Alignment(tuple(aligned), "transducer", round(overall, 4), tuple(doubts))
 
 
 def _share_frame(grid: FrameGrid, starts: Sequence[int], index: int) -> float:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from ..interventions.label_pooling import has_own_tokens
 from ..interventions.removable_sources import tokens_as_sources, words_as_sources
-from ..mixing.measures.classifier_objective import label_index, label_names, label_position
+from ..mixing.measures.classifier_objective import (
+    check_maps_reach_label,
+    label_index,
+    label_names,
+    label_position,
+)
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view_kinds import make_view
 from .contrasts import Contrast
@@ -42,16 +45,16 @@ def write_label(
     stack = model.capabilities.input_stack
     spans = tuple(view.sources(stack))
     if by_token and not model.hears:
-        found = tokens_as_sources(spans)
+        item_sources = tokens_as_sources(spans)
     else:
-        found = words_as_sources(spans, [word.text for word in item.words or ()])
-    decision = make_open_decision(model, item, view.prepared, {stack: found})
+        item_sources = words_as_sources(spans, [word.text for word in item.words or ()])
+    decision = make_open_decision(model, item, view.prepared, {stack: item_sources})
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     sources = [
         SourceUnit("sound", source, *times[source.index])
         if model.hears
         else SourceUnit("read", source)
-        for source in found
+        for source in item_sources
     ]
     sources += padding_sources(spans)
     logits, labels = read_logits(decision), label_names(model)
@@ -76,21 +79,10 @@ def label_rows(writing: Writing) -> list[int]:
     Raises
     ------
     InputError
-        If the head reads other layers, too, or tokens of its own: maps that are rolled out end at
-        the words of the last layer.
+        As `check_maps_reach_label`.
     """
-    model = writing.model
-    if getattr(model.config, "use_weighted_layer_sum", False):
-        raise InputError(
-            f"the head of {model.name} reads a weighted sum of all layers, and maps that are rolled "
-            "out end at the last one: ask occlusion, shapley, gradient_input or lrp"
-        )
-    row = label_position(model, writing.decision.prepared)
+    check_maps_reach_label(writing.model)
+    row = label_position(writing.model, writing.decision.prepared)
     if row is not None:
         return [row]
-    if has_own_tokens(writing.decision):
-        raise InputError(
-            f"the head of {model.name} reads tokens of its own, which are no units of a map of words: "
-            "ask occlusion, shapley, gradient_input, decompx or lrp"
-        )
     return [position for unit in writing.sources for position in unit.source.positions]

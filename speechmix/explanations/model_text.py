@@ -57,9 +57,8 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     Raises
     ------
     InputError
-        If the model classifies or cannot spell, or no letter or token is written.
+        If the model cannot spell, or no letter or token is written.
     """
-    _refuse_classifier(model)
     if model.output_kind == "audio tokens":
         return write_answer(model, clip, text=text, by_token=by_token)
     view = make_view(model, clip, MixRequest(units="word"))
@@ -79,15 +78,15 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
         )
         by = "given" if text is not None else f"transcript of the model ({model.label}, greedy)"
     else:
-        written = _transcribe_ids(model, clip, text)
-        ids, by = list(written.ids), written.by
+        generated_text = _transcribe_ids(model, clip, text)
+        ids, by = list(generated_text.ids), generated_text.by
         prepared.inputs["decoder_input_ids"] = torch.tensor([ids])
         prepared.tokens = Tokens.from_ids(ids, model.tokenizer, label_offset=1)
         if model.capabilities.is_transducer:
-            feed_path(model, prepared, ids, written if text is None else None)
+            feed_path(model, prepared, ids, generated_text if text is None else None)
         # A transducer chooses no end: the sound ends.
-        ended = written.ended and not model.capabilities.is_transducer
-        drafts, words = draft_tokens(model, ids, written.n_prefix, ended=ended)
+        ended = generated_text.ended and not model.capabilities.is_transducer
+        drafts, words = draft_tokens(model, ids, generated_text.n_prefix, ended=ended)
         decision = make_open_decision(
             model, clip, prepared, {"encoder": audio_sources, "cross": audio_sources}
         )
@@ -110,9 +109,8 @@ def write_about_text(
     Raises
     ------
     InputError
-        If the model classifies, or a masked model is given no mask.
+        If the model writes no text, or a masked model is given no mask.
     """
-    _refuse_classifier(model)
     if model.output_kind == "cross-attention":
         return _translate(model, sentence, text, by_token=by_token)
     if is_masked_model(model):
@@ -123,14 +121,6 @@ def write_about_text(
         f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model "
         "with its head"
     )
-
-
-def _refuse_classifier(model: Model) -> None:
-    if model.output_kind == "labels":
-        raise InputError(
-            f"{model.name} generates no text, it gives a label: use speechmix.shapley or "
-            "speechmix.ablate_input to find out why"
-        )
 
 
 def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> GeneratedText:

@@ -8,9 +8,9 @@ comes later than the word's end plus the delay. The ways are nested:
     prefix    attention from all frames up to there to later ones, so that none passes them on
     cut       the sound itself: the clip ends there; "zeros" keeps its length, and mutes the rest
 
-"past" is the control of "word": as many frames, that lie earlier than the word's start less the delay.
-Only the removal of sound takes away what convolutions, and norms over the clip, know of the future.
-"chunk" is no removal at the word: the encoder attends within chunks, as a streaming model does.
+"past" is the control of "word": it removes as many frames, which lie before the word's start minus the
+delay. Only the removal of sound also removes what convolutions, and norms over the clip, know of the
+future. "chunk" removes nothing at the word: the encoder attends within chunks, as a streaming model.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from .ctc_word_score import ctc_word_objective
 from .decision import Decision
 from .removals import prepare_sound_inputs
 from .target_readings import require_clip
+from .value_knock_out import ALL_LAYERS, layer_windows
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..adapters.transformers_types import ModelOutput
     from ..mixing.passes.request import ObjectiveOption
 
 WORD, PREFIX, PAST, CUT, ZEROS, CHUNK = ("word", "prefix", "past", "cut", "zeros", "chunk")
-WINDOWS = ("all", "one", "up to", "from")  # layers in which edges are removed, counted from a layer
 BOTH_STACKS = "encoder + cross"
 ERRORS = ("errors", "offline_errors")  # words of a transcript, within chunks and without
 DELAYS_MS = (0, 40, 80, 120, 160, 240, 320, 480, 640, 960)
@@ -57,12 +58,12 @@ def look_ahead_effects(
     clip: Clip,
     *,
     delays_ms: Sequence[float] = DELAYS_MS,
-    windows: Sequence[str] = ("all", "one"),
+    windows: Sequence[int | str] = (ALL_LAYERS, 1),
     chunks_ms: Sequence[float] = (),
     left_ms: float | None = None,
     score: ObjectiveOption = "log_probability",
 ) -> list[dict[str, Any]]:
-    """Measure what the target's score loses without later sound, for each delay after its end.
+    """Measure how much lower a word's score is without what comes later, for each delay after its end.
 
     Parameters
     ----------
@@ -71,30 +72,35 @@ def look_ahead_effects(
     clip : Clip
         With word times and a target.
     delays_ms : sequence of float
-        Milliseconds after the word's end (in the control before its start).
-    windows : sequence of {"all", "one", "up to", "from"}
-        Layers in which attention is removed: all, each by itself, those up to each, those from each.
-    chunks_ms, left_ms : float
-        Lengths of chunks, and the left context that they see (all for None); see
-        `streaming_attention`.
+        Milliseconds after the word's end (in the control: before its start).
+    windows : sequence of int or "all"
+        Numbers of consecutive layers in which attention is removed together, as for `knock_out`.
+    chunks_ms : sequence of float
+        Lengths of chunks in which the encoder attends; see `streaming_attention`.
+    left_ms : float, optional
+        Left context of each chunk; all by default.
     score : optional
-        "log_probability" of the target, or "contrast" with its foil (of a CTC model as
-        `ctc_word_objective` reads them); of a classifier that of its label. Or another objective of
-        `mix`.
+        "log_probability" of the target, or "contrast" with its foil (for a CTC model:
+        `ctc_word_objective`); for a classifier, those of its label. Or another objective of `mix`.
 
     Returns
     -------
     list of dict
-        removal, stack ("encoder", "cross", "encoder + cross", "input"), window, layer (None for
-        all), ms (delay, or length of the chunk), frames (that are removed), score (nats), effect
-        (intact score less this one; of "prefix" without padding), has_later (whether the clip goes
-        on behind the delay); with chunks errors and offline_errors (words of the transcript that
-        differ from the text).
+        removal, stack ("encoder", "cross", "encoder + cross", "input"), window, layer (the first of
+        the window, None for "all"), ms (delay, or length of the chunk), frames (number of removed
+        frames), score (nats), effect (intact score minus this score: the loss), has_later (whether
+        the clip has sound after the delay). With chunks also errors and offline_errors: how many
+        words of the transcript differ from the text, within chunks and with full attention.
 
     Raises
     ------
     InputError
         If an option is not possible, or the clip has no target with frames.
+
+    Notes
+    -----
+    The loss of "prefix" compares two runs without attention to padding. That of "cut" in a CTC model
+    compares scores in the frames that remain; it is NaN where these have no room for the word.
 
     Examples
     --------
@@ -105,11 +111,8 @@ def look_ahead_effects(
     >>> [(row["removal"], row["ms"], row["frames"]) for row in rows][:3]  # "notre maison"
     [('word', 0.0, 12), ('prefix', 0.0, 12), ('past', 0.0, 12)]
     """
-    if set(windows) - set(WINDOWS) or not delays_ms or min(delays_ms) < 0:
-        raise InputError(
-            f"windows are {WINDOWS} and delays at least 0 ms, found windows={list(windows)}, "
-            f"delays_ms={list(delays_ms)}"
-        )
+    if not delays_ms or min(delays_ms) < 0:
+        raise InputError(f"delays_ms should be numbers from 0 on, found {list(delays_ms)}")
     decision = _prepare_word_decision(model, clip, score)
     runs = [
         run for delay in delays_ms for run in _list_edge_removals(decision, float(delay), windows)
@@ -148,17 +151,17 @@ def _count_word_errors(model: Model, clip: Clip) -> float:
 def _prepare_word_decision(model: Model, clip: Clip, score: ObjectiveOption) -> Decision:
     """Prepare the score of a clip's target; of a CTC model as `ctc_word_objective` reads it."""
     if not model.hears or "encoder" not in model.stacks:
-        raise InputError(f"{model.name}: look-ahead is that of a speech encoder, which it lacks")
+        raise InputError(f"{model.name} has no speech encoder, whose look-ahead could be measured")
     if not isinstance(clip.target, int):
-        raise InputError(f"{clip.name}: give the word whose score is read as target=")
+        raise InputError(f"{clip.name}: give the word whose score is measured as target=")
     decision = Decision.prepare(model, clip, objective=score)
-    if (
-        not isinstance(score, str)
-        or model.capabilities.decoding != "frames"
-        or model.has_label_head
-    ):
+    if not isinstance(score, str) or not _is_ctc(model):
         return decision
     return replace(decision, objective=ctc_word_objective(decision, score))
+
+
+def _is_ctc(model: Model) -> bool:
+    return model.capabilities.decoding == "frames" and not model.has_label_head
 
 
 @dataclass(frozen=True)
@@ -174,16 +177,16 @@ def _label_row(
     removal: str,
     stack: str,
     ms: float,
-    window: str = "all",
+    window: int | str = ALL_LAYERS,
     layer: int | None = None,
     frames: int | None = None,
 ) -> _Row:
-    labels: _Row = {"removal": removal, "stack": stack, "window": window, "layer": layer}
+    labels: _Row = {"removal": removal, "stack": stack, "window": str(window), "layer": layer}
     return {**labels, "ms": ms, "frames": frames}
 
 
 def _list_edge_removals(
-    decision: Decision, delay_ms: float, windows: Sequence[str]
+    decision: Decision, delay_ms: float, windows: Sequence[int | str]
 ) -> list[_EdgeRemoval]:
     """List the runs of one delay."""
     model, clip = decision.model, require_clip(decision)
@@ -214,14 +217,20 @@ def _list_edge_removals(
     stacks = {name: len(model.stacks[name]) for name in positions if name in model.stacks}
     runs = []
     for removal, sources in {WORD: later, PREFIX: later, PAST: past}.items():
-        changed = [
-            (name, window, layer, [(name, index) for index in layers])
+        changed: list[tuple[str, int | str, int | None, list[_Block]]] = [
+            (
+                name,
+                window,
+                None if window == ALL_LAYERS else layers.start,
+                [(name, index) for index in layers],
+            )
             for name, count in stacks.items()
-            for window, layer, layers in _list_windows(count, windows)
+            for window in windows
+            for layers in layer_windows(count, window)
         ]
         if len(stacks) > 1:
             blocks = [(name, index) for name, count in stacks.items() for index in range(count)]
-            changed.append((BOTH_STACKS, "all", None, blocks))
+            changed.append((BOTH_STACKS, ALL_LAYERS, None, blocks))
         for stack, window, layer, blocks in changed:
             row = _label_row(removal, stack, delay_ms, window, layer, len(sources))
             hidden = padding if removal == PREFIX else range(0)
@@ -234,20 +243,11 @@ def _list_edge_removals(
     return runs
 
 
-def _list_windows(layer_count: int, windows: Sequence[str]) -> list[tuple[str, int | None, range]]:
-    """List window, its layer (None for all) and the layers in it."""
-    ranges: list[tuple[str, int | None, range]] = [("all", None, range(layer_count))]
-    for layer in range(layer_count):
-        ranges += [
-            ("one", layer, range(layer, layer + 1)),
-            ("up to", layer, range(layer + 1)),
-            ("from", layer, range(layer, layer_count)),
-        ]
-    return [window for window in ranges if window[0] in windows]
-
-
 def _read_without_edges(decision: Decision, runs: Sequence[_EdgeRemoval]) -> float:
-    """Put the score into each run's row; return the intact one. All are masked: all sum alike."""
+    """Put the score into each run's row; return the intact one.
+
+    The intact run has masks, too: with them it sums in the same order as the others.
+    """
     blocks = {block for run in runs for block in run.edges}
     clip, model = require_clip(decision), decision.model
     length = model.grid(len(clip.audio(model.sample_rate))).n_frames
@@ -269,7 +269,7 @@ def _read_without_edges(decision: Decision, runs: Sequence[_EdgeRemoval]) -> flo
 def _stack_edges(
     runs: Sequence[_EdgeRemoval], block: _Block, device: torch.device, targets: int, sources: int
 ) -> Tensor:
-    """Removed edges of a block of attention in each run, bool [R, Q, K]."""
+    """Mark the removed edges of a block of attention in each run, bool [R, Q, K]."""
     removed = torch.zeros(len(runs), targets, sources, dtype=torch.bool)
     for run_edges, run in zip(removed, runs, strict=True):
         rows, columns = run.edges.get(block, ((), ()))
@@ -278,7 +278,7 @@ def _stack_edges(
 
 
 def _remove_sound(decision: Decision, delay_ms: float, intact: float) -> list[_Row]:
-    """Read the score where the clip ends, or is silent, from the delay after the word on."""
+    """Compute the score of a clip that ends, or is silent, from the delay after the word on."""
     model, clip = decision.model, require_clip(decision)
     audio = clip.audio(FILL_SAMPLE_RATE)
     stop = round(((clip.words or ())[clip.target or 0].end + delay_ms / 1000) * FILL_SAMPLE_RATE)
@@ -289,12 +289,25 @@ def _remove_sound(decision: Decision, delay_ms: float, intact: float) -> list[_R
     sounds = {ZEROS: muted} if has_fixed_length else {CUT: audio[:stop], ZEROS: muted}
     rows = []
     for removal, sound in sounds.items():
-        score = intact
+        row = {**_label_row(removal, "input", delay_ms), "score": intact}
         if stop < len(audio):
             changed = Clip.from_array(
                 sound, FILL_SAMPLE_RATE, name=clip.name, language=clip.language
             )
             inputs = {**decision.prepared.inputs, **prepare_sound_inputs(model, changed)}
-            score = decision.input_margin(inputs)
-        rows.append({**_label_row(removal, "input", delay_ms), "score": score})
+            row["score"] = decision.input_margin(inputs)
+            if removal == CUT and _is_ctc(model):
+                count = model.grid(len(changed.audio(model.sample_rate))).n_frames
+                row["effect"] = _score_first_frames(decision, count) - row["score"]
+        rows.append(row)
     return rows
+
+
+def _score_first_frames(decision: Decision, count: int) -> float:
+    """Compute the score of the intact clip in its first frames alone."""
+
+    def read_frames(output: ModelOutput) -> Tensor:
+        output.logits = output.logits[:, :count]
+        return decision.compute_margins(output)
+
+    return float(decision.read_output(decision.prepared.inputs, read_frames))

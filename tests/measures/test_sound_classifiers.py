@@ -106,21 +106,33 @@ def test_parts_add_up_to_the_logit_of_the_model(name, weighted):
 @pytest.mark.parametrize("name", ["wav2vec2", "whisper", "wavlm"])
 def test_decompx_pools_as_an_affine_head_does(name):
     """The head is affine behind the encoder: with its weights doubled, every part is doubled, and
-    with another label's row in its place, parts are that label's."""
-    module = build_classifier(name)
-    parts = {}
-    for factor in (1, 2):
-        copy = build_classifier(name)
-        copy.classifier.weight.data *= factor
-        copy.classifier.bias.data.zero_()
-        if factor == 2:
-            copy.classifier.weight.data[2] = 2 * module.classifier.weight[2]
-        model = speechmix.load(copy, processor=CLASSIFIERS[name][3]())
-        found = speechmix.logit_contributions(
-            model, clip(), objective=("sad",), measure="decompx", dtype="float64"
+    with the row of a label in another label's place, parts are those of the first."""
+    parts = []
+    for factor, label in ((1, "sad"), (2, "sad"), (1, "angry")):
+        module = build_classifier(name)
+        module.classifier.weight.data *= factor
+        module.classifier.weight.data[0] = module.classifier.weight.data[2]
+        module.classifier.bias.data.zero_()
+        model = speechmix.load(module, processor=CLASSIFIERS[name][3]())
+        contributions = speechmix.logit_contributions(
+            model, clip(), objective=(label,), measure="decompx", dtype="float64"
         )
-        parts[factor] = found.total("encoder")
-    np.testing.assert_allclose(parts[2], 2 * parts[1], atol=1e-9)
+        parts.append(contributions.total("encoder"))
+    np.testing.assert_allclose(parts[1], 2 * parts[0], atol=1e-9)
+    np.testing.assert_allclose(parts[2], parts[0], atol=1e-9)
+
+
+def test_decompx_of_a_recogniser_whose_config_weights_layers():
+    """A CTC head reads the last layer, whatever the config says of a classifier's head."""
+    _, _, options, _ = CLASSIFIERS["wav2vec2"]
+    config = transformers.Wav2Vec2Config(**{**options, "use_weighted_layer_sum": True})
+    torch.manual_seed(0)
+    model = speechmix.load(transformers.Wav2Vec2ForCTC(config).double().eval())
+    inputs = {"input_values": torch.tensor(sound())[None].double()}
+    parts = speechmix.logit_contributions(
+        model, inputs, objective=(5, 3), measure="decompx", dtype="float64"
+    )
+    assert abs(parts.error) < 1e-9
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -202,16 +214,28 @@ def test_maps_that_end_elsewhere_than_the_head_reads_are_refused(name, weighted)
         speechmix.explain(classifier(name, **weighted), clip(), measures="value_zeroing")
 
 
-@pytest.mark.parametrize("name", ["ast", "wav2vec2", "wav2vec2-bert", "whisper"])
-def test_faithfulness_of_a_label(name):
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("ast", {}, "tokens that the model adds"),
+        ("wav2vec2", {"use_weighted_layer_sum": True}, "a weighted sum of all layers"),
+        ("wav2vec2", {}, None),
+        ("wav2vec2-bert", {}, None),
+        ("whisper", {}, None),
+    ],
+)
+def test_faithfulness_of_a_label(name, options, reason):
     with_foil = clip(text="les amis sont partis", cue=1, target=3, foil="parties")
     results = speechmix.faithfulness(
-        classifier(name), [with_foil], measures=["gradient_input", "value_zeroing"]
+        classifier(name, **options), [with_foil], measures=["gradient_input", "value_zeroing"]
     )
     table = results.to_dataframe()
     assert {"mute", "knock-out"} <= set(results.perturbations)
     assert "gradient_input" in set(table["measure"])
-    assert ("value_zeroing" in set(table["measure"])) == (name != "ast")
+    assert ("value_zeroing" in set(table["measure"])) == (reason is None)
+    reasons = results.left_out.query("what == 'value_zeroing'")["reason"].tolist()
+    assert len(reasons) == (reason is not None)
+    assert all(reason in text for text in reasons)
     assert set(results.drops["word"]) == {0, 1, 2, 3}  # the target is a word like others
 
 

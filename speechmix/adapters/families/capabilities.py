@@ -12,6 +12,7 @@ from typing import Literal
 InputKind = Literal["audio", "text"]
 Decoding = Literal["frames", "masked", "causal", "cross-attention", "audio tokens", "transducer"]
 Side = Literal["sound", "text"]
+SoundPooling = Literal["mean", "mean of all layers", "added tokens"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Capabilities:
         reads audio among its tokens.
     is_transducer : bool
         Whether a prediction network and a joint network are behind the encoder (RNN-T, TDT).
+    sound_pooling : {"mean", "mean of all layers", "added tokens"}
+        Which states a classification head of a sound reads: the mean over frames of the last
+        states, or of a weighted sum of the states of all layers; or the last states of tokens that
+        the model adds in front of the frames (AST).
 
     Examples
     --------
@@ -42,6 +47,7 @@ class Capabilities:
     stacks: tuple[str, ...]
     projector_step: tuple[int, int] | None = None
     is_transducer: bool = False
+    sound_pooling: SoundPooling = "mean"
 
     @property
     def has_audio_tokens(self) -> bool:
@@ -116,10 +122,11 @@ class Capabilities:
         return self.input_kind == "audio" and not self.has_audio_tokens
 
     @property
-    def label_pooling(self) -> Literal["mean", "first", "last"]:
-        """Which last states a classification head reads: their mean, or those of one token."""
+    def label_pooling(self) -> SoundPooling | Literal["first", "last"]:
+        """Which states a classification head reads: of a sound those of `sound_pooling`, of a text
+        the last states of its first or its last token."""
         if self.input_kind == "audio":
-            return "mean"
+            return self.sound_pooling
         return "last" if "decoder" in self.stacks else "first"
 
     @property

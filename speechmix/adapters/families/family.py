@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .capabilities import Capabilities
+from .capabilities import Capabilities, SoundPooling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +64,9 @@ class Family:
     build_chat_inputs : callable, optional
         ``build_chat_inputs(processor, audio, text)`` gives the inputs of a prompt with a sound, where
         `write_chat_inputs` does not.
+    sound_pooling : callable
+        ``sound_pooling(config)`` says which states a classification head of a sound reads
+        (`Capabilities.sound_pooling`).
     run_head : callable, optional
         Of a transducer: ``run_head(module, inputs, encoder_outputs=)`` gives logits along a path
         through frames and tokens (`transducer_path.py`), which the module itself does not.
@@ -93,6 +96,9 @@ class Family:
     feature_rows: tuple[int, int] | None = None
     projector_step: Callable[[Config], tuple[int, int]] | None = None
     build_chat_inputs: Callable[[Processor, np.ndarray, str], Inputs] | None = None
+    sound_pooling: Callable[[Config], SoundPooling] = lambda config: (
+        "mean of all layers" if getattr(config, "use_weighted_layer_sum", False) else "mean"
+    )
     run_head: Callable[..., ModelOutput] | None = None
     generate: Callable[[Model, Any], GeneratedText] | None = None
     translate: Callable[[Model, Sentence | str], Sentence] | None = None
@@ -108,4 +114,5 @@ class Family:
             stacks,
             None if step is None or "decoder" not in stacks else step(config),
             is_transducer=self.run_head is not None,
+            sound_pooling=self.sound_pooling(config),
         )

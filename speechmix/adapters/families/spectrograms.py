@@ -84,6 +84,7 @@ FAMILIES = (
         prepare=_prepare_clip,
         run=lambda base, inputs, stacks: base(**inputs),
         tiny_inputs=_tiny_inputs,
+        sound_pooling=lambda config: "added tokens",
         auto_class=checkpoint_class,
     ),
 )

@@ -104,7 +104,7 @@ def align_emissions(module: PretrainedModule, sound: Tensor, ids: Sequence[int])
     text = module.decoder(torch.tensor([[blank, *ids]], device=sound.device))[0]
     best = np.full((len(ids) + 1, frame_count + 1), -np.inf)
     best[0, 0] = 0.0
-    steps: dict[tuple[int, int], tuple[int, int]] = {}  # to each place from which other
+    steps: dict[tuple[int, int], tuple[int, int]] = {}  # (row, frame) -> the one before
     for row, next_id in enumerate([*ids, None]):
         logits = module.joint(decoder_hidden_states=text[row], encoder_hidden_states=sound)
         scores = logits[:, :vocab_size].double().log_softmax(dim=-1).cpu().numpy()
@@ -117,18 +117,18 @@ def align_emissions(module: PretrainedModule, sound: Tensor, ids: Sequence[int])
         _advance(best, steps, (row, row), scores[:, blank], blank_moves)
         if next_id is not None:
             _advance(best, steps, (row, row + 1), scores[:, next_id], token_moves)
-    place = (len(ids), frame_count)
-    if place not in steps:
+    node = (len(ids), frame_count)
+    if node not in steps:
         raise InputError(
             f"a text of {len(ids)} tokens does not fit into {frame_count} frames of sound: is it "
             "the right text?"
         )
     emissions = []
-    while place in steps:
-        row, frame = steps[place]
-        if row < place[0]:
-            emissions.append(Emission(ids[row], frame, max(place[1], frame + 1)))
-        place = row, frame
+    while node in steps:
+        row, frame = steps[node]
+        if row < node[0]:
+            emissions.append(Emission(ids[row], frame, max(node[1], frame + 1)))
+        node = row, frame
     return emissions[::-1]
 
 

@@ -89,7 +89,7 @@ def project_sound(model: Model, inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def generate_emissions(model: Model, clip: Clip) -> GeneratedText:
-    """Return what a transducer writes about a clip (greedy), with the frames of each token."""
+    """Return the transcript that a transducer generates (greedy), with the frames of each token."""
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     with model.in_use(model.state_dtype), torch.no_grad():
         emissions, ended = decode_emissions(model.module, project_sound(model, inputs))
@@ -107,7 +107,7 @@ def generate_emissions(model: Model, clip: Clip) -> GeneratedText:
 def add_text_and_path(
     model: Model, clip: Clip, stacks: Sequence[str], prepared: PreparedInputs
 ) -> PreparedInputs:
-    """Add the text of a clip and its path, if the prediction network ("decoder") is asked about.
+    """Add the text of a clip and its path, if `stacks` has the prediction network ("decoder").
 
     Raises
     ------

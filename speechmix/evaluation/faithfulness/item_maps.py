@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ...mixing.maps.measure_registry import measure_facts
+from ...mixing.measures.classifier_objective import check_maps_reach_label
 from ...mixing.passes.mix import mix_one
 from .perturbations import split_fills_from_name
 
@@ -51,6 +52,8 @@ def maps_by_measure(
 def _mix_measures(decision: Decision, measures: Sequence[str]) -> Maps:
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
+    if any(measure_facts(name).scope == "layer" for name in measures):
+        check_maps_reach_label(decision.model)
     units, objective = decision.units, decision.objective
     return mix_one(
         decision.model, decision.item, measures=measures, units=units, objective=objective

@@ -59,7 +59,7 @@ def attribution_reliability(
         At least two classifiers of sound that differ by the seed of their training.
     clips : sequence of Clip
         With words and times (at least three words for numbers by word). ``meta["label"]`` is the
-        label that is explained; without it, the one that the first model gives.
+        label that is explained (or its number); without it, the one that the first model gives.
     measures : sequence of str
         "occlusion", "shapley", and measures of one number or of scope "logit". "shapley" by frame
         takes thousands of runs a clip.
@@ -112,7 +112,9 @@ class _Scores(NamedTuple):
 def _clip_agreements(
     models: Sequence[Model], clip: Clip, measures: Sequence[str]
 ) -> Iterator[dict[str, object]]:
-    label = clip.meta.get("label") or Decision.prepare(models[0], clip).objective.details["label"]
+    label = clip.meta.get("label")
+    if label is None:
+        label = Decision.prepare(models[0], clip).objective.details["label"]
     scores = [
         _Scores(index, measure, level, values)
         for index, model in enumerate(models)
@@ -130,7 +132,9 @@ def _clip_agreements(
         yield {**dict(zip(_KEYS, keys, strict=True)), **_correlations(first.values, second.values)}
 
 
-def _levels(model: Model, clip: Clip, measure: str, label: str) -> Iterator[tuple[str, np.ndarray]]:
+def _levels(
+    model: Model, clip: Clip, measure: str, label: str | int
+) -> Iterator[tuple[str, np.ndarray]]:
     """Attributions [F] of the clip's frames, [W] of its words by their frames, and of whole words."""
     if is_removal_measure(measure):
         in_frames = segment_item(model, clip, "frames")
@@ -150,7 +154,7 @@ def _levels(model: Model, clip: Clip, measure: str, label: str) -> Iterator[tupl
     )
 
 
-def _removal_scores(model: Model, clip: Clip, measure: str, label: str) -> np.ndarray:
+def _removal_scores(model: Model, clip: Clip, measure: str, label: str | int) -> np.ndarray:
     decision = Decision.prepare(model, clip, objective=(label,))
     scores = score_words_by_removal(decision, measure, side="sound", fill=_FILL)
     return np.array([scores[index] for index in sorted(scores)])
@@ -166,8 +170,8 @@ def _mean_within(
 def _correlations(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
     from scipy.stats import pearsonr, spearmanr
 
-    known = np.isfinite(first) & np.isfinite(second)
-    first, second = first[known], second[known]
+    is_finite = np.isfinite(first) & np.isfinite(second)
+    first, second = first[is_finite], second[is_finite]
     if len(first) < _MIN_VALUES or not (np.ptp(first) > 0 and np.ptp(second) > 0):
         return {"pearson": float("nan"), "spearman": float("nan")}
     return {

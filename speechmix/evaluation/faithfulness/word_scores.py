@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.label_pooling import has_own_tokens, is_mean_of_frames
 from ...mixing.maps.measure_registry import is_weighted_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.input_attribution import split_composed_map, sum_at_positions
@@ -166,7 +165,8 @@ def _target_rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     elif mixing_map.stack == "encoder" and (
-        getattr(decision.item, "has_segments", False) or is_mean_of_frames(decision)
+        getattr(decision.item, "has_segments", False)
+        or (decision.model.has_label_head and decision.model.hears)
     ):
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word is not None]
     else:
@@ -279,11 +279,8 @@ def draw_random_orders(
 
 
 def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
-    """Whether the map has a row of the target: an encoder has none of a word of the translation, and
-    none of AST's own tokens, which its head reads."""
+    """Whether the map has a row of the target: an encoder has none of a word of the translation."""
     target = target_word(decision)
-    if not measure_facts(mixing_map.measure).objective and has_own_tokens(decision):
-        return False
     if (
         mixing_map.stack != "encoder"
         or measure_facts(mixing_map.measure).objective

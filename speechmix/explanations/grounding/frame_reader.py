@@ -29,7 +29,7 @@ _MARGIN_SECONDS = 0.04  # of a word's stretch before its first letter and behind
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedTokens:
+class WindowTokens:
     """The tokens of a window, and how they are read.
 
     Parameters
@@ -63,22 +63,22 @@ class FrameReader:
     def read(self, window: DecodedWindow) -> WordReadings | None:
         """Return what is read of a window; None if it has no words."""
         model = self._model
-        placed = self._place_tokens(window)
-        tokens = placed.tokens
+        window_tokens = self._decode_tokens(window)
+        tokens = window_tokens.tokens
         if not len(tokens.ids):
             return None
-        log_probabilities = placed.read(window.audio)
-        edges = _word_edges(window, placed, model.grid(len(window.audio)))
+        log_probabilities = window_tokens.read(window.audio)
+        edges = _word_edges(window, window_tokens, model.grid(len(window.audio)))
         intact = tokens.token_log_probabilities(log_probabilities)
-        values = {INTACT: intact, NO_SOUND: self._without_sound(window, placed)}
+        values = {INTACT: intact, NO_SOUND: self._without_sound(window, window_tokens)}
         values |= {name: np.empty(len(intact)) for name in (NO_OWN, ONLY_OWN)}
-        values |= self._without_text(window, placed)
+        values |= self._without_text(window, window_tokens)
         for parity in (0, 1):
             muted = window.audio.copy()
             for word in range(parity, len(tokens.words), 2):
                 start, end = (round(edge * window.sample_rate) for edge in edges[word])
                 muted[start:end] = 0
-            read = tokens.token_log_probabilities(placed.read(muted))
+            read = tokens.token_log_probabilities(window_tokens.read(muted))
             is_muted = tokens.owners % 2 == parity
             values[NO_OWN][is_muted] = read[is_muted]
             values[ONLY_OWN][~is_muted] = read[~is_muted]
@@ -93,23 +93,25 @@ class FrameReader:
             np.bincount(tokens.owners, minlength=len(tokens.words)),
         )
 
-    def _place_tokens(self, window: DecodedWindow) -> PlacedTokens:
+    def _decode_tokens(self, window: DecodedWindow) -> WindowTokens:
         logits = self._logits(window.audio)
         first, last = _own_frames(window, self._model.grid(len(window.audio)))
         tokens = TokenTable(*draft_letters(self._model, logits[first:last].double()))
         tokens.rows = tokens.rows + first
-        return PlacedTokens(
+        return WindowTokens(
             tokens,
             np.stack([tokens.rows, tokens.rows + 1], axis=1),
             lambda audio: self._logits(audio).double().log_softmax(dim=-1),
         )
 
-    def _without_sound(self, window: DecodedWindow, placed: PlacedTokens) -> np.ndarray:
+    def _without_sound(self, window: DecodedWindow, window_tokens: WindowTokens) -> np.ndarray:
         """Log-probabilities of the tokens where no sound is."""
-        values: np.ndarray = self._silent_frame()[placed.tokens.ids].numpy()
+        values: np.ndarray = self._silent_frame()[window_tokens.tokens.ids].numpy()
         return values
 
-    def _without_text(self, window: DecodedWindow, placed: PlacedTokens) -> dict[str, np.ndarray]:
+    def _without_text(
+        self, window: DecodedWindow, window_tokens: WindowTokens
+    ) -> dict[str, np.ndarray]:
         """Log-probabilities of the tokens without the earlier text, if the model reads it."""
         return {}
 
@@ -135,12 +137,12 @@ class FrameReader:
 
 
 def _word_edges(
-    window: DecodedWindow, placed: PlacedTokens, grid: FrameGrid
+    window: DecodedWindow, window_tokens: WindowTokens, grid: FrameGrid
 ) -> list[tuple[float, float]]:
     """Seconds in the window: up to the middle between neighbours, at most a margin beyond tokens."""
     starts, ends = [], []
-    for word in range(len(placed.tokens.words)):
-        spans = placed.spans[placed.tokens.of_word(word)]
+    for word in range(len(window_tokens.tokens.words)):
+        spans = window_tokens.spans[window_tokens.tokens.of_word(word)]
         start, end = grid.frame_times(int(spans[0, 0]), int(spans[-1, 1]))
         starts.append(max(0.0, start - _MARGIN_SECONDS))
         ends.append(min(window.seconds, end + _MARGIN_SECONDS))

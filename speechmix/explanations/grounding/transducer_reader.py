@@ -1,7 +1,8 @@
 """Read the words of a window off a transducer (RNN-T, TDT).
 
-Each token is read at the frame where it was emitted. Sound is muted in the input, as for a CTC model, and the tokens
-and their frames stay. Without the earlier text the prediction network starts anew at each word.
+Each token is read at the frame where it was emitted. Sound is muted in the input, as for a CTC
+model, and the tokens and their frames stay. Without the earlier text the prediction network starts
+anew at each word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.transducer_path import PATH_FRAMES, PATH_STATES, generate_emissions
 from ..decoder_drafts import draft_tokens
-from .frame_reader import FrameReader, PlacedTokens
+from .frame_reader import FrameReader, WindowTokens
 from .windows import DecodedWindow
 from .word_readings import NO_TEXT, TokenTable
 
@@ -21,36 +22,40 @@ from .word_readings import NO_TEXT, TokenTable
 class TransducerReader(FrameReader):
     """Reads windows of one transducer; parameters as of `FrameReader`."""
 
-    def _place_tokens(self, window: DecodedWindow) -> PlacedTokens:
+    def _decode_tokens(self, window: DecodedWindow) -> WindowTokens:
         model = self._model
-        written = generate_emissions(model, window.clip())
-        drafts, words = draft_tokens(model, written.ids, written.n_prefix, ended=False)
+        generated_text = generate_emissions(model, window.clip())
+        drafts, words = draft_tokens(
+            model, generated_text.ids, generated_text.n_prefix, ended=False
+        )
         tokens = TokenTable(drafts, words)
-        spans = np.array(written.frames, dtype=int).reshape(-1, 2)
+        spans = np.array(generated_text.frames, dtype=int).reshape(-1, 2)
         count = len(spans)
         path = {
-            "decoder_input_ids": torch.tensor([written.ids]),
+            "decoder_input_ids": torch.tensor([generated_text.ids]),
             PATH_FRAMES: torch.tensor(spans[None, :, 0]),
             PATH_STATES: torch.arange(count)[None],
         }
-        return PlacedTokens(
+        return WindowTokens(
             tokens, spans[tokens.rows], lambda audio: self._log_probs(audio, path)[0]
         )
 
-    def _without_sound(self, window: DecodedWindow, placed: PlacedTokens) -> np.ndarray:
-        silence = placed.read(np.zeros_like(window.audio))
-        return placed.tokens.token_log_probabilities(silence)
+    def _without_sound(self, window: DecodedWindow, window_tokens: WindowTokens) -> np.ndarray:
+        silence = window_tokens.read(np.zeros_like(window.audio))
+        return window_tokens.tokens.token_log_probabilities(silence)
 
-    def _without_text(self, window: DecodedWindow, placed: PlacedTokens) -> dict[str, np.ndarray]:
+    def _without_text(
+        self, window: DecodedWindow, window_tokens: WindowTokens
+    ) -> dict[str, np.ndarray]:
         """Each word behind nothing but its own tokens, all words in one run."""
-        tokens, blank = placed.tokens, self._model.config.blank_token_id
+        tokens, blank = window_tokens.tokens, self._model.config.blank_token_id
         by_word = [tokens.of_word(word) for word in range(len(tokens.words))]
         longest = max(map(len, by_word))
         ids = torch.full((len(by_word), longest + 1), blank)
         frames = torch.zeros((len(by_word), longest), dtype=torch.long)
         for row, indices in enumerate(by_word):
             ids[row, 1 : len(indices) + 1] = torch.tensor(tokens.ids[indices])
-            frames[row, : len(indices)] = torch.tensor(placed.spans[indices, 0])
+            frames[row, : len(indices)] = torch.tensor(window_tokens.spans[indices, 0])
         states = torch.arange(longest).expand(len(by_word), -1)
         path = {"decoder_input_ids": ids, PATH_FRAMES: frames, PATH_STATES: states}
         read = self._log_probs(window.audio, path)

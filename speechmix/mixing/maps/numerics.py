@@ -131,9 +131,11 @@ def normalize_rows(scores: np.ndarray) -> np.ndarray:
 
 def ctc_log_probability(scores: Tensor, ids: Sequence[int], *, blank: int) -> Tensor:
     """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T,
-    V]."""
+    V]; -inf where there are too few frames."""
     import torch
 
+    if not len(scores):
+        return scores.new_tensor(-torch.inf)
     return -torch.nn.functional.ctc_loss(
         scores[:, None],  # [T, 1, V]
         torch.tensor([list(ids)], device=scores.device),

@@ -167,3 +167,21 @@ def label_position(model: Model, prepared: PreparedInputs) -> int | None:
     return max(
         (position for position, token in enumerate(ids) if token != padding), default=len(ids) - 1
     )
+
+
+def check_maps_reach_label(model: Model) -> None:
+    """Raise `InputError` if the head of a classifier reads other states than those of the last
+    layer at an item's units, which are the rows of its maps."""
+    reasons = {
+        "mean of all layers": (
+            "a weighted sum of all layers, and maps that are rolled out end at the last one: ask "
+            "occlusion, shapley, gradient_input or lrp"
+        ),
+        "added tokens": (
+            "tokens that the model adds, which are no units of a map of words: ask occlusion, "
+            "shapley, gradient_input, decompx or lrp"
+        ),
+    }
+    reason = reasons.get(model.capabilities.label_pooling)
+    if model.has_label_head and reason is not None:
+        raise InputError(f"the head of {model.name} reads {reason}")

@@ -62,7 +62,7 @@ def check_decompx_covers(model: Model) -> None:
             "has a table that does not describe its norms and feed-forwards. Use "
             "speechmix.knock_out"
         )
-    elif getattr(model.config, "use_weighted_layer_sum", False):
+    elif model.has_label_head and model.capabilities.label_pooling == "mean of all layers":
         reason = "has a head that reads a weighted sum of all layers. Use lrp"
     elif any(feed_forward.gate is not None for feed_forward in stack.layers[0].feed_forwards):
         reason = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"

@@ -1,7 +1,7 @@
 """Result kind "explanations": explanations of the words a model wrote for a clip.
 
-In: a trained model that spells or classifies, and a clip with words. Out: what `speechmix.explain` found, as the
-page shows it; or the reason why there is none.
+In: a trained model that spells or classifies, and a clip with words. Out: what `speechmix.explain`
+found, as the page shows it; or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -82,8 +82,11 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     measures = version_entry(1, MEASURE_FACTS)
     always = _is_always(item)
     request = item.options.get("request", {})
+    # A label that the model gives is compared with the true one.
+    true_label = {"label": clip.meta.get("label")} if model.has_label_head else {}
     return {
         **item.ingredients,
+        **true_label,
         "against": _DEFAULT_CONTRASTS,
         "always": always,
         **measures,

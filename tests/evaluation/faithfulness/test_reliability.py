@@ -75,6 +75,20 @@ def test_a_model_agrees_with_itself(models):
     assert set(table["agreement"]) == {"seeds", "measures"}
 
 
+def test_clips_of_one_name_count_as_two(models):
+    """And a label may be given by its number, also the number 0."""
+    clips = [clip(meta={"label": 0}), clip(meta={"label": "calm"})]
+    options = {"measures": ["occlusion"]}
+    both = attribution_reliability(models, clips, **options)
+    each = [attribution_reliability(models, [one], **options) for one in clips]
+    named = attribution_reliability(models, [clip(meta={"label": "angry"})], **options)
+    assert set(both["clips"]) == {2}
+    np.testing.assert_allclose(
+        both["pearson"], np.mean([table["pearson"] for table in each], axis=0)
+    )
+    np.testing.assert_allclose(each[0]["pearson"], named["pearson"])
+
+
 def test_what_cannot_be_compared_is_refused(models):
     wordless = clip(words=None)
     for chosen, clips in ((models[:1], [clip()]), (models, []), (models, [wordless])):
