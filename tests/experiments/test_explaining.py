@@ -19,10 +19,16 @@ from speechmix.reporting.pages.html_page import render_page
 from speechmix.reporting.pages.page_sections import PageContent
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.kinds import explanations as explaining
-from speechmix.runs.kinds.explanations import ToExplain, find_first_shown, stored_explanations
+from speechmix.runs.kinds.explanations import (
+    EXPLANATIONS_KIND,
+    ToExplain,
+    find_first_shown,
+    stored_explanations,
+)
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.score_clips import score_clips
+from speechmix.runs.score_clips import compute_kinds, score_clips
 from tests.conftest import trained
+from tests.models.audio_classifiers import classifier, clip
 from tests.reports.chromium import EXECUTABLE, Browser
 
 
@@ -65,11 +71,10 @@ def whole(tmp_path_factory):
     return folder
 
 
-def scored(folder, count=1, **options):
+def scored(folder, count=1, models=None, of_clips=None, **options):
     quiet = {"progress": False, "report": lambda line: None, "figures": 0, "layers": 0}
-    return score_clips(
-        [trained("tiny-french-ctc")], clips(), folder, explain=count, **quiet, **options
-    )
+    models, of_clips = models or [trained("tiny-french-ctc")], of_clips or clips()
+    return score_clips(models, of_clips, folder, explain=count, **quiet, **options)
 
 
 def contents(folder):
@@ -182,3 +187,13 @@ def test_the_option_reaches_the_run(tmp_path):
         ["score", "a.wav", "--model", "m", "--out", str(tmp_path), "--explain", "3"]
     )
     assert collect_score_arguments(options)["explain"] == 3
+
+
+def test_a_label_is_explained_again_once_the_true_label_is_another(tmp_path, quick):
+    model, request = classifier("wav2vec2"), {EXPLANATIONS_KIND.name: {}}
+    scored(tmp_path, 0, models=[model], of_clips=[clip()])
+    for label in ("happy", "happy", "calm"):
+        labelled = clip(meta={"label": label})
+        compute_kinds([model], [labelled], tmp_path, request, progress=False)
+        assert f"not “{label}”" in contents(tmp_path)["clip"]["text"]
+    assert quick == ["clip", "clip"]
