@@ -197,7 +197,10 @@ class Grounding:
             words,
             loops,
             content["calibration"],
-            has_default_calibration=content.get("has_default_calibration", False),
+            # results stored before this was said may be of either: the weaker claim
+            has_default_calibration=content.get(
+                "has_default_calibration", bool(content["calibration"])
+            ),
         )
 
     @staticmethod
