@@ -173,29 +173,26 @@ def explain(
     asked_of_frames = frame_request(frames, item)
     with model.unchanged():
         said, remarks = tuple[Word, ...](), tuple[str, ...]()
+        by_token = by == "token"
         if isinstance(item, Clip):
-            clip, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
-            clip = add_pauses(clip) if "silence" in include else clip
-            writing = (
-                write_label(model, clip, label=text, by_token=False)
-                if model.has_label_head
-                else write_about_clip(model, clip, text=text, by_token=by == "token")
-            )
+            item, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
+            item = add_pauses(item) if "silence" in include else item
         else:
             item = segment_item(model, item, segments)
-            writing = (
-                write_label(model, item, label=text, by_token=by == "token")
-                if model.has_label_head
-                else write_about_text(
-                    model, item, text=text, by_token=by == "token", max_tokens=max_tokens
-                )
+        if model.has_label_head:
+            writing = write_label(model, item, label=text, by_token=by_token)
+        elif isinstance(item, Clip):
+            writing = write_about_clip(model, item, text=text, by_token=by_token)
+        else:
+            writing = write_about_text(
+                model, item, text=text, by_token=by_token, max_tokens=max_tokens
             )
         if not writing.sources:
             raise InputError(
                 f"{item.name}: there is no word that what is written could have come from"
             )
         errors = transcript_errors(said, writing.words) if said else []
-        units = list_units(writing, by_token=by == "token")
+        units = list_units(writing, by_token=by_token)
         choices = list_choices(writing, units, errors, against)
         fills = choose_fills(writing, sound=sound_fill, text=token_fill)
         explanation = explain_writing(

@@ -112,9 +112,7 @@ class _Scores(NamedTuple):
 def _clip_agreements(
     models: Sequence[Model], clip: Clip, measures: Sequence[str]
 ) -> Iterator[dict[str, object]]:
-    label = clip.meta.get("label")
-    if label is None:
-        label = Decision.prepare(models[0], clip).objective.details["label"]
+    label = clip.meta.get("label") or Decision.prepare(models[0], clip).objective.details["label"]
     scores = [
         _Scores(index, measure, level, values)
         for index, model in enumerate(models)
@@ -132,9 +130,7 @@ def _clip_agreements(
         yield {**dict(zip(_KEYS, keys, strict=True)), **_correlations(first.values, second.values)}
 
 
-def _levels(
-    model: Model, clip: Clip, measure: str, label: str | int
-) -> Iterator[tuple[str, np.ndarray]]:
+def _levels(model: Model, clip: Clip, measure: str, label: str) -> Iterator[tuple[str, np.ndarray]]:
     """Attributions [F] of the clip's frames, [W] of its words by their frames, and of whole words."""
     if is_removal_measure(measure):
         in_frames = segment_item(model, clip, "frames")
@@ -154,7 +150,7 @@ def _levels(
     )
 
 
-def _removal_scores(model: Model, clip: Clip, measure: str, label: str | int) -> np.ndarray:
+def _removal_scores(model: Model, clip: Clip, measure: str, label: str) -> np.ndarray:
     decision = Decision.prepare(model, clip, objective=(label,))
     scores = score_words_by_removal(decision, measure, side="sound", fill=_FILL)
     return np.array([scores[index] for index in sorted(scores)])

@@ -120,7 +120,7 @@ def label_index(model: Model, label: str | int) -> int:
     """
     labels = label_names(model)
     if isinstance(label, str):
-        index = labels.index(label) if label in labels else int(label) if label.isdigit() else -1
+        index = labels.index(label) if label in labels else int(label) if label.isdecimal() else -1
     else:
         index = label
     if not 0 <= index < len(labels):

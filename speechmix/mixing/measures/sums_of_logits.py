@@ -49,8 +49,8 @@ def split_into_logits(objective: Objective, model: Model, logits: Tensor) -> lis
         If the number does not depend on logits at any position.
     """
     details = objective.details
-    places = {"position", "row", "label_id"}
-    if details["kind"] in ("logit", "contrast", "logits") and details.keys() & places:
+    outputs = {"position", "row", "label_id"}
+    if details["kind"] in ("logit", "contrast", "logits") and details.keys() & outputs:
         return [objective]
     if "label_id" in details:
         return [_label_logit(objective)]
