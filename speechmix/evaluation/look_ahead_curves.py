@@ -4,8 +4,8 @@ In: a speech model and clips with word times. Out: `LookAhead`: for each delay a
 mean loss of its score without what comes later (interventions/look_ahead.py), and two limits:
 
     used_ms     the largest delay with an effect: the interval excludes zero
-    enough_ms   the smallest delay from which on every interval lies within a share of the effect at
-                the smallest delay: so much look-ahead is enough for the rest of the effect
+    enough_ms   the smallest delay from which on every effect is near zero: each interval lies within
+                plus and minus a share of the effect at the smallest delay
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class LookAhead:
     Parameters
     ----------
     table : DataFrame
-        A row for each clip, word and run: clip, word (index), group, and what `look_ahead_effects`
-        returns.
+        A row for each clip, word and run: clip (a second one of the same name has "(2)" added),
+        word (index), group, and what `look_ahead_effects` returns.
     curves : DataFrame
         Columns removal, stack, window, layer, ms; effect (mean over groups of clips, nats) with low,
-        high (95 % for all delays of a curve together); groups, clips; frames (mean); has_later (share
+        high (interval at 95 % for all delays of a curve together); groups, clips; frames (mean); has_later (share
         of clips that have sound after the delay); with chunks errors and offline_errors (words of a
         clip's transcript that differ from its text, mean; within chunks and with full attention).
     limits : DataFrame
         For each curve used_ms and enough_ms; missing where nothing can be concluded.
     skipped : tuple of (str, str)
-        Clips that cannot be used, and why.
+        Clips with a word that cannot be used, and why.
     provenance : dict
     """
 
@@ -104,15 +104,15 @@ class LookAhead:
         main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
         for row in main[main["window"] == "all"].to_dict("records"):
             used, enough = row["used_ms"], row["enough_ms"]
-            side = "earlier" if row["removal"] == PAST else "later"
+            side = "before" if row["removal"] == PAST else "after"
             text = (
-                "no effect shown"
+                "no removal is shown to change the score"
                 if np.isnan(used)
-                else f"an effect of what lies more than {used:g} ms {side}"
+                else f"removal from {used:g} ms {side} the word on still changes the score"
             )
             if not np.isnan(enough):
-                share = 100 * (1 - float(self.provenance["share"]))
-                text += f"; {enough:g} ms are enough for {share:g} % of the effect"
+                share = 100 * float(self.provenance["share"])
+                text += f"; from {enough:g} ms on, less than {share:g} % of the loss is left"
             lines.append(f"{DESCRIPTIONS[row['removal']]}: {text}")
         groups = int(self.curves["groups"].max())
         if groups < FEWEST_GROUPS:
@@ -166,11 +166,11 @@ def look_ahead(
     model : Model
         A speech model with its head.
     clips : sequence of Clip
-        With word times. Those that cannot be used are skipped.
+        With word times. Words that cannot be used are skipped.
     words : {"target", "all"}
         The target of each clip, or all its words.
     share : float
-        Share of the effect at the smallest delay that counts as none, for ``enough_ms``.
+        For ``enough_ms``: the share of the effect at the smallest delay that is negligible.
     progress : bool
         Show a bar over clips.
     **options
@@ -179,7 +179,8 @@ def look_ahead(
     Returns
     -------
     LookAhead
-        Intervals are over groups of clips that share a pair or a word.
+        Intervals are over groups of clips that share a pair or a word: at 95 % for all delays of a
+        curve together (Bonferroni), see `mean_interval`.
 
     Raises
     ------
@@ -191,9 +192,9 @@ def look_ahead(
     >>> import speechmix
     >>> from speechmix.inputs import bundled
     >>> model = speechmix.load("bundled:tiny-french-ctc")
-    >>> found = speechmix.look_ahead(model, bundled.clips()[:2], delays_ms=[0, 80], windows=["all"])
-    >>> len(found.curves), found.curves["removal"].unique().tolist()
-    (10, ['word', 'prefix', 'past', 'cut', 'zeros'])
+    >>> result = speechmix.look_ahead(model, bundled.clips()[:2], delays_ms=[0], windows=["all"])
+    >>> len(result.curves), result.curves["removal"].unique().tolist()
+    (5, ['word', 'prefix', 'past', 'cut', 'zeros'])
     """
     if words not in ("target", "all") or not 0 < share < 1:
         raise InputError(
@@ -201,19 +202,20 @@ def look_ahead(
             f"share={share}"
         )
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
-    groups = list(assign_groups(build_item_table(clips))[0]) if clips else []
-    for clip, group in zip(tqdm(clips, unit="clip", disable=not progress), groups, strict=True):
-        indices = [clip.target] if words == "target" else range(len(clip.words or ()))
-        try:
-            for index in indices:
-                foil = clip.foil if index == clip.target else None
+    items = build_item_table(clips)
+    groups = assign_groups(items)[0] if clips else ()
+    bar = tqdm(clips, unit="clip", disable=not progress)
+    for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
+        for index in [clip.target] if words == "target" else range(len(clip.words or ())):
+            foil = clip.foil if index == clip.target else None
+            try:
                 effects = look_ahead_effects(
-                    model, clip.replace(target=index, foil=foil), **options
+                    model, clip.replace(target=index, foil=foil, cue=None), **options
                 )
-                labels = {"clip": clip.name, "word": index, "group": group}
-                rows += [labels | effect for effect in effects]
-        except SpeechmixError as error:
-            skipped.append((clip.name, str(error)))
+            except SpeechmixError as error:
+                skipped.append((name, str(error)))
+                continue
+            rows += [{"clip": name, "word": index, "group": group} | effect for effect in effects]
     if not rows:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no clip can be used: {reasons or 'none was given'}")
@@ -261,7 +263,7 @@ def _find_limits(curves: pd.DataFrame, share: float) -> pd.DataFrame:
         is_small = ((curve["low"] >= -tolerance) & (curve["high"] <= tolerance)).to_numpy()
         is_enough = is_shown[0] & np.logical_and.accumulate(is_small[::-1])[::-1]
         values = {
-            "used_ms": delays[is_shown].max(initial=-np.inf) if is_shown.any() else np.nan,
+            "used_ms": delays[is_shown].max() if is_shown.any() else np.nan,
             "enough_ms": delays[is_enough].min() if is_enough.any() else np.nan,
             "effect": curve["effect"].iloc[0],
             "low": curve["low"].iloc[0],

@@ -1,7 +1,7 @@
-"""Score of one word by a CTC model, read in the word's own frames.
+"""Score of one word by a CTC model, computed in the frames of the word alone.
 
 In: a prepared decision about a clip with a target. Out: an objective that does not depend on how other
-words are written, and that can be read where the sound ends behind the word.
+words are written, and that can be computed for a sound that ends behind the word.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from ..mixing.measures.token_objectives import Objective, token_logits
 from .target_readings import require_clip, target_labels
 
 if TYPE_CHECKING:
+    from ..adapters.model import Model
     from ..adapters.transformers_types import ModelOutput
     from .decision import Decision
 
 
-def ctc_word_objective(decision: Decision, score: str = "log_probability") -> Objective:
-    """Log-probability of a word's letters in its frames, summed over all alignments in them.
+def has_letter_logits(model: Model) -> bool:
+    """Return whether a model's logits are letters in frames, and not labels of the whole sound."""
+    return model.capabilities.decoding == "frames" and not model.has_label_head
 
-    The frames are found once: those of the word, and those of its letters on the best path of the
-    intact model through the whole text, as far as no letter of another word stands there. So the
-    score does not depend on how later words are written, and can be read where the sound ends
-    earlier. "contrast" subtracts the score of the foil.
+
+def ctc_word_objective(decision: Decision, score: str = "log_probability") -> Objective:
+    """Return the log-probability of a word's letters in its frames, summed over all alignments.
+
+    The frames are fixed once: from the word's first frame to its last, extended to the frames of its
+    letters on the best path of the intact model through the whole text, and limited by the letters of
+    the words before and after. So the score does not depend on how later words are written, and can
+    be computed for a sound that ends earlier. "contrast" subtracts the score of the foil.
     """
     model, clip = decision.model, require_clip(decision)
     labels, indices = target_labels(decision, clip)
@@ -36,9 +42,9 @@ def ctc_word_objective(decision: Decision, score: str = "log_probability") -> Ob
     paths, _ = best_ctc_path(scores.float().log_softmax(dim=-1).cpu(), labels, blank=blank)
     (word,) = decision.select_sources("encoder", [clip.target or 0])
     frames = [*word.positions, *(frame for index in indices for frame in paths[index])]
-    before = paths[indices[0] - 1][-1] if indices[0] else -1
-    behind = paths[indices[-1] + 1][0] if indices[-1] + 1 < len(labels) else len(scores)
-    first, stop = max(min(frames), before + 1), min(max(frames) + 1, behind)
+    previous_frame = paths[indices[0] - 1][-1] if indices[0] else -1
+    next_frame = paths[indices[-1] + 1][0] if indices[-1] + 1 < len(labels) else len(scores)
+    first, stop = max(min(frames), previous_frame + 1), min(max(frames) + 1, next_frame)
     spellings = [[labels[index] for index in indices]]
     if score == "contrast":
         spellings.append(list(model.tokenizer(clip.foil).input_ids))

@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from ..adapters.generation.greedy_generation import transcribe
@@ -29,9 +28,9 @@ from ..adapters.patching.attention_edges import remove_attention_edges, streamin
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.multipart_words import join_words
-from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..inputs.words.transcript_accuracy import count_word_errors
 from .audio_removal import FILL_SAMPLE_RATE
-from .ctc_word_score import ctc_word_objective
+from .ctc_word_score import ctc_word_objective, has_letter_logits
 from .decision import Decision
 from .removals import prepare_sound_inputs
 from .target_readings import require_clip
@@ -125,43 +124,38 @@ def look_ahead_effects(
         if run.row["frames"] and run.reference is not None:
             row["effect"] = run.reference.row["score"] - row["score"]
     rows += [row for delay in delays_ms for row in _remove_sound(decision, float(delay), intact)]
-    offline_errors = _count_word_errors(model, clip) if chunks_ms else None
+    offline_errors = _count_transcript_errors(model, clip) if chunks_ms else None
     for chunk in chunks_ms:
+        row = _label_row(CHUNK, "encoder", float(chunk))
         with streaming_attention(model, chunk / 1000, left_ms and left_ms / 1000):
-            value = decision.input_margin(decision.prepared.inputs)
-            errors = (_count_word_errors(model, clip), offline_errors)
-        labels = _label_row(CHUNK, "encoder", float(chunk)) | dict(zip(ERRORS, errors, strict=True))
-        rows.append({**labels, "score": value})
-    seconds_left = clip.duration - (clip.words or ())[clip.target or 0].end
+            row["score"] = decision.input_margin(decision.prepared.inputs)
+            errors = (_count_transcript_errors(model, clip), offline_errors)
+        rows.append(row | dict(zip(ERRORS, errors, strict=True)))
+    ms_left = 1000 * (clip.duration - (clip.words or ())[clip.target or 0].end)
     for row in rows:
         effect = row.get("effect", intact - row["score"])
         row["effect"] = 0.0 if abs(effect) < _NO_EFFECT else effect
-        row["has_later"] = row["removal"] == CHUNK or row["ms"] / 1000 < seconds_left
+        row["has_later"] = row["removal"] == CHUNK or row["ms"] < ms_left
     return rows
 
 
-def _count_word_errors(model: Model, clip: Clip) -> float:
+def _count_transcript_errors(model: Model, clip: Clip) -> float:
     """Count words in which the greedy transcript differs from the text; NaN without a transcript."""
     if not model.can_transcribe:
         return float("nan")
-    texts = (clip.text or join_words(clip.spoken_words), transcribe(model, clip))
-    return Levenshtein.distance(*(normalize_transcript(text).split() for text in texts))
+    return count_word_errors(clip.text or join_words(clip.spoken_words), transcribe(model, clip))
 
 
 def _prepare_word_decision(model: Model, clip: Clip, score: ObjectiveOption) -> Decision:
-    """Prepare the score of a clip's target; of a CTC model as `ctc_word_objective` reads it."""
+    """Prepare the score of a clip's target; for a CTC model, that of `ctc_word_objective`."""
     if not model.hears or "encoder" not in model.stacks:
         raise InputError(f"{model.name} has no speech encoder, whose look-ahead could be measured")
     if not isinstance(clip.target, int):
         raise InputError(f"{clip.name}: give the word whose score is measured as target=")
     decision = Decision.prepare(model, clip, objective=score)
-    if not isinstance(score, str) or not _is_ctc(model):
-        return decision
-    return replace(decision, objective=ctc_word_objective(decision, score))
-
-
-def _is_ctc(model: Model) -> bool:
-    return model.capabilities.decoding == "frames" and not model.has_label_head
+    if isinstance(score, str) and has_letter_logits(model):
+        return replace(decision, objective=ctc_word_objective(decision, score))
+    return decision
 
 
 @dataclass(frozen=True)
@@ -173,16 +167,10 @@ class _EdgeRemoval:
     reference: _EdgeRemoval | None = None  # compared with, where that is not the intact model
 
 
-def _label_row(
-    removal: str,
-    stack: str,
-    ms: float,
-    window: int | str = ALL_LAYERS,
-    layer: int | None = None,
-    frames: int | None = None,
-) -> _Row:
-    labels: _Row = {"removal": removal, "stack": stack, "window": str(window), "layer": layer}
-    return {**labels, "ms": ms, "frames": frames}
+def _label_row(removal: str, stack: str, ms: float, **edge_labels: object) -> _Row:
+    """Return a row's columns: window, layer and frames are those of all layers, unless given."""
+    labels = {"window": ALL_LAYERS, "layer": None, "frames": None, **edge_labels}
+    return {"removal": removal, "stack": stack, "ms": ms, **labels}
 
 
 def _list_edge_removals(
@@ -193,17 +181,15 @@ def _list_edge_removals(
     grid = model.grid(len(clip.audio(model.sample_rate)))
     target = clip.target or 0
     word, delay = (clip.words or ())[target], delay_ms / 1000
-    frames = [
-        f for source in decision.select_sources("encoder", [target]) for f in source.positions
-    ]
+    frames = [f for part in decision.select_sources("encoder", [target]) for f in part.positions]
     if not frames:
         raise InputError(f"{clip.name}: the target {word.text!r} has no frame of {model.name}")
     clip_stop = grid.frames_between(0, clip.duration)[1]
     later = range(grid.frames_between(word.end + delay, clip.duration)[0], clip_stop)
     past_stop = grid.frames_between(0, max(word.start - delay, 0))[1]
     past = range(max(0, past_stop - len(later)), past_stop)
-    # Frames behind the clip, in a fixed window, may pass the future on: prefix runs, and what they
-    # are compared with, go without them.
+    # In a fixed window, frames behind the clip may pass the future on. So prefix runs, and the runs
+    # that they are compared with, have no attention to them.
     padding = range(clip_stop, grid.n_frames)
     tokens = decision.prepared.inputs.get("decoder_input_ids")
     positions: dict[str, dict[str, Sequence[int]]] = {
@@ -215,24 +201,23 @@ def _list_edge_removals(
         },
     }
     stacks = {name: len(model.stacks[name]) for name in positions if name in model.stacks}
+    blocks_by_window = [
+        (name, window, [(name, layer) for layer in layers])
+        for name, count in stacks.items()
+        for window in windows
+        for layers in layer_windows(count, window)
+    ]
+    if len(stacks) > 1:
+        blocks = [(name, layer) for name, count in stacks.items() for layer in range(count)]
+        blocks_by_window.append((BOTH_STACKS, ALL_LAYERS, blocks))
     runs = []
     for removal, sources in {WORD: later, PREFIX: later, PAST: past}.items():
-        changed: list[tuple[str, int | str, int | None, list[_Block]]] = [
-            (
-                name,
-                window,
-                None if window == ALL_LAYERS else layers.start,
-                [(name, index) for index in layers],
-            )
-            for name, count in stacks.items()
-            for window in windows
-            for layers in layer_windows(count, window)
-        ]
-        if len(stacks) > 1:
-            blocks = [(name, index) for name, count in stacks.items() for index in range(count)]
-            changed.append((BOTH_STACKS, ALL_LAYERS, None, blocks))
-        for stack, window, layer, blocks in changed:
-            row = _label_row(removal, stack, delay_ms, window, layer, len(sources))
+        for stack, window, blocks in blocks_by_window:
+            labels = {
+                "layer": None if window == ALL_LAYERS else blocks[0][1],
+                "frames": len(sources),
+            }
+            row = _label_row(removal, stack, delay_ms, window=str(window), **labels)
             hidden = padding if removal == PREFIX else range(0)
             edges, padding_edges = (
                 {block: (positions[block[0]][removal], removed) for block in blocks}
@@ -294,11 +279,11 @@ def _remove_sound(decision: Decision, delay_ms: float, intact: float) -> list[_R
             changed = Clip.from_array(
                 sound, FILL_SAMPLE_RATE, name=clip.name, language=clip.language
             )
+            frame_count = model.grid(len(changed.audio(model.sample_rate))).n_frames
             inputs = {**decision.prepared.inputs, **prepare_sound_inputs(model, changed)}
             row["score"] = decision.input_margin(inputs)
-            if removal == CUT and _is_ctc(model):
-                count = model.grid(len(changed.audio(model.sample_rate))).n_frames
-                row["effect"] = _score_first_frames(decision, count) - row["score"]
+            if removal == CUT and has_letter_logits(model):
+                row["effect"] = _score_first_frames(decision, frame_count) - row["score"]
         rows.append(row)
     return rows
 

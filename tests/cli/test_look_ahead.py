@@ -27,7 +27,7 @@ def test_one_clip(tmp_path, capsys):
     (tmp_path / "a.json").write_text(json.dumps(words), encoding="utf-8")
     arguments = ["look-ahead", str(tmp_path / "a.wav"), "--words", str(tmp_path / "a.json")]
     arguments += ["--text", clip().text, "--target", "quels", "--model", MODEL, "--delay", "0"]
-    arguments += ["--delay", "200", "--window", "one", "--window", "all", "--chunk", "200"]
+    arguments += ["--delay", "200", "--window", "1", "--window", "all", "--chunk", "200"]
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "chunks of 200 ms: score lost" in printed
@@ -48,6 +48,8 @@ def test_in_a_run(tmp_path, capsys):
     arguments = ["look-ahead", "--model", MODEL, "--delay", "0", "--window", "all"]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     table = pd.read_parquet(tmp_path / "run" / "look_ahead.parquet")
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0  # finds all of it
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / "look_ahead.parquet"), table)
     direct = speechmix.look_ahead(model, [clip()], delays_ms=[0], windows=["all"]).table
     pd.testing.assert_series_equal(table["effect"], direct["effect"], atol=1e-4)
     without_target = clip().replace(target=None, foil=None)

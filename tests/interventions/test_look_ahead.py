@@ -271,8 +271,11 @@ def test_sound_that_ends_is_the_shorter_clip(ctc, clip):
     space = ctc.tokenizer.word_delimiter_token_id
     end = int(np.argmax(ctc_logits(ctc, whole).argmax(-1) == space))
     labels, blank = ctc.tokenizer("quels").input_ids, ctc.config.pad_token_id
-    expected = ctc_score(ctc_logits(ctc, inputs)[:end], labels, blank)
+    cut_logits = ctc_logits(ctc, inputs)
+    expected = ctc_score(cut_logits[:end], labels, blank)
     assert found.loc[100, "score"] == pytest.approx(expected, abs=2e-3)
+    intact = ctc_score(ctc_logits(ctc, whole)[: min(end, len(cut_logits))], labels, blank)
+    assert found.loc[100, "effect"] == pytest.approx(intact - expected, abs=2e-3)
     assert found.loc[5000, "effect"] == 0
     assert not found.loc[5000, "has_later"]
 
@@ -305,11 +308,28 @@ def test_curves_have_limits_and_intervals_over_groups(ctc):
     assert found.curves.set_index("removal").loc["chunk", "errors"] >= 0
 
 
-def test_nothing_is_shown_of_an_untrained_model():
-    model = speechmix.load("bundled:tiny-french-ctc", init="random", seed=1)
+def test_clips_of_one_name_stay_apart_and_a_word_that_fails_is_the_only_one_skipped(ctc):
+    first, second = bundled.clips()[:2]
+    words = [(word.text, word.start, word.end) for word in second.words]
+    words[0] = (words[0][0], 0.0, 0.001)  # shorter than a frame
+    second = speechmix.Clip.from_array(second.audio(16_000), 16_000, name=first.name, words=words)
+    options = {"words": "all", "delays_ms": [0], "windows": ["all"]}
+    table = speechmix.look_ahead(ctc, [first], **options).table
+    both = speechmix.look_ahead(ctc, [first, second], **options)
+    assert set(both.table["clip"]) == {first.name, f"{first.name} (2)"}
+    assert both.curves["clips"].max() == both.provenance["clips"] == 2
+    assert [name for name, _ in both.skipped] == [f"{first.name} (2)"]
+    assert len(both.table) == len(table) * (len(first.words) + len(words) - 1) / len(first.words)
+    of_first = both.table[both.table["clip"] == first.name]
+    np.testing.assert_array_equal(of_first["score"], table["score"])
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # seed 0: some clips have no frame left for their word
+def test_nothing_is_shown_of_an_untrained_model(seed):
+    model = speechmix.load("bundled:tiny-french-ctc", init="random", seed=seed)
     found = speechmix.look_ahead(model, bundled.clips()[:20:2], delays_ms=[0, 80], windows=["all"])
     used = found.limits.set_index("removal")["used_ms"]
-    assert used[["word", "prefix", "past"]].isna().all()
+    assert used[["word", "prefix", "past", "cut"]].isna().all()
 
 
 def test_what_is_not_possible_is_refused(ctc, clip):

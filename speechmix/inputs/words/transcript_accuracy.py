@@ -24,6 +24,19 @@ def character_error_rate(text: str, transcript: str) -> float:
     return Levenshtein.distance(reference, hypothesis) / max(1, len(reference))
 
 
+def count_word_errors(text: str, transcript: str) -> int:
+    """Count the words to insert, delete or replace between two texts; case and punctuation aside.
+
+    Examples
+    --------
+    >>> count_word_errors("Les livres.", "les livre de Jean")
+    3
+    """
+    return Levenshtein.distance(
+        *(normalize_transcript(each).split() for each in (text, transcript))
+    )
+
+
 def describe_accuracy(transcript: str, text: str | None) -> str:
     """What a model writes, for people, and how that compares with what was said.
 
@@ -46,10 +59,7 @@ def describe_accuracy(transcript: str, text: str | None) -> str:
     reference_words = normalize_transcript(text or "").split()
     if not reference_words:
         return sentence
-    error_count = min(
-        Levenshtein.distance(reference_words, normalize_transcript(transcript).split()),
-        len(reference_words),
-    )
+    error_count = min(count_word_errors(text or "", transcript), len(reference_words))
     if not error_count:
         return f"{sentence} (as given)"
     error_summary = (

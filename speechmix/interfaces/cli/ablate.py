@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,19 +11,17 @@ from .clip_options import (
     SkippedItems,
     add_clip_options,
     collect_clips,
-    create_aligner_loader,
     is_run,
     load_aligner,
     print_line,
     print_skipped,
 )
 from .command_parser import Subparsers
-from .executor_options import add_executor_options, choose_executor, refuse_executor_options
+from .executor_options import add_executor_options, refuse_executor_options
 from .model_options import (
     add_loading_options,
     add_model_option,
     add_prefix_options,
-    create_loaders,
     load_model,
     select_only_model,
 )
@@ -33,6 +30,7 @@ from .published_ablation import (
     refuse_published_options,
     run_published_ablation,
 )
+from .run_results import compute_kind_in_run
 from .score_options import add_stack_option
 
 if TYPE_CHECKING:
@@ -111,20 +109,7 @@ def _ablate_in_run(
 ) -> int:
     """Store the ablation of clips in a run's folder, with its table."""
     from ...runs.kinds.ablation import ABLATION_KIND
-    from ...runs.score_clips import compute_kinds
 
     if options.stack:
         raise InputError("a run stores the ablation of all stacks: leave --stack out")
-    run = compute_kinds(
-        create_loaders(options, options.model),
-        clips,
-        options.out,
-        [ABLATION_KIND.name],
-        aligner=create_aligner_loader(options),
-        align_method=options.align,
-        executor=choose_executor(options, options.model),
-        progress=sys.stderr.isatty(),
-        skipped=skipped,
-    )
-    print(run.summary())
-    return 0 if run.done or not run.is_complete else 1
+    return compute_kind_in_run(options, clips, ABLATION_KIND.name, {}, skipped)

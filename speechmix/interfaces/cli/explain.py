@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,22 +13,21 @@ from .clip_options import (
     add_clip_options,
     add_segments_option,
     collect_clips,
-    create_aligner_loader,
     is_run,
     load_aligner,
     print_skipped,
 )
 from .command_parser import Subparsers
-from .executor_options import add_executor_options, choose_executor, refuse_executor_options
+from .executor_options import add_executor_options, refuse_executor_options
 from .fill_options import add_fill_option, split_fills_by_side
 from .model_options import (
     add_loading_options,
     add_model_option,
     add_prefix_options,
-    create_loaders,
     load_model,
     select_only_model,
 )
+from .run_results import compute_kind_in_run
 
 if TYPE_CHECKING:
     from ...explanations.explanation import Explanation
@@ -163,26 +161,14 @@ def _collect_explain_arguments(options: argparse.Namespace) -> JsonObject:
 def _explain_in_run(options: argparse.Namespace, skipped: SkippedItems) -> int:
     """Store the explanations of clips in a run's folder, whose page shows them."""
     from ...runs.kinds.explanations import EXPLANATIONS_KIND
-    from ...runs.score_clips import compute_kinds
 
     if options.sentence or options.hypothesis:
         raise InputError(
             "--sentence and --hypothesis are not stored in a run: give a file as --out"
         )
     clips = collect_clips(options, skipped)
-    run = compute_kinds(
-        create_loaders(options, options.model),
-        clips,
-        options.out,
-        {EXPLANATIONS_KIND.name: {"request": _collect_explain_arguments(options)}},
-        aligner=create_aligner_loader(options),
-        align_method=options.align,
-        executor=choose_executor(options, options.model),
-        progress=sys.stderr.isatty(),
-        skipped=skipped,
-    )
-    print(run.summary())
-    return 0 if run.done or not run.is_complete else 1
+    kind_options = {"request": _collect_explain_arguments(options)}
+    return compute_kind_in_run(options, clips, EXPLANATIONS_KIND.name, kind_options, skipped)
 
 
 def _list_sentences(options: argparse.Namespace) -> list[Sentence]:

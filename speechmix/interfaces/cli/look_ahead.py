@@ -10,19 +10,13 @@ from .clip_options import (
     add_clip_options,
     collect_aligned_clips,
     collect_clips,
-    create_aligner_loader,
     is_run,
     print_skipped,
 )
 from .command_parser import Subparsers
-from .executor_options import add_executor_options, choose_executor, refuse_executor_options
-from .model_options import (
-    add_loading_options,
-    add_model_option,
-    create_loaders,
-    load_model,
-    select_only_model,
-)
+from .executor_options import add_executor_options, refuse_executor_options
+from .model_options import add_loading_options, add_model_option, load_model, select_only_model
+from .run_results import compute_kind_in_run
 
 _EXAMPLES = """examples:
   speechmix look-ahead clips.tsv --model facebook/wav2vec2-base-960h --out look_ahead
@@ -41,18 +35,25 @@ def add_commands(commands: Subparsers) -> None:
     add_clip_options(command)
     add_model_option(command)
     command.add_argument(
-        "--delay", type=float, action="append", metavar="MS", help="ms after the word; repeatable"
+        "--delay",
+        type=float,
+        action="append",
+        metavar="MS",
+        help="ms after the end of the word; repeatable",
     )
     command.add_argument(
         "--window",
-        choices=("all", "one", "up to", "from"),
+        type=_parse_window,
         action="append",
-        help="layers without attention to the future; repeatable (default: all, one)",
+        metavar="N",
+        help="remove attention in N consecutive layers, or all; repeatable (default: all and 1)",
     )
     command.add_argument(
-        "--all-words", action="store_true", help="read every word, not the target of a clip"
+        "--all-words", action="store_true", help="measure every word, not only the target of a clip"
     )
-    command.add_argument("--contrast", action="store_true", help="read the target against its foil")
+    command.add_argument(
+        "--contrast", action="store_true", help="score the target against its foil"
+    )
     command.add_argument(
         "--chunk",
         type=float,
@@ -70,43 +71,36 @@ def add_commands(commands: Subparsers) -> None:
     add_loading_options(command)
 
 
+def _parse_window(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def _look_ahead(options: argparse.Namespace) -> int:
     from ...evaluation.look_ahead_curves import look_ahead
     from ...interventions.look_ahead import DELAYS_MS
-    from ...runs.score_clips import compute_kinds
+    from ...runs.kinds.look_ahead import LOOK_AHEAD_KIND
 
     settings = {
         "delays_ms": options.delay or DELAYS_MS,
-        "windows": options.window or ("all", "one"),
+        "windows": options.window or ("all", 1),
         "chunks_ms": options.chunk or (),
         "left_ms": options.left,
         "score": "contrast" if options.contrast else "log_probability",
     }
     skipped: SkippedItems = []
     if options.out and is_run(options.out):
-        run = compute_kinds(
-            create_loaders(options, options.model),
-            collect_clips(options, skipped),
-            options.out,
-            {"look_ahead": settings},
-            aligner=create_aligner_loader(options),
-            align_method=options.align,
-            executor=choose_executor(options, options.model),
-            progress=sys.stderr.isatty(),
-            skipped=skipped,
-        )
-        print(run.summary())
-        return 0 if run.done or not run.is_complete else 1
+        clips = collect_clips(options, skipped)
+        return compute_kind_in_run(options, clips, LOOK_AHEAD_KIND.name, settings, skipped)
     refuse_executor_options(options, "give the folder of a run as --out")
-    found = look_ahead(
+    result = look_ahead(
         load_model(options, select_only_model(options)),
         collect_aligned_clips(options, skipped),
         words="all" if options.all_words else "target",
         progress=sys.stderr.isatty(),
         **settings,
     )
-    print_skipped([*skipped, *found.skipped])
-    print(found.summary)
+    print_skipped([*skipped, *result.skipped])
+    print(result.summary)
     if options.out:
-        print(f"tables and figure: {found.write(options.out)}")
+        print(f"tables and figure: {result.write(options.out)}")
     return 0

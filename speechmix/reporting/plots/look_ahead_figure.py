@@ -36,7 +36,7 @@ _LABELS = {
 _STYLES = dict(
     zip(_LABELS, zip(LINE_COLORS[1:6], ("-", "-", "-", "-", "--"), strict=True), strict=True)
 )
-_DELAY_LABEL = "removed: what comes later than so many ms after the word"
+_DELAY_LABEL = "removed: what comes more than this many ms after the word"
 _EFFECT_LABEL = "score lost (nats)"
 
 
@@ -54,7 +54,7 @@ def look_ahead_figure(result: LookAhead) -> Figure:
         cells whose interval excludes zero.
     """
     curves = result.curves
-    by_layer = curves[(curves["window"] == "one") & (curves["removal"] == "word")]
+    by_layer = curves[(curves["window"] == "1") & (curves["removal"] == "word")]
     stacks = list(by_layer["stack"].unique())
     figure = new_figure(5.0 + 2.7 * len(stacks), 3.7)
     axes = figure.subplots(
@@ -78,10 +78,10 @@ def look_ahead_panel(result: LookAhead, *, ax: Axes | None = None) -> Axes:
     delays, handles = sorted(curves["ms"].unique()), []
     for index, (removal, curve) in enumerate(curves.groupby("removal", sort=False)):
         color, dash = _STYLES[str(removal)]
-        x = [delays.index(delay) + 0.11 * (index - 2) for delay in curve["ms"]]
+        positions = [delays.index(delay) + 0.11 * (index - 2) for delay in curve["ms"]]
         style: LineStyle = {"color": color, "linestyle": dash, "linewidth": 1.4}
-        ax.plot(x, curve["effect"], marker="o", markersize=2.5, **style)
-        ax.vlines(x, curve["low"], curve["high"], color=color, alpha=0.55, linewidth=1)
+        ax.plot(positions, curve["effect"], marker="o", markersize=2.5, **style)
+        ax.vlines(positions, curve["low"], curve["high"], color=color, alpha=0.55, linewidth=1)
         handles.append(legend_line(label=_LABELS[str(removal)], **style))
     ax.axhline(0, color="0.4", linewidth=0.7)
     _label_delays(ax, delays)
