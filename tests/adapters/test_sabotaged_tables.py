@@ -26,11 +26,13 @@ from torch import nn
 
 import speechmix
 from speechmix.adapters import StackSpec, family_of_type
+from speechmix.adapters.binding import projection_check
 from speechmix.adapters.binding.bound_layers import bind_stack
 from speechmix.adapters.binding.self_check import self_check
 from speechmix.adapters.capture import attention_calls
 from speechmix.adapters.capture.forward_pass import arguments_by_name
 from speechmix.adapters.families import registry
+from tests.adapters.test_as_given import with_sinks
 from tests.models import ALL_FAMILIES, build
 from tests.models.more_families import _TEXT, MORE_FAMILIES
 
@@ -610,3 +612,39 @@ def test_the_check_takes_half_a_second():
         seconds.append(time.process_time() - begun)
     torch.set_num_threads(threads)
     assert min(seconds) <= 0.5
+
+
+@pytest.mark.parametrize("value", ["v_proj", "k_proj", "q_proj"])
+@pytest.mark.parametrize("keys_are_multiples", [False, True])
+def test_scaled_values_are_those_of_their_projection_alone(monkeypatch, value, keys_are_multiples):
+    """MiMo multiplies its values by 0.707; all its projections have one width."""
+    monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
+    module = with_sinks("mimo_v2_flash")
+    assert module.config.attention_value_scale == 0.707
+    if keys_are_multiples:
+        for layer in module.model.layers:
+            layer.self_attn.k_proj.weight.data.copy_(2 * layer.self_attn.v_proj.weight)
+    family = family_of_type("mimo_v2_flash")
+    (spec,) = family.stacks(module.config)
+    table = replace(spec, blocks=(replace(spec.blocks[0], value=f"self_attn.{value}"),))
+    speechmix.register(replace(family, stacks=lambda config: (table,)))
+    is_right = value == "v_proj"
+    expected = contextlib.nullcontext() if is_right else pytest.raises(speechmix.SpeechmixError)
+    with expected as error:
+        speechmix.load(module)
+    assert is_right or f"'self_attn.{value}' does not make the value vectors" in str(error.value)
+
+
+def test_multiples_are_numbers_times_one_factor():
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(8, 192, generator=generator)
+    output, other = packed[:, :64], packed[:, 64:128]
+    values = output.unflatten(-1, (4, 16)).transpose(0, 1)
+    by_head = torch.tensor([1.0, 1.0, 1.0, 2.0])[:, None, None]
+    largest = values * other.abs().max() / output.abs().max()
+    assert projection_check._are_multiples(values, packed)
+    assert projection_check._are_multiples(0.707 * values, output)
+    assert projection_check._are_multiples(0.707 * values.repeat_interleave(2, dim=0), output)
+    assert not projection_check._are_multiples(by_head * values, output)
+    assert not projection_check._are_multiples(values.softmax(dim=-1), output)
+    assert not projection_check._are_multiples(largest, other)

@@ -4,7 +4,9 @@ understand."""
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +20,10 @@ from speechmix.adapters.binding.bound_layers import layer_modules
 from speechmix.adapters.capture.encoder_cache import run_encoder
 from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
-from speechmix.adapters.tracing import family_lookup
+from speechmix.adapters.tracing import family_lookup, traced_family
 from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.adapters.tracing.measured_grid import MeasuredGrid
-from speechmix.adapters.tracing.replay_oracle import compare_with_replay
+from speechmix.adapters.tracing.replay_oracle import _ZeroedValues, compare_with_replay
 from tests import oracle_by_path
 from tests.models import audio_language_models, build
 from tests.models.traced_models import TRACED_MODELS, build_traced_model
@@ -87,6 +89,46 @@ def test_a_model_that_is_not_understood_is_refused_with_the_part(name):
         load_traced(name)
     for words in (REFUSED[name], "describe-architecture", "new_architecture.md"):
         assert words in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"embedding_size": 32}, "encoder.layer: the residual stream passes output.bottleneck"),
+        (
+            {"key_query_shared_bottleneck": False},
+            "MobileBertSelfAttention raised RuntimeError: mat1",
+        ),
+    ],
+)
+def test_a_config_of_unusual_sizes_is_refused_with_the_part(sizes, reason):
+    """The first one's head has a projection to no units at all."""
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    shape |= {"num_hidden_layers": 2, "vocab_size": 50, "intra_bottleneck_size": 16}
+    config = transformers.MobileBertConfig(**{**shape, "embedding_size": 16, **sizes})
+    module = transformers.MobileBertForMaskedLM(config).eval()
+    with pytest.raises(speechmix.SpeechmixError, match=reason):
+        speechmix.load(module)
+
+
+def test_a_traced_family_does_not_hold_the_model_that_was_traced(monkeypatch):
+    modules: list[weakref.ref] = []
+    original = traced_family.build_small_model
+
+    def build_small_model(*arguments):
+        module = original(*arguments)
+        modules.append(weakref.ref(module))
+        return module
+
+    monkeypatch.setattr(traced_family, "build_small_model", build_small_model)
+    for name in ("lasr_ctc", "canary", "qwen3_asr"):
+        module = build_traced_model(name)
+        family = traced_family.trace_family(copy.deepcopy(module.config), type(module), None)
+        gc.collect()
+        assert modules
+        assert not any(reference() for reference in modules)
+        assert family.is_traced
 
 
 _WHERE = {
@@ -245,3 +287,15 @@ def test_a_clip_goes_through_a_traced_audio_language_model_with_its_prompt():
     assert maps["value_zeroing", "encoder"].scores.shape == (3, 3, 3)
     labels = [span.label for span in maps["value_zeroing", "decoder"].sources]
     assert {"le", "chat", "dort"} <= set(labels)  # the words of the sound among the tokens
+
+
+def test_the_comparison_refuses_a_layer_that_reads_values_twice():
+    """Zeroing the first reading alone would leave the source in the second."""
+    states = torch.randn(1, 2, 4, 3, generator=torch.Generator().manual_seed(0))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    zeroed = states.index_fill(2, torch.tensor([1]), 0)
+    with _ZeroedValues(1, 4, is_only_attention=True):
+        context = attend(states, states, states)
+        with pytest.raises(speechmix.SpeechmixError, match="reads values twice"):
+            attend(states, states, states)
+    torch.testing.assert_close(context, attend(states, states, zeroed))

@@ -13,6 +13,7 @@ import transformers
 import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.families import registry
+from speechmix.adapters.tracing import mask_kinds
 from speechmix.adapters.tracing.infer_stacks import infer_stacks
 from speechmix.interfaces.cli import main
 from tests.models import ALL_FAMILIES, build
@@ -90,6 +91,41 @@ def test_the_table_is_written_as_a_file_that_makes_it_again(name):
     assert variables["STACKS"] == found.stacks
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mistral", "a window of 3 positions before, "),
+        ("granite-speech-encoder", "chunks of 80"),
+        ("qwen2.5-omni", "chunks of 60"),
+        ("whisper-80", "every position sees all"),
+        ("llama", "causal"),
+    ],
+)
+def test_the_report_says_which_positions_attention_sees(name, words):
+    descriptions = [line for line in traced(name)[0].findings if "layers in" in line]
+    assert words in descriptions[0]
+
+
+_TARGETS, _SOURCES = torch.arange(12)[:, None], torch.arange(12)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (_TARGETS >= _SOURCES, ""),
+        ((_TARGETS - _SOURCES).abs() <= 2, "a window of 2 positions before and 2 behind"),
+        (_TARGETS // 4 == _SOURCES // 4, "chunks of 4"),
+        (
+            (_TARGETS // 4 >= _SOURCES // 4) & (_TARGETS // 4 * 4 - _SOURCES <= 2),
+            "chunks of 4 with 2 positions before",
+        ),
+        ((_TARGETS - _SOURCES) % 2 == 0, "a mask of another form"),
+    ],
+)
+def test_masks_are_described_by_what_they_allow(allowed, words):
+    assert mask_kinds._describe_mask(allowed, 12) == words
+
+
 _REFUSED = {
     "mamba": (
         lambda: transformers.MambaModel(
@@ -165,6 +201,12 @@ def test_the_command_writes_the_table_and_prints_the_report(tmp_path, capsys):
     exec(path.read_text(encoding="utf-8"), variables)
     assert variables["MODEL_TYPE"] == "wav2vec2"
     assert main(["describe-architecture", str(tmp_path / "nowhere")]) == 1
+
+
+def test_the_command_reads_a_config_file(tmp_path, capsys):
+    transformers.BertConfig(**_SHAPE).save_pretrained(tmp_path)
+    assert main(["describe-architecture", str(tmp_path / "config.json")]) == 0
+    assert "encoder: 2 layers in encoder.layer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -246,13 +246,13 @@ def _select_rows(states: Tensor, axis: int = -2) -> Tensor:
     return matrix if axis == -2 else matrix.T
 
 
-def _find_axis(found: Tensor | None, states: Tensor, padding: int = 0) -> int | None:
+def _find_axis(recorded: Tensor | None, states: Tensor, padding: int = 0) -> int | None:
     """Find the axis along which a recorded tensor holds these states [T, D], perhaps with padding
     around them; None if it holds others."""
-    if found is None:
+    if recorded is None:
         return None
     for axis in (-2, -1):
-        rows = _select_rows(found, axis)
+        rows = _select_rows(recorded, axis)
         if any(
             states_agree(rows[first : first + len(states)], states, effect=0)
             for first in {0, padding}

@@ -61,7 +61,8 @@ def _makes(
         return states is not None and states_agree(
             projection(states).reshape(-1, vectors.shape[-1]), vectors, effect=0
         )
-    if role == "value" and not _are_scaled(call.value, calls[0].output):
+    output = calls[0].output
+    if role == "value" and (output is None or not _are_multiples(call.value, output)):
         return False
     changes: list[int] = []
 
@@ -86,27 +87,28 @@ def _makes(
     )
 
 
-def _are_scaled(values: Tensor, output: Tensor | None) -> bool:
-    """Return True if values are numbers of a projection's output, all times one factor (MiMo)."""
-    if output is None:
-        return False
+def _are_multiples(values: Tensor, output: Tensor) -> bool:
+    """Return True if values are numbers of a projection's output, all times one factor (MiMo).
+
+    The output may hold queries and keys, too; then the factor must be one.
+    """
     if torch.isin(values, output).all():
         return True
     factor = values.abs().max() / output.abs().max()
-    known = (output * factor).flatten().sort().values
-    place = torch.searchsorted(known, values.flatten()).clamp(1, len(known) - 1)
-    distance = torch.minimum(
-        (values.flatten() - known[place - 1]).abs(), (values.flatten() - known[place]).abs()
-    )
+    multiples = (output * factor).flatten().sort().values
+    index = torch.searchsorted(multiples, values.flatten()).clamp(1, len(multiples) - 1)
+    neighbours = torch.stack([multiples[index - 1], multiples[index]])
+    distance = (neighbours - values.flatten()).abs().amin(dim=0)
     return bool(distance.max() <= 4 * torch.finfo(values.dtype).eps * values.abs().max())
 
 
 def _compare_calls(
     call: AttentionCall, changed_call: AttentionCall, position: int
 ) -> dict[str, bool]:
-    """Say which vectors differ between two calls, of which the second has other ones at one position.
+    """Return for each role whether its vectors differ between two calls.
 
-    Where the weights alone were read: a changed key changes the weights of other positions, too.
+    In the second call a projection gave other vectors at one position. Where only weights were
+    captured, a changed key changes the weights of other positions, too.
     """
     changes = {
         role: not states_agree(getattr(changed_call, role), getattr(call, role), effect=0)
@@ -119,7 +121,7 @@ def _compare_calls(
             for alpha in (call.alpha, changed_call.alpha)
         )
         is_changed = ((changed_scores - scores).abs() > _SCORE_TOLERANCE).any(dim=-1).any(dim=0)
-        is_own = torch.arange(len(is_changed), device=is_changed.device) == position
-        changes["key"] = bool(is_changed[~is_own].any())
+        is_other = torch.arange(len(is_changed), device=is_changed.device) != position
+        changes["key"] = bool(is_changed[is_other].any())
         changes["query"] = bool(is_changed.any()) and not changes["key"]
     return changes

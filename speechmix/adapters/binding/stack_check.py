@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,9 @@ class PassRecord:
             if record.layers_run == len(stack):
                 record.later_norms.add(module)
 
+        def record_unlisted_layer(path: str, *_: object) -> None:
+            record.unlisted_layers.add(path)
+
         def record_convolution(*_: object) -> None:
             record.mixes_between |= 0 < record.layers_run < len(stack)
 
@@ -111,8 +115,8 @@ class PassRecord:
             if module in inner_parts:
                 continue
             if type(module) is type(stack.layers[0].module):
-                note_layer = lambda *_, path=path: record.unlisted_layers.add(path)  # noqa: E731
-                hooks.callback(module.register_forward_hook(note_layer).remove)
+                record_path = partial(record_unlisted_layer, path)
+                hooks.callback(module.register_forward_hook(record_path).remove)
             elif isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1:
                 hooks.callback(module.register_forward_hook(record_convolution).remove)
         norms = {module for module in stack.holder.children() if is_norm(module)}

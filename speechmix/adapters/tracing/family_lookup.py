@@ -7,28 +7,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-import transformers
 from torch import nn
-from transformers.models.auto import modeling_auto
 
 from ...errors import ModelError, SpeechmixError
 from ...files.cache_keys import digest
+from ..families.checkpoint_classes import checkpoint_class, class_of_model_type
 from ..families.family import Family
 from ..families.registry import family_of_type
 from ..families.transducers import add_transducer
-from ..loading.checkpoints import first_line, transformers_class
+from ..loading.checkpoints import transformers_class
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
+from .failure_reason import describe_failure
 from .traced_family import trace_family
 
-_MAPPINGS = (
-    "MODEL_FOR_CTC_MAPPING_NAMES",
-    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
-    "MODEL_FOR_RNNT_MAPPING_NAMES",
-    "MODEL_FOR_TDT_MAPPING_NAMES",
-    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
-    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
-    "MODEL_MAPPING_NAMES",
-)
 _traced_families: dict[str, Family | str] = {}
 
 
@@ -57,9 +48,11 @@ def find_family(
     try:
         return family_of_type(model_type)
     except ModelError:  # no table is registered
-        model_class = model_class or _find_model_class(config)
         if model_class is None:
-            raise
+            class_name = checkpoint_class(config, class_of_model_type(model_type or ""))
+            if not class_name:
+                raise
+            model_class = transformers_class(class_name)
     extractor = read_extractor() if _hears(model_class) else None
     described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
     key = digest([model_class.__qualname__, str(config.to_dict()), described])
@@ -69,7 +62,7 @@ def find_family(
         except SpeechmixError as error:
             _traced_families[key] = str(error)
         except Exception as error:  # an unknown model's code raises what it likes
-            _traced_families[key] = f"{type(error).__name__}: {first_line(error)}"
+            _traced_families[key] = f"tracing stopped: {describe_failure(error)}"
     family = _traced_families[key]
     if isinstance(family, str):
         raise ModelError(
@@ -92,13 +85,3 @@ def find_module_family(
 def _hears(model_class: type[nn.Module]) -> bool:
     names = inspect.signature(model_class.forward).parameters
     return "input_features" in names or "input_values" in names
-
-
-def _find_model_class(config: Config) -> type[nn.Module] | None:
-    """The class of a config's checkpoint: that of the config, or that of its model type among speech
-    models, or its base model."""
-    names = [name for name in config.architectures or () if hasattr(transformers, name)]
-    for mapping in _MAPPINGS:
-        name = getattr(modeling_auto, mapping, {}).get(config.model_type)
-        names += [name] if isinstance(name, str) else []
-    return transformers_class(names[0]) if names else None

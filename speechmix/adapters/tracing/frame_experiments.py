@@ -178,10 +178,10 @@ class FrontEnd:
         frame = count // 2
 
         def read_frame(changed: np.ndarray) -> Tensor:
-            found: list[Tensor] = []
-            hook = {module: lambda x: found.append(x.select(axis, frame).clone())}
+            states: list[Tensor] = []
+            hook = {module: lambda x: states.append(x.select(axis, frame).clone())}
             self._run(self._features(changed), hook)
-            return found[0]
+            return states[0]
 
         original = read_frame(audio)
 
@@ -211,7 +211,7 @@ class FrontEnd:
 
 
 def _bisect(is_low: Callable[[int], bool], low: int, high: int) -> int:
-    """The last number for which something holds that holds up to some number."""
+    """The last number that is low, where all numbers below it are low, too."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if is_low(middle) else (low, middle)

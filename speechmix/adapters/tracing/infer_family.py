@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -93,40 +94,41 @@ def infer_model(
     base, model_type = module.base_model, module.config.model_type
     if inputs is not None:
         return infer_stacks(base, inputs)
-    known = [family for family in families() if model_type in family.model_types]
-    if not known:
+    families_of_type = [family for family in families() if model_type in family.model_types]
+    if not families_of_type:
         form = find_input_form(base)
-        stacks = ("encoder", "decoder", "cross")
-        found = infer_stacks(base, form.make(base), run=lambda given: form.run(base, given, stacks))
-        if form.hears and found.stacks:
-            layer = layer_modules(found.stacks[0], base)[0]
-            found = _add_frames(found, MeasuredGrid(lambda: (base, layer), form), module.config)
-        return found
-    family = known[0]
+        architecture = infer_stacks(base, form.make(base), run=partial(form.run, base))
+        if not (form.hears and architecture.stacks):
+            return architecture
+        layer = layer_modules(architecture.stacks[0], base)[0]
+        return _add_frames(architecture, MeasuredGrid(lambda: (base, layer), form), module.config)
+    family = families_of_type[0]
     names = tuple(spec.name for spec in family.stacks(module.config))
-    found = infer_stacks(
+    architecture = infer_stacks(
         base,
         family.tiny_inputs(module.config),
-        run=lambda given: family.run(base, given, names),
+        run=lambda tensors: family.run(base, tensors, names),
     )
-    return found if family.grid is None else _add_frames(found, family.grid, module.config)
+    if family.grid is None:
+        return architecture
+    return _add_frames(architecture, family.grid, module.config)
 
 
 def _add_frames(
-    found: InferredArchitecture, grid: Callable[[Config, int], FrameGrid], config: Config
+    architecture: InferredArchitecture, grid: Callable[[Config, int], FrameGrid], config: Config
 ) -> InferredArchitecture:
     """Add where frames lie in time, or why that is not known."""
     try:
         frames = grid(config, 3 * 16_000)
     except SpeechmixError as error:
-        return replace(found, unknowns=(*found.unknowns, str(error)))
+        return replace(architecture, unknowns=(*architecture.unknowns, str(error)))
     milliseconds = [1_000 * x for x in (frames.stride, frames.first_centre, frames.width)]
     sentence = (
         "a frame each {:g} ms, the first centred at {:.1f} ms; a frame sees {:.1f} ms".format(
             *milliseconds
         )
     )
-    return replace(found, findings=(*found.findings, sentence))
+    return replace(architecture, findings=(*architecture.findings, sentence))
 
 
 def _resolve_config_path(source: str | os.PathLike[str]) -> str:

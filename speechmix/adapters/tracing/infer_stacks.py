@@ -23,7 +23,7 @@ from .layer_description import LayerDescription, describe_layer
 from .layer_lists import LayerList, find_layer_lists
 from .mixing_kinds import explain_missing_attention
 from .recording import Recording, record_forward_pass
-from .stack_names import FoundStack, StackNames
+from .stack_names import StackNames, TracedStack
 from .stack_surroundings import (
     find_capped_scores,
     find_final_norm,
@@ -64,7 +64,7 @@ def infer_stacks(
     >>> found.stacks[0].blocks[0].output
     'attention.output.dense'
     """
-    run_inputs: InputRunner = run or (lambda given: module(**given))
+    run_inputs: InputRunner = run or (lambda tensors: module(**tensors))
     was_training = module.training
     module.eval()
     try:
@@ -85,19 +85,19 @@ class _Inference:
         with use_attention(self.root, implementation):
             recording = record_forward_pass(self.root, lambda: self._run(self.inputs))
             layer_lists = find_layer_lists(self.root, recording)
-            has_stacks = any(found.attention_count for found in layer_lists)
-            found_stacks = []
+            has_stacks = any(layer_list.attention_count for layer_list in layer_lists)
+            traced_stacks = []
             for layer_list in layer_lists:
                 try:
-                    found_stacks.append(self._describe_list(layer_list, recording, has_stacks))
+                    traced_stack = self._describe_list(layer_list, recording, has_stacks)
+                    traced_stacks += [traced_stack] if traced_stack is not None else []
                 except UntracedPartError as error:
                     self.unknowns.append(f"{layer_list.path}: {error}")
                     if layer_list.attention_count:
                         self._failed.append(layer_list)
         if not layer_lists:
             self.unknowns.append("no list of modules runs one after the other")
-        known = [found for found in found_stacks if found is not None]
-        names = StackNames.find(known, self._failed, self.inputs, recording)
+        names = StackNames.find(traced_stacks, self._failed, self.inputs, recording)
         self.findings += names.findings
         self.unknowns += names.unknowns
         return InferredArchitecture(
@@ -128,7 +128,7 @@ class _Inference:
 
     def _describe_list(
         self, layer_list: LayerList, recording: Recording, has_stacks: bool
-    ) -> FoundStack | None:
+    ) -> TracedStack | None:
         count = len(layer_list.layers)
         if not layer_list.attention_count:
             if not has_stacks:
@@ -162,7 +162,7 @@ class _Inference:
             )
         causal = is_causal_list(layer_list, lambda: self._run(self.inputs))
         self.unknowns += [f"{layer_list.path}: {note}" for note in description.notes]
-        return FoundStack(
+        return TracedStack(
             layer_list,
             description,
             StackSpec(
@@ -216,9 +216,9 @@ class _Inference:
             self.unknowns.append(f"scores were not looked at under 'eager': {first_line(error)}")
             return stacks
         capped = {
-            found.path
-            for found in find_layer_lists(self.root, recording)
-            if found.attention_count and find_capped_scores(found.layers[-1])
+            layer_list.path
+            for layer_list in find_layer_lists(self.root, recording)
+            if layer_list.attention_count and find_capped_scores(layer_list.layers[-1])
         }
         self.findings += [
             f"{path}: scores are capped, so attention is read off its softmax"

@@ -20,10 +20,11 @@ from torch import Tensor
 from ...errors import InputError
 from ..families.tiny_inputs import random_features
 from ..generation.audio_token_frames import run_with_audio
-from ..loading.checkpoints import first_line
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from .failure_reason import describe_failure
 from .small_models import iterate_configs
 
+_ALL_STACKS = ("encoder", "decoder", "cross")
 _BIN_NAMES = re.compile("mel_bins|feat|input_dim|input_size")
 _AUDIO_MASKS = ("input_features_mask", "feature_attention_mask", "padding_mask", "attention_mask")
 _FRAME_COUNTS = (400, 96, 3_000)
@@ -121,7 +122,9 @@ class InputForm:
         names = (self.audio_name, *self.mask_names)
         return {name: x for name, x in inputs.items() if name in names}
 
-    def run(self, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+    def run(
+        self, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...] = _ALL_STACKS
+    ) -> ModelOutput:
         """Run a base model, no further than the stacks need."""
         audio = self.select_audio(inputs)
         needs_decoder = bool(set(stacks) & {"decoder", "cross"})
@@ -154,15 +157,15 @@ def find_input_form(base: PretrainedModule) -> InputForm:
     InputError
         If it runs on none; the message has the error of the form that came furthest.
     """
-    problem, depth = "no kind of input fits", 0
+    problem, problem_depth = "no kind of input fits", 0
     for form in _iterate_forms(base):
         try:
             with torch.no_grad():
-                form.run(base, form.make(base), ("encoder", "decoder", "cross"))
+                form.run(base, form.make(base))
         except Exception as error:  # the inputs of another kind of model
-            error_depth = len(traceback.extract_tb(error.__traceback__))
-            if error_depth > depth:  # it came further than the others
-                problem, depth = first_line(error), error_depth
+            depth = len(traceback.extract_tb(error.__traceback__))
+            if depth > problem_depth:  # it came further than the others
+                problem, problem_depth = describe_failure(error), depth
             continue
         return replace(form, multiple=_find_multiple(base, form))
     raise InputError(

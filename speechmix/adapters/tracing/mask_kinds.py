@@ -11,14 +11,14 @@ from .layer_lists import LayerList
 
 def describe_masks(layer_list: LayerList, *, is_causal: bool) -> str:
     """Describe the mask of a list's first attention blocks, as far as the traced length shows it."""
-    kinds = []
+    kinds: dict[str, None] = {}
     for layer in layer_list.layers:
         operation = next(iterate_operations(layer))
         allowed = _allowed_positions(operation)
-        kinds.append(_describe_mask(allowed, layer.states.tensor.shape[-2]))
-    known = list(dict.fromkeys(kind for kind in kinds if kind))
+        if kind := _describe_mask(allowed, layer.states.tensor.shape[-2]):
+            kinds[kind] = None
     default = "causal" if is_causal else "every position sees all"
-    return " or ".join(known) if known else default
+    return " or ".join(kinds) or default
 
 
 def _allowed_positions(operation: AttentionOperation) -> Tensor | None:
@@ -47,7 +47,7 @@ def _describe_mask(allowed: Tensor | None, length: int) -> str:
     if allowed is None:
         return ""
     size = allowed.shape[0]
-    if size < length:
+    if size != length:  # longer where one chunk is padded
         return f"chunks of {size}"
     if (
         size != allowed.shape[1]

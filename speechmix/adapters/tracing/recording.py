@@ -187,9 +187,9 @@ class _Recorder(TorchFunctionMode):
         self.recording.calls.append(call)
 
     def _find_value(self, tensor: Tensor, sources: tuple[TracedValue, ...] = ()) -> TracedValue:
-        known = self._by_id.get(id(tensor))
-        if known is not None:
-            return known[1]
+        entry = self._by_id.get(id(tensor))
+        if entry is not None:
+            return entry[1]
         same_memory = self._by_memory.get(_memory_key(tensor))
         if same_memory is not None:  # an autograd function returned another object of it
             return same_memory

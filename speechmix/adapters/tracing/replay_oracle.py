@@ -3,12 +3,13 @@
 In: a small random model in double precision, its table, inputs with padding. For some sources, what
 attention reads as values is set to zero where torch multiplies it, and the whole layer runs again on
 the input that it had. The states must be those that the table gives, by replay and by the delta
-engine. Nothing here reads the table's paths of projections, norms and feed-forwards.
+engine. The definition's side reads no path of projections, norms or feed-forwards from the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -31,9 +32,7 @@ from ..transformers_types import (
 from .recording import iterate_tensors
 
 TOLERANCE = 1e-6  # of the largest change
-_SINGLE_TOLERANCE = (
-    1e-4  # where norms or softmax compute in single precision, whatever they are given
-)
+_SINGLE_TOLERANCE = 1e-4  # where norms or softmax compute in single precision, whatever they get
 _PRODUCTS = ("matmul", "bmm", "__matmul__")
 
 
@@ -48,14 +47,13 @@ class ReplayComparison:
         Largest difference, relative to the largest change.
     in_single_precision : bool
         True if the layers compute something in single precision, though they are given double.
-    layer_count, target_count, source_count : int
+    source_count : int
+        Positions that attention reads.
     """
 
     stack: str
     error: float
     in_single_precision: bool
-    layer_count: int
-    target_count: int
     source_count: int
 
     @property
@@ -105,8 +103,9 @@ class _ZeroedValues(TorchFunctionMode):
         result = func(*args, **kwargs)
         if name == "softmax":
             self._softmax = result
-        tensors = [x for x in iterate_tensors(result) if x.is_floating_point()]
-        self.in_single_precision |= any(x.dtype == torch.float32 and x.ndim > 2 for x in tensors)
+        self.in_single_precision |= any(
+            x.dtype == torch.float32 and x.ndim > 2 for x in iterate_tensors(result)
+        )
         return result
 
     def _is_weights(self, tensor: Tensor) -> bool:
@@ -121,6 +120,8 @@ class _ZeroedValues(TorchFunctionMode):
         size = values.shape[-2]
         if not self._is_only_attention and size != self._count:
             return values
+        if self.seen_count >= self._count:
+            raise ModelError("a layer reads values twice, so that it has two contexts of a source")
         blocks = values if values.ndim > 3 else values[None]
         blocks = blocks.flatten(0, -4)
         start = self._source - self.seen_count
@@ -160,41 +161,34 @@ def compare_with_replay(model: Model, inputs: Inputs) -> list[ReplayComparison]:
 
 
 def _compare_stack(model: Model, stack: Stack, inputs: Inputs) -> ReplayComparison:
-    calls: dict[int, _LayerCall] = {}
-    found: dict[int, _TableStates] = {}
+    calls: dict[nn.Module, _LayerCall] = {}
+    states_by_table: dict[int, _TableStates] = {}
 
-    def keep_call(index: int, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        calls[index] = _LayerCall(module, _copy(args), _copy(kwargs))
-
-    hooks = [
-        layer.module.register_forward_pre_hook(
-            lambda module, args, kwargs, index=index: keep_call(index, module, args, kwargs),
-            with_kwargs=True,
-        )
-        for index, layer in enumerate(stack.layers)
-    ]
+    def record_call(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        calls[module] = _LayerCall(module, _copy(args), _copy(kwargs))
 
     def on_block(block: Block) -> None:
-        found[block.layer] = _TableStates.of(block)
+        states_by_table[block.layer] = _TableStates.of(block)
 
-    try:
-        with torch.no_grad(), use_attention(model.module, model.readable_attention):
-            with Capture([stack], on_block):
-                model.family.run(model.base, inputs, tuple(model.stacks))
-            for hook in hooks:
-                hook.remove()
-            errors, is_single = [], False
-            for index, table in found.items():
-                norm = stack.final_norm if index == len(stack) - 1 else None
-                error, single = _compare_layer(stack, calls[index], table, norm)
-                errors.append(error)
-                is_single |= single
-    finally:
-        for hook in hooks:
-            hook.remove()
-    first = next(iter(found.values()))
-    counts = len(first.rows), first.source_count
-    return ReplayComparison(stack.name, max(errors), is_single, len(found), *counts)
+    with torch.no_grad(), use_attention(model.module, model.readable_attention):
+        with ExitStack() as hooks, Capture([stack], on_block):
+            for layer in stack.layers:
+                hook = layer.module.register_forward_pre_hook(record_call, with_kwargs=True)
+                hooks.callback(hook.remove)
+            model.family.run(model.base, inputs, tuple(model.stacks))
+        results = [
+            _compare_layer(
+                stack,
+                calls[stack.layers[index].module],
+                table_states,
+                stack.final_norm if index == len(stack) - 1 else None,
+            )
+            for index, table_states in states_by_table.items()
+        ]
+    errors, is_single = zip(*results, strict=True)
+    return ReplayComparison(
+        stack.name, max(errors), any(is_single), states_by_table[0].source_count
+    )
 
 
 @dataclass
@@ -213,14 +207,14 @@ class _TableStates:
         all_rows = torch.arange(block.n_targets)
         is_self = block.n_targets == block.n_sources
         rows = all_rows[torch.tensor(sources)] if is_self else all_rows
-        chosen = sorted({sources[0], sources[len(sources) // 2], sources[-1]})
+        zeroed_sources = sorted({sources[0], sources[len(sources) // 2], sources[-1]})
         alpha, values = block.attention(), block.values
         changed = []
-        for source in chosen:
+        for source in zeroed_sources:
             removed = torch.einsum("hq,hd->qhd", alpha[:, :, source], values[:, source])
             context = block.context - removed
             changed.append([states[rows] for states in _apply_engines(block, context)])
-        return cls(rows, chosen, block.n_sources, block.states(all_rows)[rows], changed)
+        return cls(rows, zeroed_sources, block.n_sources, block.states(all_rows)[rows], changed)
 
 
 def _apply_engines(block: Block, context: Tensor) -> list[Tensor]:
@@ -239,30 +233,31 @@ def _apply_engines(block: Block, context: Tensor) -> list[Tensor]:
 
 
 def _compare_layer(
-    stack: Stack, call: _LayerCall, table: _TableStates, norm: nn.Module | None
+    stack: Stack, call: _LayerCall, table_states: _TableStates, norm: nn.Module | None
 ) -> tuple[float, bool]:
     """The largest difference as a share of the largest change, and whether single precision was
     seen."""
 
     def run_layer(source: int) -> tuple[Tensor, bool]:
         zeroing = _ZeroedValues(
-            source, table.source_count, is_only_attention=len(stack.spec.blocks) == 1
+            source, table_states.source_count, is_only_attention=len(stack.spec.blocks) == 1
         )
         with zeroing:
             output = next(iterate_tensors(call.module(*_copy(call.args), **_copy(call.kwargs))))
-        if not table.source_count <= zeroing.seen_count < 2 * table.source_count + 1_000:
+        source_count = table_states.source_count
+        if zeroing.seen_count < source_count:
             raise ModelError(
                 f"{stack.name}: attention read {zeroing.seen_count} rows of values, and there are "
-                f"{table.source_count} sources"
+                f"{source_count} sources"
             )
         states = output if norm is None else norm(output)
-        return states.reshape(-1, states.shape[-1])[table.rows], zeroing.in_single_precision
+        return states.reshape(-1, states.shape[-1])[table_states.rows], zeroing.in_single_precision
 
     differences, changes, is_single = [], [], False
-    for source, changed in zip(table.sources, table.changed, strict=True):
+    for source, changed in zip(table_states.sources, table_states.changed, strict=True):
         expected, single = run_layer(source)
         is_single |= single
-        changes.append((expected - table.states).abs().max())
+        changes.append((expected - table_states.states).abs().max())
         differences += [(states - expected).abs().max() for states in changed]
     largest = torch.stack(changes).max()
     if not bool(largest > 0):
@@ -284,8 +279,8 @@ def _copy(value: ModelOutput) -> ModelOutput:
 def explain_disagreement(comparisons: Sequence[ReplayComparison]) -> str:
     """Say which stacks are not as the definition has them; empty if all are."""
     return "; ".join(
-        f"with the values of a source zeroed, states of the {found.stack} are off by {found.error:.1g} of "
-        "the largest change"
-        for found in comparisons
-        if not found.agrees
+        f"with the values of a source zeroed, states of the {comparison.stack} are off by "
+        f"{comparison.error:.1g} of the largest change"
+        for comparison in comparisons
+        if not comparison.agrees
     )

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ...errors import ModelError
+from ..families.checkpoint_classes import checkpoint_class
 from ..loading.checkpoints import NO_CUSTOM_CODE, transformers_class
 from ..loading.module_construction import build_random_module
 from ..transformers_types import Config, PretrainedModule
@@ -122,20 +123,12 @@ def _build_randomized(config: Config, build: Callable[[Config], nn.Module]) -> P
 
 
 def _build_from_config(config: Config) -> nn.Module:
-    names = [name for name in config.architectures or () if _has_transformers_class(name)]
-    if names:
-        model_class = transformers_class(names[0])
-        return model_class(config)  # type: ignore[no-any-return]
-    module: nn.Module = transformers_class("AutoModel").from_config(config, **NO_CUSTOM_CODE)
+    model_class = transformers_class(checkpoint_class(config))
+    is_auto_class = hasattr(model_class, "from_config")
+    module: nn.Module = (
+        model_class.from_config(config, **NO_CUSTOM_CODE) if is_auto_class else model_class(config)
+    )
     return module
-
-
-def _has_transformers_class(name: str) -> bool:
-    try:
-        transformers_class(name)
-    except ModelError:
-        return False
-    return True
 
 
 def _randomize_weights(module: nn.Module) -> None:
@@ -145,7 +138,7 @@ def _randomize_weights(module: nn.Module) -> None:
             if not parameter.is_floating_point():
                 continue
             if parameter.ndim > 1:
-                parameter.normal_(0, 1.5 / math.sqrt(max(1, parameter[0].numel())))
+                parameter.normal_(0, 1.5 / math.sqrt(max(1, parameter.shape[1:].numel())))
             else:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
         for path, buffer in module.named_buffers():

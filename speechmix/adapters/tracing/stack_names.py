@@ -21,14 +21,14 @@ from .value_graph import depends_on
 
 
 @dataclass
-class FoundStack:
+class TracedStack:
     """A list of layers with the description that all of them share."""
 
     layer_list: LayerList
     description: LayerDescription
     spec: StackSpec
 
-    def feeds(self, other: FoundStack) -> bool:
+    def feeds(self, other: TracedStack) -> bool:
         """Return True if this stack's output enters another, through its states or its
         cross-attention."""
         output, layer = self.layer_list.layers[-1].output, other.layer_list.layers[0]
@@ -52,12 +52,12 @@ class StackNames:
     @classmethod
     def find(
         cls,
-        found_stacks: list[FoundStack],
+        traced_stacks: list[TracedStack],
         failed: list[LayerList],
         inputs: Mapping[str, Tensor],
         recording: Recording,
     ) -> StackNames:
-        """Name stacks in the order they were found.
+        """Name stacks in the order they were traced.
 
         Parameters
         ----------
@@ -65,16 +65,16 @@ class StackNames:
             Lists with attention that were not understood: what reads their states is no encoder.
         """
         result, tokens = cls(), _find_tokens(inputs, recording)
-        for index, found in enumerate(found_stacks):
-            states = found.layer_list.layers[0].states
-            later = [x for x in found_stacks[index + 1 :] if x.spec.causal and found.feeds(x)]
+        for index, stack in enumerate(traced_stacks):
+            states = stack.layer_list.layers[0].states
+            later = [x for x in traced_stacks[index + 1 :] if x.spec.causal and stack.feeds(x)]
             reads_tokens = not later and any(depends_on(states, value) for value in tokens)
             before = [x.path for x in failed if depends_on(states, x.layers[-1].output)]
-            result._add(found, reads_tokens=reads_tokens, unknown_source="".join(before[:1]))
+            result._add(stack, reads_tokens=reads_tokens, unknown_source="".join(before[:1]))
         return result
 
-    def _add(self, found: FoundStack, *, reads_tokens: bool, unknown_source: str) -> None:
-        spec, description = found.spec, found.description
+    def _add(self, stack: TracedStack, *, reads_tokens: bool, unknown_source: str) -> None:
+        spec, description = stack.spec, stack.description
         cross = description.cross_indices
         name = "decoder" if spec.causal and (cross or reads_tokens) else "encoder"
         problem = ""
@@ -92,7 +92,7 @@ class StackNames:
         if cross:
             self.stacks["cross"] = replace(spec, name="cross", block_index=cross[0], causal=False)
             self.heads["cross"] = description.heads[cross[0]]
-        self.findings.append(_describe_stack(self.stacks[name], found))
+        self.findings.append(_describe_stack(self.stacks[name], stack))
 
     def in_order(self) -> tuple[StackSpec, ...]:
         """Return the stacks in the order of tables."""
@@ -115,14 +115,14 @@ def _is_equal(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
-def _describe_stack(spec: StackSpec, found: FoundStack) -> str:
-    description = found.description
+def _describe_stack(spec: StackSpec, stack: TracedStack) -> str:
+    description = stack.description
     heads, key_heads = description.heads[0], description.key_heads[0]
     words = [
-        f"{spec.name}: {len(found.layer_list.layers)} layers in {spec.layers}",
+        f"{spec.name}: {len(stack.layer_list.layers)} layers in {spec.layers}",
         f"{spec.norm_order}-norm",
         f"final norm {spec.final_norm or 'none'}",
-        describe_masks(found.layer_list, is_causal=spec.causal),
+        describe_masks(stack.layer_list, is_causal=spec.causal),
     ]
     if key_heads and key_heads != heads:
         words.append(f"{heads} heads share {key_heads} heads of keys and values")

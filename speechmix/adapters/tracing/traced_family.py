@@ -31,9 +31,9 @@ from ..generation.greedy_generation import (
 from ..generation.model_inputs import PreparedInputs
 from ..generation.sentence_translation import generate_translation, translate_sentence
 from ..generation.text_tokens import prepare_sentence, prepare_translation
-from ..loading.checkpoints import first_line
 from ..model import Model
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
+from .failure_reason import describe_failure
 from .frame_experiments import select_inputs
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
@@ -45,10 +45,9 @@ from .replay_oracle import ReplayComparison, compare_with_replay, explain_disagr
 from .small_models import build_small_model
 
 _CHECKED_POSITIONS = 8  # that the self-check leaves of an encoder's states
-_ALL_STACKS = ("encoder", "decoder", "cross")
 _NEEDED_STACKS = {
     "text": (),
-    "translation": _ALL_STACKS,
+    "translation": ("encoder", "decoder", "cross"),
     "audio": ("encoder",),
     "transcript": ("encoder",),
     "audio tokens": ("encoder", "decoder"),
@@ -65,27 +64,21 @@ def trace_family(
     SpeechmixError
         If a part was not understood, or the family does not give what the definition gives.
     """
-    class_name = model_class.__name__
     module = build_small_model(config, model_class)
     base = module.base_model
     form = find_input_form(base)
-    found = infer_stacks(
-        base, form.make(base), run=lambda given: form.run(base, given, _ALL_STACKS)
-    )
-    stacks, form = _select_stacks(found, form)
-    family = _build_family(module, class_name, form, stacks, found.heads)
-    reason = _verify(module, family, form)
+    architecture = infer_stacks(base, form.make(base), run=partial(form.run, base))
+    stacks, form = _select_stacks(architecture, form)
+    family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason and any(spec.feed_forwards for spec in stacks):
-        # what it describes is not all that happens; layers are replayed then
+        # The description may lack something that the layer does: then the layer itself is replayed.
         stacks = tuple(replace(spec, feed_forwards=()) for spec in stacks)
-        family = _build_family(module, class_name, form, stacks, found.heads)
-        reason = _verify(module, family, form)
+        family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason and "cross" in {spec.name for spec in stacks} and form.hears:
-        # an adaptor between encoder and decoder: sources of cross-attention are no frames
-        form = replace(form, kind="audio", encoder_alone=True)
-        warnings.warn(f"{class_name}: the table has the encoder alone ({reason})", stacklevel=5)
-        family = _build_family(module, class_name, form, stacks[:1], found.heads)
-        reason = _verify(module, family, form)
+        # An adaptor between encoder and decoder: sources of cross-attention are no frames.
+        _warn_encoder_alone(model_class.__name__, reason)
+        form, stacks = replace(form, kind="audio", encoder_alone=True), stacks[:1]
+        family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason:
         raise ModelError(reason)
     if not form.hears:
@@ -99,28 +92,44 @@ def trace_family(
 
 
 def _select_stacks(
-    found: InferredArchitecture, form: InputForm
+    architecture: InferredArchitecture, form: InputForm
 ) -> tuple[tuple[StackSpec, ...], InputForm]:
     """Stacks that the table will have; of a recogniser whose decoder was not understood the encoder."""
-    names = [spec.name for spec in found.stacks]
+    names = [spec.name for spec in architecture.stacks]
     missing = [name for name in _NEEDED_STACKS[form.kind] if name not in names]
     if missing or not names:
-        unknowns = "; ".join(found.unknowns) or "no attention was found"
+        unknowns = "; ".join(architecture.unknowns) or "no attention was found"
         raise ModelError(f"no table of the {' and '.join(missing or ['layers'])}: {unknowns}")
     if form.kind == "transcript" and "cross" not in names:
         if not form.encoder_alone:
+            _warn_encoder_alone(architecture.name, "; ".join(architecture.unknowns))
             form = replace(form, kind="audio", encoder_alone=True)
-        return found.stacks[:1], form
-    return found.stacks, form
+        return architecture.stacks[:1], form
+    return architecture.stacks, form
+
+
+def _warn_encoder_alone(class_name: str, reason: str) -> None:
+    warnings.warn(f"{class_name}: the table has the encoder alone ({reason})", stacklevel=5)
+
+
+def _try_stacks(
+    module: PretrainedModule,
+    form: InputForm,
+    stacks: tuple[StackSpec, ...],
+    heads: dict[str, int],
+) -> tuple[Family, str]:
+    """Build the family of these stacks, and say what of it is not as the definition has it."""
+    family = _build_family(module, form, stacks, heads)
+    return family, _explain_mismatch(module, family, form)
 
 
 def _build_family(
     module: PretrainedModule,
-    class_name: str,
     form: InputForm,
     stacks: tuple[StackSpec, ...],
     heads: dict[str, int],
 ) -> Family:
+    class_name = type(module).__name__  # the family must not hold the module
     inputs = _make_check_inputs(module.base_model, form, stacks[0], heads)
     is_text = form.kind in ("text", "translation") and not form.codebooks
     can_batch = is_text and _ignores_padding(module.base_model, form)
@@ -171,7 +180,7 @@ def _ignores_padding(base: PretrainedModule, form: InputForm) -> bool:
     padded = {name: nn.functional.pad(x, (0, 3)) for name, x in text.items()}
     with torch.no_grad():
         states, padded_states = (
-            next(iterate_tensors(form.run(base, inputs, _ALL_STACKS))) for inputs in (text, padded)
+            next(iterate_tensors(form.run(base, inputs))) for inputs in (text, padded)
         )
     difference = (padded_states[:, : states.shape[1]] - states).abs().max()
     return bool(difference <= 1e-4 * states.abs().max())
@@ -197,7 +206,7 @@ def _make_check_inputs(
         try:
             with Capture([stack], lambda block: None, layers=(), max_positions=_CHECKED_POSITIONS):
                 inputs = form.make(base)
-                form.run(base, inputs, _ALL_STACKS)
+                form.run(base, inputs)
             return inputs
         except Exception:  # an encoder that cannot be cut is checked whole
             return form.make(base)
@@ -220,12 +229,12 @@ def _refuse_clip(model: Model, clip: Any, stacks: tuple[str, ...]) -> PreparedIn
     )
 
 
-def _verify(module: PretrainedModule, family: Family, form: InputForm) -> str:
+def _explain_mismatch(module: PretrainedModule, family: Family, form: InputForm) -> str:
     """Say what of a family is not as the definition has it; empty if all is."""
     try:
         self_check(Model(module, family, type(module).__name__))
         comparisons = _compare_in_double(module, family, form)
-        counts = {found.stack: found.source_count for found in comparisons}
+        counts = {comparison.stack: comparison.source_count for comparison in comparisons}
         if counts.get("cross", 0) != counts.get("encoder", 0) and "cross" in counts:
             return (
                 f"cross-attention reads {counts['cross']} states and the encoder gives "
@@ -235,7 +244,7 @@ def _verify(module: PretrainedModule, family: Family, form: InputForm) -> str:
     except SpeechmixError as error:
         return str(error)
     except Exception as error:  # the model does not run on what tracing made for it
-        return f"{type(error).__name__}: {first_line(error)}"
+        return describe_failure(error)
 
 
 def _compare_in_double(
