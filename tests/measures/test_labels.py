@@ -189,3 +189,34 @@ def test_the_label_of_a_sound(build_one):
         speechmix.mix(model, item, measures="chefer", objective=("good",))
     with pytest.raises(InputError, match="of bad, good, neither"):
         speechmix.mix(model, item, measures="gradient_input", objective=("ugly",))
+
+
+@pytest.mark.parametrize("by", ["word", "token"])
+def test_the_label_of_a_text_is_explained_as_by_hand(by):
+    model, given = classifier(), logits(classifier())
+    label = given.argmax()
+    true = next(index for index in range(3) if index != label)
+    why = speechmix.explain(
+        model,
+        speechmix.Sentence(TEXT, meta={"label": LABELS[true]}),
+        by=by,
+        token_fill="mask",
+        measures=["occlusion", "value_zeroing"],
+    )
+    assert why.text == LABELS[label]
+    assert [source.label for source in why.sources] == TEXT.split()
+    assert why.values == pytest.approx(
+        [log_softmax(given)[label], given[label] - given[true]], abs=1e-9
+    )
+    ids = model.tokenizer(TEXT, return_tensors="pt")
+    ids["input_ids"][0, 2] = model.tokenizer.mask_token_id
+    with torch.no_grad():
+        without = model.module(**ids).logits[0].numpy()
+    assert why.value_without[:, 1] == pytest.approx(
+        [log_softmax(without)[label], without[label] - without[true]], abs=1e-9
+    )
+    by_layer = speechmix.mix(model, TEXT, units="token")["value_zeroing", "encoder"]
+    rollout = by_layer.rollout(residual="strength")
+    np.testing.assert_allclose(
+        why.attributions["value_zeroing"].values[0], rollout.scores[-1, 0, 1:-1], rtol=1e-6
+    )
