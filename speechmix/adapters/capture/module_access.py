@@ -137,13 +137,13 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
 def _make_converter(
     exit_stack: ExitStack, module: nn.Module, dtype: torch.dtype
 ) -> WeightConverter | None:
-    """What converts a module's weights, with as much memory as is free; None if nothing is to be
-    converted."""
-    coarse = [weight for weight in module.parameters() if needs_conversion(weight, dtype)]
-    if not coarse:
+    """Make a converter of a module's weights that may use the free memory; None if all weights have
+    the precision already."""
+    coarse_weights = [weight for weight in module.parameters() if needs_conversion(weight, dtype)]
+    if not coarse_weights:
         return None
-    converter = WeightConverter(dtype, free_bytes(coarse[0].device))
-    if not converter.can_hold(coarse):
+    converter = WeightConverter(dtype, free_bytes(coarse_weights[0].device))
+    if not converter.can_hold(coarse_weights):
         exit_stack.enter_context(saved_tensors_hooks(converter.pack_saved, converter.unpack_saved))
     return converter
 
@@ -152,15 +152,16 @@ def _exchange_parameters(
     exit_stack: ExitStack, submodule: nn.Module, converter: WeightConverter | None
 ) -> None:
     parameters = submodule._parameters
-    own_parameters = dict(dict.items(parameters))  # also of one that is converted already
+    unconverted_parameters = dict(dict.items(parameters))  # also of one that is converted already
     if converter is not None and any(
         parameter is not None and needs_conversion(parameter, converter.dtype)
-        for parameter in own_parameters.values()
+        for parameter in unconverted_parameters.values()
     ):
         exit_stack.callback(submodule.__dict__.__setitem__, "_parameters", parameters)
-        submodule.__dict__["_parameters"] = ConvertedParameters(own_parameters, converter)
+        submodule.__dict__["_parameters"] = ConvertedParameters(unconverted_parameters, converter)
         if isinstance(submodule, nn.Linear) and any(
-            parameter is not None and is_packed(parameter) for parameter in own_parameters.values()
+            parameter is not None and is_packed(parameter)
+            for parameter in unconverted_parameters.values()
         ):
             if (instance_forward := submodule.__dict__.get("forward")) is not None:
                 exit_stack.callback(submodule.__dict__.__setitem__, "forward", instance_forward)

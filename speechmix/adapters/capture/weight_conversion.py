@@ -9,12 +9,15 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
 
 # Bytes of the weights read last that are held where not all of them fit: a layer of Whisper-large
 # takes 105 MB.
@@ -86,8 +89,8 @@ class WeightConverter:
         return self._placeholders[id(parameter)]
 
     def pack_saved(self, tensor: Tensor) -> Any:
-        """Return what a backward pass is to keep of a tensor: of a weight that is not held, where
-        it comes from."""
+        """Return what a backward pass keeps instead of a tensor: for a weight that is not held, its
+        source; else the tensor."""
         converted_ref, source = self._sources.get(
             tensor.untyped_storage().data_ptr(), (lambda: None, None)
         )
@@ -126,18 +129,20 @@ class ConvertedParameters(dict[str, "nn.Parameter | None"]):
             return parameter
         return self.converter.convert(parameter)
 
-    def items(self) -> Iterator[tuple[str, nn.Parameter | None]]:  # type: ignore[override]
-        for name, parameter in super().items():
-            if parameter is not None and needs_conversion(parameter, self.converter.dtype):
-                parameter = self.converter.placeholder(parameter)
-            yield name, parameter
+    def items(self) -> dict_items[str, nn.Parameter | None]:
+        return {
+            name: self.converter.placeholder(parameter)
+            if parameter is not None and needs_conversion(parameter, self.converter.dtype)
+            else parameter
+            for name, parameter in super().items()
+        }.items()
 
-    def values(self) -> Iterator[nn.Parameter | None]:  # type: ignore[override]
-        return (parameter for _, parameter in self.items())
+    def values(self) -> dict_values[str, nn.Parameter | None]:
+        return dict(self.items()).values()
 
 
 def needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
-    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
+    """Return True if a tensor has coarser numbers; finer ones stay (rotary tables of half-precision
     models are float32)."""
     if dtype is not None and is_packed(tensor):
         return True

@@ -1,4 +1,4 @@
-"""Look-ahead as a kind of result: what a word's score loses without what comes later, by delay."""
+"""Look-ahead as a kind of result: how much lower a word's score is without what comes later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .result_kind import Result, ResultItem, ResultKind
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
-    """Of models that write transcripts, and of clips with a target."""
+    """Return what decides the result, for models that write transcripts and clips with a target."""
     model = item.model
     if not model.can_transcribe or item.clip.target is None or item.is_partial_twin:
         return None
