@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 import weakref
 from dataclasses import replace
@@ -24,7 +25,7 @@ from speechmix.adapters.tracing import family_lookup, traced_family
 from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.adapters.tracing.measured_grid import MeasuredGrid
 from speechmix.adapters.tracing.replay_oracle import _ZeroedValues, compare_with_replay
-from tests import oracle_by_path
+from tests import families_measured, mapping_coverage, oracle_by_path
 from tests.models import audio_language_models, build
 from tests.models.traced_models import TRACED_MODELS, build_traced_model
 from tests.oracle_by_path import Where
@@ -299,3 +300,21 @@ def test_the_comparison_refuses_a_layer_that_reads_values_twice():
         with pytest.raises(speechmix.SpeechmixError, match="reads values twice"):
             attend(states, states, states)
     torch.testing.assert_close(context, attend(states, states, zeroed))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("CTC", "sew-d"), ("CTC", "granite_speech5_ctc")])
+def test_the_stored_coverage_is_what_a_run_gives(kind, name):
+    stored = json.loads(families_measured.COVERAGE_FILE.read_text(encoding="utf-8"))
+    mapping = mapping_coverage.list_types(mapping_coverage.SPEECH_MAPPINGS)[kind, name]
+    assert mapping_coverage.try_type(name, mapping) == stored[f"{kind}: {name}"]
+
+
+def test_two_runs_of_the_coverage_are_compared():
+    before = {"CTC: a": {"status": "loads"}, "CTC: b": {"status": "loads"}}
+    after = {"CTC: a": {"status": "refused", "reason": "why"}, "CTC: c": {"status": "loads"}}
+    assert mapping_coverage.compare(before, before) == []
+    assert mapping_coverage.compare(after, before) == [
+        "no longer loads: CTC: a (why)",
+        "no longer there: CTC: b",
+        "new: CTC: c, loads",
+    ]

@@ -8,7 +8,6 @@ before. In: a model. Out: what it is made of again.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch.nn.utils.parametrize import is_parametrized
 from ...errors import ModelError
 from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind_stack
-from ..families.family import Family
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
@@ -144,19 +142,19 @@ def restore_model(
         cannot be built again.
     """
     module = module.build() if isinstance(module, ModuleRecipe) else module
-    find = find_module_family if fields["family_is_traced"] else _find_registered_family
-    fields = {name: value for name, value in fields.items() if name != "family_is_traced"}
-    model = Model(module, find(module, lambda: fields["feature_extractor"]), fields["name"])
+    fields = dict(fields)
+    family = (
+        find_module_family(module, lambda: fields["feature_extractor"])
+        if fields.pop("family_is_traced")
+        else family_of_type(getattr(module.config, "model_type", None))
+    )
+    model = Model(module, family, fields["name"])
     model.__dict__.update(fields)
     for name, (spec, heads, unknown_sum_reason) in stacks.items():
         bound = bind_stack(spec, model.base, heads)
         if bound is not None:
             model.stacks[name] = replace(bound, unknown_sum_reason=unknown_sum_reason)
     return model
-
-
-def _find_registered_family(module: Any, read_extractor: Callable[[], Any]) -> Family:
-    return family_of_type(getattr(module.config, "model_type", None))
 
 
 def _reduce_model(model: Model) -> tuple[Any, ...]:
