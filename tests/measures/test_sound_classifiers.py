@@ -280,3 +280,22 @@ def test_a_recogniser_is_still_loaded_as_one(tmp_path):
     module = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**options))
     module.save_pretrained(tmp_path)
     assert list(speechmix.load(tmp_path, device="cpu").stacks) == ["encoder", "decoder", "cross"]
+
+
+@pytest.mark.parametrize("include", [(), ("silence",)])
+@pytest.mark.parametrize("name", ["wav2vec2", "whisper"])
+def test_a_map_is_read_at_all_frames_of_the_units(name, include):
+    """As by hand: the rollout's rows of words (and pauses), each as often as it has frames."""
+    model = classifier(name)
+    why = speechmix.explain(
+        model, clip(), measures="value_zeroing", top=0, include=include, sound_fill="zeros"
+    )
+    maps = speechmix.mix(model, clip(), units="word", include=include)
+    mixing_map = maps["value_zeroing", "encoder"].rollout(residual="strength")
+    counts = [len(span.positions) for span in mixing_map.targets]
+    expected = np.average(mixing_map.scores[-1], axis=0, weights=counts)
+    values = why.attributions["value_zeroing"].values[0]
+    for word in ("les", "amis", "sont", "partis"):
+        column = next(i for i, span in enumerate(mixing_map.sources) if span.label == word)
+        index = next(i for i, source in enumerate(why.sources) if source.label == word)
+        assert values[index] == pytest.approx(expected[column], rel=1e-6)
