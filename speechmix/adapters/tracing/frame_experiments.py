@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ class FrontEnd:
         if self.extractor is None:
             shape = [1] * (len(self.form.shape) - 1)
             waveform = torch.from_numpy(audio).reshape(*shape, -1)
-            return select_inputs(self.form, {str(self.form.audio_name): waveform})
+            return self.form.select_features({str(self.form.audio_name): waveform})
         options: dict[str, object] = {"sampling_rate": self.rate, "return_tensors": "pt"}
         if self.form.mask_names:
             options["return_attention_mask"] = True
@@ -105,7 +104,7 @@ class FrontEnd:
             features = self.extractor(audio, **options)
         except TypeError:  # Granite's takes the sound alone
             features = self.extractor(audio)
-        return select_inputs(self.form, features)
+        return self.form.select_features(features)
 
     def _run(self, features: Inputs, hooks: Mapping[nn.Module, Callable[..., None]]) -> None:
         """Run the front end; functions read the arguments of the first layer, or what others give."""
@@ -240,14 +239,3 @@ def _even_grid(
         )
     stride, centre, width = seconds
     return FrameGrid(n_frames, stride, centre, width, n_samples / rate)
-
-
-def select_inputs(form: InputForm, features: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Select the sound and its mask, under the names that the model has for them."""
-    inputs = {str(form.audio_name): torch.as_tensor(features[str(form.audio_name)])}
-    masks = [x for name, x in features.items() if name.endswith("mask") and x is not None]
-    inputs |= {name: torch.as_tensor(masks[0]) for name in form.mask_names if masks}
-    if form.multiple == 1:
-        return inputs
-    padding = -inputs[str(form.audio_name)].shape[-1] % form.multiple
-    return {name: nn.functional.pad(x, (0, padding)) for name, x in inputs.items()}

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ...errors import InputError
 from ..families.tiny_inputs import random_features
@@ -121,6 +122,14 @@ class InputForm:
         """Select the sound and its masks."""
         names = (self.audio_name, *self.mask_names)
         return {name: x for name, x in inputs.items() if name in names}
+
+    def select_features(self, features: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Select the sound and its mask in what a feature extractor made, under the model's names."""
+        inputs = {str(self.audio_name): torch.as_tensor(features[str(self.audio_name)])}
+        masks = [x for name, x in features.items() if name.endswith("mask") and x is not None]
+        inputs |= {name: torch.as_tensor(masks[0]) for name in self.mask_names if masks}
+        padding = -inputs[str(self.audio_name)].shape[-1] % self.multiple
+        return {name: functional.pad(x, (0, padding)) for name, x in inputs.items()}
 
     def run(
         self, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...] = _ALL_STACKS

@@ -34,7 +34,6 @@ from ..generation.text_tokens import prepare_sentence, prepare_translation
 from ..model import Model
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
 from .failure_reason import describe_failure
-from .frame_experiments import select_inputs
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
 from .input_search import InputForm, find_input_form
@@ -217,7 +216,7 @@ def _prepare_clip(
     form: InputForm, model: Model, clip: Any, stacks: tuple[str, ...]
 ) -> PreparedInputs:
     features = extract_features(model, clip)
-    inputs = select_inputs(form, features.tensors)
+    inputs = form.select_features(features.tensors)
     prepared = PreparedInputs(inputs, audio_hash=features.audio_hash)
     return add_decoder_tokens(model, clip, stacks, prepared)
 
