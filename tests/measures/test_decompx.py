@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import transformers
 from torch import nn
 
+import speechmix
+from speechmix.errors import ModelError
 from speechmix.mixing.measures.decompx import (
     vectors_through_activation,
     vectors_through_bias,
     vectors_through_linear,
     vectors_through_norm,
 )
+from tests.conftest import inputs_of
 
 
 def drawn(*shape, seed=0):
@@ -51,3 +56,23 @@ def test_a_unit_at_zero_gives_nothing():
     before = vectors.sum(1)
     carried = vectors_through_activation(vectors, before, before.relu())
     torch.testing.assert_close(carried, torch.tensor([[[0.0, 1.0], [0.0, 1.0]]]))
+
+
+def test_values_that_are_scaled_behind_their_projection_are_refused():
+    config = transformers.BertConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        vocab_size=60,
+    )
+    model = speechmix.load(transformers.BertForSequenceClassification(config).double())
+    options = {"measure": "decompx", "objective": (1,)}
+    assert speechmix.logit_contributions(model, inputs_of(model), **options).error < 1e-9
+    value = model.stacks["encoder"].layers[0].attention.value
+    hook = value.register_forward_hook(lambda module, args, output: 0.5 * output)
+    try:
+        with pytest.raises(ModelError, match="changes its values behind their projection"):
+            speechmix.logit_contributions(model, inputs_of(model), **options)
+    finally:
+        hook.remove()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...adapters.capture.attention_block import Block
 
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
+_VALUE_TOLERANCE = 1e-3  # of the largest value: rounding in half precision is less
 
 
 def vectors_through_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
@@ -127,6 +128,7 @@ def _attend_vectors(block: Block, vectors: Tensor) -> Tensor:
         if block.layer == 0
         else vectors @ projection_weight(value).T
     )  # [T, S, H d]
+    _check_values(block, values)
     heads = (
         values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
     )  # [H, T, S d]
@@ -135,6 +137,23 @@ def _attend_vectors(block: Block, vectors: Tensor) -> Tensor:
         context.permute(1, 2, 0, 3).flatten(2) @ projection_weight(block.modules.attention.output).T
     )
     return attended
+
+
+def _check_values(block: Block, values: Tensor) -> None:
+    """Raise `ModelError` unless the parts [T, S, H d] of the values add up to what attention read.
+
+    A model may scale its values behind their projection, and a table does not say so.
+    """
+    total = values.sum(dim=1)
+    bias = module_bias(block.modules.attention.value)
+    if bias is not None and block.layer > 0:
+        total = total + bias
+    difference = total - block.values.transpose(0, 1).flatten(1)
+    if difference.abs().max() > _VALUE_TOLERANCE * block.values.abs().max():
+        raise ModelError(
+            f"layer {block.layer} of the {block.stack.name} changes its values behind their projection, "
+            "which DecompX does not decompose: take another measure"
+        )
 
 
 def _attention_bias(block: Block) -> Tensor:
