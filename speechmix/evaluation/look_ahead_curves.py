@@ -101,23 +101,25 @@ class LookAhead:
                 f"[{row['low']:.2f}, {row['high']:.2f}]; {row[ERRORS[0]]:.2f} words wrong a clip, "
                 f"{row[ERRORS[1]]:.2f} with full attention"
             )
+        groups = int(self.curves["groups"].max())
+        is_tested = groups >= FEWEST_GROUPS
+        first_delay = self.curves.loc[self.curves["removal"] != CHUNK, "ms"].min()
         main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
         for row in main[main["window"] == "all"].to_dict("records"):
             used, enough = row["used_ms"], row["enough_ms"]
             side = "before" if row["removal"] == PAST else "after"
-            text = (
-                "no removal is shown to change the score"
-                if np.isnan(used)
-                else f"removal from {used:g} ms {side} the word on still changes the score"
-            )
+            text = "no removal is shown to change the score"
+            if not is_tested:
+                text = f"{row['effect']:.2f} nats lost from {first_delay:g} ms {side} the word on, not tested"
+            elif not np.isnan(used):
+                text = f"removal from {used:g} ms {side} the word on still changes the score"
             if not np.isnan(enough):
                 share = 100 * float(self.provenance["share"])
                 text += f"; from {enough:g} ms on, less than {share:g} % of the loss is left"
             lines.append(f"{DESCRIPTIONS[row['removal']]}: {text}")
-        groups = int(self.curves["groups"].max())
-        if groups < FEWEST_GROUPS:
+        if not is_tested:
             lines.append(
-                f"{groups} groups of clips are too few for intervals: {FEWEST_GROUPS} needed"
+                f"There are no intervals: they need {FEWEST_GROUPS} groups of clips, found {groups}"
             )
         return "\n".join(lines)
 

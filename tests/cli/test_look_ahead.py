@@ -31,7 +31,9 @@ def test_one_clip(tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "chunks of 200 ms: score lost" in printed
-    assert "1 groups of clips are too few for intervals" in printed
+    assert "they need 8 groups of clips, found 1" in printed
+    assert "not tested" in printed
+    assert "no removal is shown" not in printed
     curves = pd.read_csv(tmp_path / "out" / "look_ahead.csv")
     assert set(curves["removal"]) == {"word", "prefix", "past", "cut", "zeros", "chunk"}
     assert curves["layer"].dropna().nunique() == 4
