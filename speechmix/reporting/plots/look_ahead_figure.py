@@ -102,9 +102,7 @@ def _draw_layers(ax: Axes, rows: pd.DataFrame, stack: str, limit: float) -> None
         rows.pivot(index="layer", columns="ms", values=name).to_numpy(float)
         for name in ("effect", "low", "high")
     )
-    image = ax.imshow(
-        effects, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto", origin="lower"
-    )
+    image = ax.imshow(effects, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
     layers, columns = np.nonzero((low > 0) | (high < 0))
     ax.scatter(columns, layers, s=5, color="black")
     _label_delays(ax, sorted(rows["ms"].unique()))
@@ -114,4 +112,5 @@ def _draw_layers(ax: Axes, rows: pd.DataFrame, stack: str, limit: float) -> None
     ax.set_ylabel("layer (counted from 0)", size=LABEL_SIZE)
     ax.set_title(f"{stack}, one layer (dot: interval excludes 0)", size=TICK_SIZE)
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
+    bar.set_label(_EFFECT_LABEL, size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE)
