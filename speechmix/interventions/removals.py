@@ -17,6 +17,7 @@ from ..adapters.generation.transducer_path import PATH_STATES
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from .audio_removal import mute, scale_words, splice_words
+from .spectral_removal import SpectralCells
 from .token_removal import blank_tokens
 
 if TYPE_CHECKING:
@@ -41,14 +42,15 @@ class Removal:
         The sound, or the tokens of this input of the model.
     indices : tuple of int
         Indices of the clip's words, or positions of tokens.
-    fill : str, float, Clip, int or tuple of int
-        Of a sound: a fill of `mute`, a factor for its samples, or a clip whose sound of the same words is put in. Of tokens:
+    fill : str, float, Clip, SpectralCells, int or tuple of int
+        Of a sound: a fill of `mute`, a factor for its samples, a clip whose sound of the same words is put in, or
+        `SpectralCells`, whose cells the indices are. Of tokens:
         a fill of `blank`, the id of a token, or one id for each position.
     """
 
     side: str
     indices: tuple[int, ...]
-    fill: str | int | float | Clip | tuple[int, ...]
+    fill: str | int | float | Clip | SpectralCells | tuple[int, ...]
 
 
 def change_inputs(
@@ -127,6 +129,8 @@ def _change_sound(
     for removal in removals:
         if isinstance(removal.fill, Clip):
             clip = splice_words(clip, removal.fill, removal.indices)
+        elif isinstance(removal.fill, SpectralCells):
+            clip = removal.fill.remove(removal.indices, clip)
         elif isinstance(removal.fill, str):
             clip = mute(clip, removal.indices, fill=removal.fill)
         elif isinstance(removal.fill, int | float):

@@ -1,0 +1,106 @@
+"""Gradients of a decision by the log-mel spectrogram x that a model reads, summed over cells of time x frequency band.
+
+    integrated_gradients   sum of (x - x0) * integral over a in [0, 1] of df/dx at x0 + a (x - x0)
+    saliency               sum of |df/dx|
+
+x0 is the spectrogram of the sound without any cell. A mel band belongs to the band that its centre lies in. Integrated
+gradients of the whole spectrogram add up to f(x) - f(x0). Some of it may lie outside the cells: a model may normalise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..inputs.audio.frequency_bands import BandEdges
+    from ..inputs.words.timed_words import Word
+    from .decision import Decision
+
+SPECTRAL_GRADIENTS = ("integrated_gradients", "saliency")
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+
+
+def spectral_gradients(
+    decision: Decision,
+    baseline: Mapping[str, Tensor],
+    times: Sequence[Word],
+    edges: BandEdges,
+    kind: str,
+) -> tuple[np.ndarray, float]:
+    """Sum the gradients of a decision over cells.
+
+    Parameters
+    ----------
+    decision : Decision
+    baseline : dict of str to Tensor
+        Inputs of the sound without any cell (`prepare_sound_inputs`).
+    times, edges
+        As for `SpectralCells`.
+    kind : {"integrated_gradients", "saliency"}
+
+    Returns
+    -------
+    values : array [times, bands]
+    missed : float
+        Nats by which integrated gradients of all inputs miss f(x) - f(x0); NaN for saliency.
+
+    Raises
+    ------
+    InputError
+        For another kind, or if the model does not read a log-mel spectrogram.
+    """
+    if kind not in SPECTRAL_GRADIENTS:
+        raise InputError(f"gradients should be one of {SPECTRAL_GRADIENTS}, found {kind!r}")
+    name, filters = _find_log_mel(decision)
+    x, x0 = (decision.move_inputs(inputs)[name] for inputs in (decision.prepared.inputs, baseline))
+    missed = float("nan")
+    if kind == "saliency":
+        parts = _differentiate(decision, name, x)[0][0].abs()
+    else:
+        steps = [_differentiate(decision, name, x0 + (node + 1) / 2 * (x - x0)) for node in _NODES]
+        mean = sum(weight / 2 * step[0][0] for weight, step in zip(_WEIGHTS, steps, strict=True))
+        parts = (x - x0)[0] * mean
+        change = _differentiate(decision, name, x)[1] - _differentiate(decision, name, x0)[1]
+        missed = abs(float(parts.double().sum()) - change)
+    spectrogram = parts.double().cpu().numpy()
+    spectrogram = spectrogram.T if len(spectrogram) == filters.shape[1] else spectrogram
+    rate = decision.model.sample_rate
+    centres = (
+        np.linspace(0, rate / 2, len(filters)) @ filters / np.maximum(filters.sum(axis=0), 1e-12)
+    )
+    hop = getattr(decision.model.feature_extractor, "hop_length", rate // 100)
+    seconds = np.arange(len(spectrogram)) * hop / rate
+    is_in_band = [(centres >= low) & (centres < high) for low, high in pairwise(edges)]
+    is_in_time = [
+        sum((seconds >= start) & (seconds < end) for start, end in time.intervals) for time in times
+    ]
+    return np.array(is_in_time, float) @ spectrogram @ np.array(is_in_band, float).T, missed
+
+
+def _differentiate(decision: Decision, name: str, features: Tensor) -> tuple[Tensor, float]:
+    """Return the gradient by the features [1, ...] of a run, and its decision."""
+    model, features = decision.model, features.detach().requires_grad_(True)
+    with model.in_use(model.state_dtype), torch.enable_grad():
+        inputs = {**decision.inputs, name: features}
+        value = decision.compute_margins(model.run_with_head(inputs))
+        return torch.autograd.grad(value.sum(), features)[0], float(value)
+
+
+def _find_log_mel(decision: Decision) -> tuple[str, np.ndarray]:
+    """Return the name of the log-mel input, and the filters [frequency, mel band] that it is made with."""
+    filters = getattr(decision.model.feature_extractor, "mel_filters", None)
+    for name, tensor in decision.prepared.inputs.items():
+        if filters is not None and tensor.ndim == 3 and np.shape(filters)[1] in tensor.shape[1:]:
+            return name, np.asarray(filters, float)
+    raise InputError(
+        f"{decision.model.name} does not read a log-mel spectrogram, so it has no gradients by time "
+        "and frequency: leave gradients= out; Shapley values and occlusion work for every model"
+    )
