@@ -17,18 +17,15 @@ from typing import Unpack
 import numpy as np
 
 from ..audio.audio_source import AudioFile, AudioInMemory
-from ..audio.byte_ranges import parse_location
 from ..audio.frame_grid import Seconds
 from ..audio.loading import check_audio_path
 from ..audio.samples import to_mono
 from ..words.cue_and_target import CueRequest
-from ..words.word_checks import WordLike
+from ..words.unit_tiers import nesting_tiers
 from ..words.word_lookup import WordRequest
+from .clip_annotations import TierSource, WordSource, annotation_fields
 from .clip_metadata import ClipFields, ClipMetadata
 from .immutable_clip import ClipValue
-
-# A path of a word file, or the words themselves.
-WordSource = str | PathLike[str] | Iterable[WordLike]
 
 
 class Clip(ClipValue):
@@ -63,6 +60,9 @@ class Clip(ClipValue):
     alignment : str or None
         How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis",
         ...; "segments" if they are segments of the sound (`segment_clip`).
+    tiers : mapping of str to tuple of Word
+        "phone" and "syllable", as far as they are known; labels in IPA, with the file's own label as
+        `source_label`.
     doubts : tuple of str
         Why the word times cannot be trusted, if the aligner said so.
     meta : mapping of str to str
@@ -96,6 +96,7 @@ class Clip(ClipValue):
         language: str | None = None,
         translation: str | None = None,
         tier: str | None = None,
+        tiers: TierSource | None = None,
         name: str | None = None,
         meta: Mapping[str, str] | None = None,
         audio_hash: str | None = None,
@@ -122,6 +123,10 @@ class Clip(ClipValue):
             What a Whisper that translates should write.
         tier : str, optional
             Which tier of a TextGrid holds the words.
+        tiers : mapping of "phone" and "syllable" to str or sequence, optional
+            Names of tiers in the file of the words, or intervals as `words` takes them. Default:
+            tiers of the file whose names say what they are ("phones", "MAU", "syllables", ...); one
+            that cannot be right is left out with a warning. ``tiers={}``: none.
         name : str, optional
             Default: the file's name without its ending.
         audio_hash : str, optional
@@ -146,7 +151,11 @@ class Clip(ClipValue):
             meta=meta,
             audio_hash=audio_hash,
         )
-        return clip if words is None else clip.with_words(words, tier=tier)
+        return (
+            clip
+            if words is None and tiers is None
+            else clip.with_words(words, tier=tier, tiers=tiers)
+        )
 
     @classmethod
     def from_array(
@@ -157,6 +166,7 @@ class Clip(ClipValue):
         name: str | None = None,
         words: WordSource | None = None,
         tier: str | None = None,
+        tiers: TierSource | None = None,
         **details: Unpack[ClipMetadata],
     ) -> Clip:
         """Clip of samples in memory; the other options (text, cue, target, ...) are those of
@@ -177,7 +187,11 @@ class Clip(ClipValue):
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
         clip = cls(recording, name=name or f"clip-{recording.audio_hash[:8]}", **details)
-        return clip if words is None else clip.with_words(words, tier=tier)
+        return (
+            clip
+            if words is None and tiers is None
+            else clip.with_words(words, tier=tier, tiers=tiers)
+        )
 
     def replace(self, **changes: Unpack[ClipFields]) -> Clip:
         """Return another clip of the same recording, with these changes, checked as if it had been
@@ -185,10 +199,11 @@ class Clip(ClipValue):
 
         Parameters
         ----------
-        name, text, words, cue, target, foil, language, translation, alignment, doubts, meta
-            As in `from_file`, but words as a sequence. New words are "given" if `alignment` does
-            not say how they came to be. Cue and target are looked up anew as they were asked for:
-            "les" may be another word of other words.
+        name, text, words, tiers, cue, target, foil, language, translation, alignment, doubts, meta
+            As in `from_file`, but words and tiers as sequences. New words are "given" if `alignment`
+            does not say how they came to be; phones that cross their borders are left out. Cue and
+            target are looked up anew as they were asked for: "les" may be another word of other
+            words.
 
         Raises
         ------
@@ -213,9 +228,15 @@ class Clip(ClipValue):
             alignment=None if "words" in changes else self.alignment,
             doubts=self.doubts,
             meta=self.meta,
+            tiers=self.tiers,
         )
         fields.update(changes)
-        return type(self)(self._recording, audio_hash=self._expected_audio_hash, **fields)
+        if has_old_tiers := "words" in changes and "tiers" not in changes:
+            fields["tiers"] = {}
+        changed = type(self)(self._recording, audio_hash=self._expected_audio_hash, **fields)
+        if has_old_tiers and self.tiers:
+            return changed.replace(tiers=nesting_tiers(self.tiers, changed.spoken_words))
+        return changed
 
     def with_name(self, name: str) -> Clip:
         """Return a copy of another name."""
@@ -226,30 +247,29 @@ class Clip(ClipValue):
         return self.replace(doubts=doubts)
 
     def with_words(
-        self, words: WordSource, *, alignment: str | None = None, tier: str | None = None
+        self,
+        words: WordSource | None,
+        *,
+        alignment: str | None = None,
+        tier: str | None = None,
+        tiers: TierSource | None = None,
     ) -> Clip:
         """Return a copy that has these words, with cue and target looked up among them.
 
         Parameters
         ----------
         words : path or sequence
-            As in `from_file`.
+            As in `from_file`; None to give only tiers.
         alignment : str, optional
             How the words came to be; default: the kind of file, or "given".
         tier : str, optional
             Which tier of a TextGrid holds the words.
+        tiers : mapping, optional
+            As in `from_file`.
         """
-        if not isinstance(words, (str, PathLike)):
-            return self.replace(words=words, alignment=alignment)
-        from ..formats.word_files import read_words, word_file_kind  # only when a file is given
-
-        utterance = (
-            self.path.stem
-            if self.path is not None and parse_location(self.path) is None
-            else self.name
+        return self.replace(
+            **annotation_fields(self, words, alignment=alignment, tier=tier, tiers=tiers)
         )
-        timed_words = read_words(words, tier=tier, utterance=utterance)
-        return self.replace(words=timed_words, alignment=alignment or word_file_kind(words))
 
     def cut(self, start: Seconds, end: Seconds) -> Clip:
         """Return the part of the clip between two times, with the words that lie wholly in it.

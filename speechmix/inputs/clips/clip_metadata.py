@@ -34,6 +34,7 @@ class ClipFields(ClipMetadata, total=False):
 
     name: str
     words: Iterable[WordLike] | None
+    tiers: Mapping[str, Iterable[WordLike]] | None
 
 
 def refuse_unknown_fields(fields: Mapping[str, object], *, where: str) -> None:

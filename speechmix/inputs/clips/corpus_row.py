@@ -20,6 +20,7 @@ from ...files.names import safe_name
 from ...files.user_tables import RowError
 from ..audio.byte_ranges import parse_location
 from ..words.timed_words import Word
+from ..words.unit_tiers import Tiers
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
 MAX_SENTENCE_CHARACTERS = (
@@ -66,6 +67,8 @@ class Row:
         from the hub).
     words : tuple of Word, optional
         Word times that the corpus brings.
+    tiers : mapping of str to tuple of Word
+        Phones and syllables that the corpus brings.
     pairs : tuple of dict
         Cue and target (indices into `words`, or word requests if there are none), where the corpus
         names them.
@@ -90,6 +93,7 @@ class Row:
     meta: dict[str, str] = field(default_factory=dict)
     requests: JsonObject = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
+    tiers: Tiers = field(default_factory=dict, compare=False)
     origin: Origin = field(default=Origin(), compare=False)
     allows_duplicates: bool = field(default=False, compare=False)
 

@@ -24,6 +24,7 @@ from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
+from ..words.unit_tiers import Tiers, check_tiers, tiers_to_json
 from ..words.word_checks import WordLike, check_words
 from .clip_metadata import SEGMENTS, ClipFields, check_text, refuse_unknown_fields
 
@@ -47,6 +48,7 @@ class ClipValue:
     _cached_fingerprint: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
     _requests: RoleRequests
     _meta: dict[str, str]
+    _tiers: dict[str, tuple[Word, ...]]
 
     def __init__(
         self, recording: Recording, *, audio_hash: str | None = None, **fields: Unpack[ClipFields]
@@ -71,6 +73,7 @@ class ClipValue:
             _cached_fingerprint=("", ""),
             _requests={"cue": fields.get("cue"), "target": fields.get("target")},
             _meta=dict(fields.get("meta") or {}),
+            _tiers={},
         )
         words = fields.get("words")
         if words is not None:
@@ -80,6 +83,10 @@ class ClipValue:
             )
             self.__dict__.update(
                 roles, words=checked_words, alignment=fields.get("alignment") or "given"
+            )
+        if tiers := fields.get("tiers"):
+            self.__dict__["_tiers"] = check_tiers(
+                tiers, self.spoken_words, duration=self.duration, where=f"clip {self.name!r}"
             )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -121,6 +128,12 @@ class ClipValue:
         return () if self.words is None or self.has_segments else self.words
 
     @property
+    def tiers(self) -> Tiers:
+        """Its phones and syllables: "phone" and "syllable" to tuples of `Word`, seconds, as far as
+        they are known; cannot be written to."""
+        return MappingProxyType(self._tiers)
+
+    @property
     def meta(self) -> Mapping[str, str]:
         """Whatever else is known; cannot be written to."""
         return MappingProxyType(self._meta)
@@ -146,7 +159,8 @@ class ClipValue:
 
     @property
     def annotations(self) -> JsonObject:
-        """What is said of the sound: text, words, cue, target, foil, language, a translation."""
+        """What is said of the sound: text, words, tiers, cue, target, foil, language, a
+        translation."""
         roles = {
             role: request if (index := getattr(self, role)) is None else index
             for role, request in self._requests.items()
@@ -160,6 +174,7 @@ class ClipValue:
             "language": self.language,
             **({} if self.translation is None else {"translation": self.translation}),
             **({SEGMENTS: True} if self.has_segments else {}),
+            **({"tiers": tiers_to_json(self._tiers)} if self._tiers else {}),
         }
 
     @property

@@ -21,7 +21,9 @@ from ...files.user_tables import Cells, RowError, read_table, table_columns
 from ..audio.byte_ranges import ByteRange, parse_location
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
+from ..words.unit_tiers import Tiers, check_tiers
 from ..words.word_checks import check_words
+from .clip_annotations import usable_tiers
 from .clip_metadata import check_text
 from .corpus_row import (
     Origin,
@@ -165,13 +167,16 @@ def row_from_cells(
         else _relative_location(recording)
     )
     words = alignment = None
+    tiers: Tiers = {}
     if cells.get("words") is not None:
         file_name = (
             os.path.splitext(os.path.basename(path))[0] if parse_location(path) is None else name
         )
-        words, alignment = _read_word_cell(
+        words, tiers, alignment = _read_word_cell(
             cells["words"], root, utterance or file_name, tier, allow_outside
         )
+    if isinstance(cells.get("tiers"), dict):
+        tiers = _read_tiers_cell(cells["tiers"], words)
     requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
     text = check_text(sentence or string_cells[text_column], where=where)
@@ -180,7 +185,7 @@ def row_from_cells(
             resolve_words_and_roles(words, requests, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
-    field_columns = ("path", "words", "name", text_column, *ROLE_COLUMNS)
+    field_columns = ("path", "words", "tiers", "name", text_column, *ROLE_COLUMNS)
     return Row(
         name,
         text or "",
@@ -193,6 +198,7 @@ def row_from_cells(
         },
         requests=requests,
         alignment=alignment,
+        tiers=tiers,
         origin=origin,
         allows_duplicates=allows_duplicates,
     )
@@ -221,21 +227,35 @@ def _string_cell(cells: Cells, column: str) -> str | None:
 
 def _read_word_cell(
     word_cell: object, root: Path, utterance: str, tier: str | None, allow_outside: bool
-) -> tuple[tuple[Word, ...], str]:
-    """Word times that a row brings, as a list or in a file, and which kind of file that is."""
+) -> tuple[tuple[Word, ...], Tiers, str]:
+    """Word times that a row brings, as a list or in a file with its tiers, and which kind of file
+    that is."""
     from ..formats.word_files import (
-        read_words,
+        read_words_and_tiers,
         word_file_kind,
         words_from_items,
     )  # only when there are words to read
 
     try:
         if isinstance(word_cell, list):
-            return check_words(words_from_items(word_cell, where="words")), "given"
+            return check_words(words_from_items(word_cell, where="words")), {}, "given"
         word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
-        return tuple(read_words(word_path, tier=tier, utterance=utterance)), word_file_kind(
-            word_path
-        )
+        words, tiers = read_words_and_tiers(word_path, tier=tier, utterance=utterance)
+        tiers = usable_tiers(tiers, words, where=word_path) if tiers else tiers
+        return tuple(words), tiers, word_file_kind(word_path)
+    except InputError as error:
+        raise RowError("unreadable words", str(error)) from error
+
+
+def _read_tiers_cell(cell: JsonObject, words: tuple[Word, ...] | None) -> Tiers:
+    """Phones and syllables that a row brings itself."""
+    from ..formats.file_tiers import tier_from_items
+
+    try:
+        tiers = {
+            unit: tier_from_items(items, where=f"tier {unit!r}") for unit, items in cell.items()
+        }
+        return check_tiers(tiers, words)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 

@@ -32,7 +32,8 @@ def read_clips(
 
     Columns: path (required), text, words, cue, target, foil, language, translation, name; others
     are kept in `Clip.meta`. Relative paths count from the manifest's folder. `words` is the path of
-    a word file, or in JSONL also a list of [text, start, end].
+    a word file, with its phones and syllables if it has tiers of them, or in JSONL also a list of
+    [text, start, end]; `tiers` is then ``{"phone": [[label, start, end], ...]}``.
     `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an
     index from 0 ("3", unless there is a word "3"); a cue of several words is "le club" or, in
     JSONL, a list. Of two clips of one name the second gets "-2" behind it, with a warning if the
@@ -111,4 +112,6 @@ def clip_from_row(row: Row) -> Clip:
         meta=meta,
         **row.requests,
     )
-    return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)
+    if row.words is not None:
+        clip = clip.replace(words=row.words, alignment=row.alignment)
+    return clip.replace(tiers=row.tiers) if row.tiers else clip

@@ -65,8 +65,18 @@ def cut_clip(
         language=clip.language,
         meta=clip.meta,
     )
+    tiers = {
+        unit: [
+            interval.shift(-start)
+            for interval in tier
+            if start <= interval.start and interval.end <= end
+        ]
+        for unit, tier in clip.tiers.items()
+    }
     shift = [words[index].shift(-start) for index in word_indices]
-    return segment.with_words(shift, alignment=clip.alignment) if shift else segment
+    if shift:
+        segment = segment.with_words(shift, alignment=clip.alignment)
+    return segment.replace(tiers={unit: tier for unit, tier in tiers.items() if tier})
 
 
 def file_part(clip: Clip, start: Seconds, end: Seconds) -> Clip:

@@ -41,6 +41,9 @@ WORD_TIERS = frozenset(
 _MIN_INTERVAL_SECONDS: Seconds = 0.001
 
 
+Intervals = dict[str, list[tuple[str, Seconds, Seconds]]]
+
+
 def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list[Word]:
     """Labelled intervals of the word tier, times as they are in the file.
 
@@ -55,6 +58,17 @@ def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list
     InputError
         If it is no TextGrid, the tier is not there or not certain, or has no labelled interval.
     """
+    return tier_words(read_textgrid_tiers(path), tier=tier, where=str(path))
+
+
+def read_textgrid_tiers(path: str | PathLike[str]) -> Intervals:
+    """Interval tiers by name, each a list of (label, start, end) with times as in the file.
+
+    Raises
+    ------
+    InputError
+        If it is no TextGrid.
+    """
     from praatio.utilities import errors, textgrid_io
 
     path = Path(path)
@@ -62,7 +76,7 @@ def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list
     try:
         # A last line without its end would cost praatio the last interval of a short-form file.
         tiers = textgrid_io.parseTextgridStr(text + "\n", includeEmptyIntervals=True)["tiers"]
-        intervals: dict[str, list[tuple[str, Seconds, Seconds]]] = {}
+        intervals: Intervals = {}
         for section in tiers:
             if section["class"] == "IntervalTier":
                 name = (
@@ -88,7 +102,7 @@ def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list
             f"{path}: not a readable TextGrid ({type(error).__name__}: {str(error)[:200]}): open "
             "it in Praat and save it again"
         ) from error
-    return tier_words(intervals, tier=tier, where=str(path))
+    return intervals
 
 
 def tier_words(
@@ -117,7 +131,7 @@ def tier_words(
     >>> tier_words(tiers, tier=None, where="a.TextGrid")
     [Word(text='les', start=0.0, end=0.2, score=None)]
     """
-    name = _choose_word_tier(list(tiers), tier, where)
+    name = choose_word_tier(list(tiers), tier, where)
     words = [
         Word(label.strip(), float(start), float(end))
         for label, start, end in tiers[name]
@@ -128,7 +142,8 @@ def tier_words(
     return words
 
 
-def _choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
+def choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
+    """Name of the tier with the words: see `tier_words`."""
     if not names:
         raise InputError(f"{where}: expected an interval tier with the words, found none")
     if tier is not None:

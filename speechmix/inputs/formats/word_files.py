@@ -8,18 +8,20 @@ could not name (MFA's "spn" and "<unk>") stays a word, because it sounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
-from ...files.json_files import JsonObject, parse_json
+from ...files.json_files import Json, JsonObject, parse_json
 from ...files.text_files import read_text
 from ...files.user_tables import read_table
 from ..words.multipart_words import GAP
 from ..words.timed_words import Word
+from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
-from .textgrid import read_textgrid, tier_words, write_textgrid
+from .file_tiers import tier_from_items, unit_tiers_of_file
+from .textgrid import choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
 from .word_items import (
     END_KEYS,
     LABEL_KEYS,
@@ -78,14 +80,64 @@ def read_words(
         If the file is missing or not of its format, the tier or utterance is not there or not
         certain, it has no words, or their times cannot be right.
     """
-    path = Path(path)
+    return read_words_and_tiers(path, tier=tier, tiers={}, utterance=utterance)[0]
+
+
+def read_words_and_tiers(
+    path: str | PathLike[str],
+    *,
+    tier: str | None = None,
+    tiers: Mapping[str, str] | None = None,
+    utterance: str | None = None,
+) -> tuple[list[Word], dict[str, tuple[Word, ...]]]:
+    """Read the words of one recording, and its phones and syllables where the file has them.
+
+    Parameters
+    ----------
+    path, tier, utterance
+        As in `read_words`.
+    tiers : mapping of "phone" and "syllable" to str, optional
+        Names of tiers of a TextGrid, an ELAN document or of MFA's JSON. Default: those whose names
+        say what they are.
+
+    Returns
+    -------
+    words : list of Word
+    tiers : dict of str to tuple of Word
+        As they are in the file: unlike the words they are not checked yet.
+
+    Raises
+    ------
+    InputError
+        As `read_words`, and if a tier of `tiers` is not in the file.
+    """
+    path, where = Path(path), str(path)
+    data = parse_json(read_text(path), where=where) if word_file_kind(path) == "json" else None
+    named_tiers = data.get("tiers") if isinstance(data, dict) else None
+    intervals = None
+    if word_file_kind(path) == "textgrid":
+        intervals = read_textgrid_tiers(path)
+    elif isinstance(named_tiers, dict) and not _has_units(named_tiers):
+        intervals = _json_tiers(named_tiers, where)
+    if intervals is not None:
+        word_tier = choose_word_tier(list(intervals), tier, where)
+        words = tier_words(intervals, tier=word_tier, where=where)
+        file_tiers = unit_tiers_of_file(intervals, word_tier=word_tier, names=tiers, where=where)
+        return list(check_words(words, where=where)), file_tiers
+    if tiers:
+        raise InputError(
+            f"{path}: expected a file with named tiers, found only words: leave out tiers="
+        )
     readers: dict[str, Callable[[], list[Word]]] = {
-        "textgrid": lambda: read_textgrid(path, tier=tier),
         "ctm": lambda: _read_ctm(path, utterance),
-        "json": lambda: _read_json(path, tier),
+        "json": lambda: _words_from_json(data, where),
         "table": lambda: _read_table(path),
     }
-    return list(check_words(readers[word_file_kind(path)](), where=str(path)))
+    file_tiers = {
+        unit: tier_from_items(items, where=f"{path}, tier {unit!r}")
+        for unit, items in (named_tiers if tiers is None and named_tiers else {}).items()
+    }
+    return list(check_words(readers[word_file_kind(path)](), where=where)), file_tiers
 
 
 def _read_table(path: Path) -> list[Word]:
@@ -168,20 +220,25 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
     return next(iter(utterances.values()))
 
 
-def _read_json(path: Path, tier: str | None) -> list[Word]:
-    """A list of words, or an object with "words", "segments" (Whisper), "chunks" (transformers) or
-    "tiers" (MFA)."""
-    where = str(path)
-    data = parse_json(read_text(path), where=where)
-    if isinstance(data, dict) and isinstance(data.get("tiers"), dict):
-        return tier_words(_json_tiers(data["tiers"], where), tier=tier, where=where)
+def _has_units(tiers: JsonObject) -> bool:
+    """Whether tiers are by unit ({"phone": [[label, start, end], ...]}), not MFA's by name."""
+    return (
+        bool(tiers)
+        and tiers.keys() <= set(TIER_UNITS)
+        and all(isinstance(items, list) for items in tiers.values())
+    )
+
+
+def _words_from_json(data: Json, where: str) -> list[Word]:
+    """A list of words, or an object with "words", "segments" (Whisper) or "chunks"
+    (transformers)."""
     if isinstance(data, dict) and isinstance(data.get("segments"), list) and "words" not in data:
         word_lists = [
             segment.get("words", []) for segment in data["segments"] if isinstance(segment, dict)
         ]
         if not all(isinstance(words, list) for words in word_lists):
             raise InputError(
-                f"{path}: expected segments with lists of words, found {str(word_lists)[:200]}"
+                f"{where}: expected segments with lists of words, found {str(word_lists)[:200]}"
             )
         data = [word for words in word_lists for word in words]
     elif isinstance(data, dict):
@@ -189,7 +246,7 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
         data = data.get("words", data.get("chunks"))
         if data is None:
             raise InputError(
-                f'{path}: expected a list of words or an object with "words", found keys {keys}'
+                f'{where}: expected a list of words or an object with "words", found keys {keys}'
             )
     return words_from_items(data, where=where)
 

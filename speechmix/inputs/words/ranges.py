@@ -96,6 +96,6 @@ def format_unit(unit: Any) -> str:
     field_texts = [
         f"{name}={value!r}"
         for name, value in values.items()
-        if name not in ("pieces", "times") or value
+        if name not in ("pieces", "times", "source_label") or value
     ]
     return f"{type(unit).__name__}({', '.join(field_texts)})"

@@ -31,6 +31,8 @@ class Word:
         Where the word is, if not all the way from start to end: with a hesitation cut out, or with
         other words between its parts (*ne ... pas*). In any order; the first begins at `start`, the
         last ends at `end`.
+    source_label : str
+        The label that a file has for it, if `text` is that label in IPA ("AH0" for ə); else "".
 
     Raises
     ------
@@ -48,6 +50,7 @@ class Word:
     end: Seconds
     score: float | None = None
     pieces: tuple[tuple[Seconds, Seconds], ...] = ()
+    source_label: str = ""
 
     def __post_init__(self) -> None:
         if self.pieces != ():
@@ -86,13 +89,16 @@ class Word:
     def shift(self, seconds: Seconds) -> Word:
         """The word so much later, or earlier."""
         pieces = tuple((start + seconds, end + seconds) for start, end in self.pieces)
-        return Word(self.text, self.start + seconds, self.end + seconds, self.score, pieces)
+        start, end = self.start + seconds, self.end + seconds
+        return Word(self.text, start, end, self.score, pieces, self.source_label)
 
     def to_list(self) -> list[object]:
-        """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip`
-        takes it."""
-        pieces = [None, [list(piece) for piece in self.pieces]] if self.pieces else []
-        return [self.text, self.start, self.end, *pieces]
+        """[text, start, end], with None, pieces and the source label behind them where there are
+        some, as files keep it and as `Clip` takes it."""
+        pieces = [list(piece) for piece in self.pieces]
+        further = [None, pieces] if pieces or self.source_label else []
+        label = [self.source_label] if self.source_label else []
+        return [self.text, self.start, self.end, *further, *label]
 
     def __repr__(self) -> str:
         return format_unit(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ...errors import InputError
@@ -24,7 +25,11 @@ WordLike = Word | Sequence[object]
 
 
 def check_words(
-    words: Iterable[WordLike], *, duration: Seconds | None = None, where: str = "words"
+    words: Iterable[WordLike],
+    *,
+    duration: Seconds | None = None,
+    where: str = "words",
+    unit: str = "word",
 ) -> tuple[Word, ...]:
     """Return the words as `Word`s, or say which one cannot be right.
 
@@ -38,8 +43,8 @@ def check_words(
         Times in seconds; pieces are (start, end) pairs.
     duration : float, optional
         Seconds of audio; without it the end of the audio is not checked.
-    where : str
-        What to call the list in an error.
+    where, unit : str
+        What to call the list and an item of it in an error.
 
     Raises
     ------
@@ -53,55 +58,53 @@ def check_words(
     ['les', 'livres']
     """
     checked: list[Word] = []
-    parsed_words = [_parse_word(item, index, where) for index, item in enumerate(words)]
+    parsed_words = [_parse_word(item, index, where, unit) for index, item in enumerate(words)]
     if any(word.pieces for word in parsed_words):
-        return _check_words_with_pieces(parsed_words, duration, where)
+        return _check_words_with_pieces(parsed_words, duration, where, unit)
     for index, item in enumerate(parsed_words):
-        word = _check_times(item, index, duration, where)
+        word = _check_times(item, index, duration, where, unit)
         if checked:
             previous = checked[-1]
             start = max(word.start, previous.start)
             if previous.start - word.start > ROUNDING_TOLERANCE:
                 raise InputError(
-                    f"{where}: words must be in time order; {describe_word(word, index)} starts "
+                    f"{where}: {unit}s must be in time order; {describe_word(word, index, unit)} starts "
                     "before "
-                    f"{describe_word(previous, index - 1)}: sort them by start"
+                    f"{describe_word(previous, index - 1, unit)}: sort them by start"
                 )
             if previous.end - word.start > ROUNDING_TOLERANCE:
                 raise InputError(
-                    f"{where}: words must not overlap by more than {1000 * ROUNDING_TOLERANCE:g} ms; "
-                    f"{describe_word(previous, index - 1)} and {describe_word(word, index)} share "
+                    f"{where}: {unit}s must not overlap by more than {1000 * ROUNDING_TOLERANCE:g} ms; "
+                    f"{describe_word(previous, index - 1, unit)} and {describe_word(word, index, unit)} share "
                     f"{1000 * (previous.end - word.start):.0f} ms: correct one of the two times"
                 )
-            checked[-1] = Word(
-                previous.text, previous.start, min(previous.end, start), previous.score
-            )
-            word = Word(word.text, start, max(word.end, start), word.score)
+            checked[-1] = replace(previous, end=min(previous.end, start))
+            word = replace(word, start=start, end=max(word.end, start))
         checked.append(word)
     if not checked:
         raise InputError(
-            f"{where}: expected at least one word, found none: leave `words` out if there are none "
+            f"{where}: expected at least one {unit}, found none: leave `{unit}s` out if there are none "
             "yet"
         )
     return tuple(checked)
 
 
 def _check_words_with_pieces(
-    words: Sequence[Word], duration: Seconds | None, where: str
+    words: Sequence[Word], duration: Seconds | None, where: str, unit: str
 ) -> tuple[Word, ...]:
     """Words of which some are in pieces: the pieces of all are checked as words are, in the order
     of time."""
     for index, (previous, word) in enumerate(pairwise(words)):
         if previous.start - word.start > ROUNDING_TOLERANCE:
             raise InputError(
-                f"{where}: words must be in time order; {describe_word(word, index + 1)} starts "
+                f"{where}: {unit}s must be in time order; {describe_word(word, index + 1, unit)} starts "
                 "before "
-                f"{describe_word(previous, index)}: sort them by start"
+                f"{describe_word(previous, index, unit)}: sort them by start"
             )
     pieces = [(interval, index) for index, word in enumerate(words) for interval in word.intervals]
     pieces.sort(key=lambda piece: piece[0])
     piece_words = [
-        _check_times(Word(words[index].text, *edges), index, duration, where)
+        _check_times(Word(words[index].text, *edges), index, duration, where, unit)
         for edges, index in pieces
     ]
     intervals_by_word: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
@@ -110,7 +113,7 @@ def _check_words_with_pieces(
     ):
         if piece.start == piece.end and words[index].pieces:
             raise InputError(
-                f"{where}: {describe_word(words[index], index)} has a piece of no length: leave it out"
+                f"{where}: {describe_word(words[index], index, unit)} has a piece of no length: leave it out"
             )
         intervals_by_word[index].append((piece.start, piece.end))
     return tuple(
@@ -120,12 +123,13 @@ def _check_words_with_pieces(
             intervals[-1][1],
             word.score,
             tuple(intervals) if word.pieces else (),
+            word.source_label,
         )
         for word, intervals in zip(words, intervals_by_word, strict=True)
     )
 
 
-def _parse_word(item: object, index: int, where: str) -> Word:
+def _parse_word(item: object, index: int, where: str, unit: str) -> Word:
     if not isinstance(item, Word):
         has_pieces = (
             isinstance(item, Sequence) and len(item) == 2 and isinstance(item[1], (list, tuple))
@@ -133,16 +137,16 @@ def _parse_word(item: object, index: int, where: str) -> Word:
         if (
             isinstance(item, str)
             or not isinstance(item, Sequence)
-            or not (has_pieces or 3 <= len(item) <= 5)
+            or not (has_pieces or 3 <= len(item) <= 6)
         ):
-            raise InputError(f"{where}: word {index} must be (text, start, end), found {item!r}")
+            raise InputError(f"{where}: {unit} {index} must be (text, start, end), found {item!r}")
         try:
             item = Word.from_pieces(*item) if has_pieces else Word(*item)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     if not isinstance(item.text, str) or not item.text.strip():
         raise InputError(
-            f"{where}: word {index} at {item.start} s has no label, found {item.text!r}: name or "
+            f"{where}: {unit} {index} at {item.start} s has no label, found {item.text!r}: name or "
             "remove it"
         )
     try:
@@ -150,25 +154,25 @@ def _parse_word(item: object, index: int, where: str) -> Word:
         score = None if item.score is None else float(item.score)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{where}: word {index} {item.text!r} has a time or score that is no number: {item}"
+            f"{where}: {unit} {index} {item.text!r} has a time or score that is no number: {item}"
         ) from error
     if not (math.isfinite(start) and math.isfinite(end)):
         raise InputError(
-            f"{where}: word {index} {item.text!r} must have finite times, found {start} to {end}"
+            f"{where}: {unit} {index} {item.text!r} must have finite times, found {start} to {end}"
         )
-    return Word(item.text.strip(), start, end, score, item.pieces)
+    return Word(item.text.strip(), start, end, score, item.pieces, item.source_label)
 
 
-def _check_times(word: Word, index: int, duration: Seconds | None, where: str) -> Word:
+def _check_times(word: Word, index: int, duration: Seconds | None, where: str, unit: str) -> Word:
     """Check a word against itself and the audio; trim what is rounding."""
     if word.end < word.start:
         raise InputError(
-            f"{where}: {describe_word(word, index)} ends before it starts: exchange or correct its "
+            f"{where}: {describe_word(word, index, unit)} ends before it starts: exchange or correct its "
             "times"
         )
     if word.start < -ROUNDING_TOLERANCE:
         raise InputError(
-            f"{where}: {describe_word(word, index)} has a negative time: times count from the clip's "
+            f"{where}: {describe_word(word, index, unit)} has a negative time: times count from the clip's "
             "start"
         )
     start, end = max(0.0, word.start), max(0.0, word.end)
@@ -176,16 +180,16 @@ def _check_times(word: Word, index: int, duration: Seconds | None, where: str) -
         # The last clause spares a word of no length that sits exactly on the audio's end.
         if start > duration or (start == duration and end > start):
             raise InputError(
-                f"{where}: {describe_word(word, index)} starts past the end of the audio "
+                f"{where}: {describe_word(word, index, unit)} starts past the end of the audio "
                 f"({duration:.3f} s): "
                 "do words and audio belong together, and are the times seconds?"
             )
         if end > duration + END_TOLERANCE:
             raise InputError(
-                f"{where}: {describe_word(word, index)} ends {1000 * (end - duration):.0f} ms past "
+                f"{where}: {describe_word(word, index, unit)} ends {1000 * (end - duration):.0f} ms past "
                 "the end of the audio "
                 f"({duration:.3f} s), expected at most {1000 * END_TOLERANCE:g} ms: correct the "
                 "time or the audio"
             )
         end = min(end, duration)
-    return Word(word.text, start, end, word.score)
+    return replace(word, start=start, end=end)

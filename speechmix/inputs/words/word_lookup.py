@@ -153,11 +153,11 @@ def normalize_word(text: str) -> str:
     return folded[letter_indices[0] : letter_indices[-1] + 1] if letter_indices else folded.strip()
 
 
-def describe_word(word: Word | TextWord, index: int) -> str:
-    """A word of a list as errors name it: its index, text and where it is."""
+def describe_word(word: Word | TextWord, index: int, unit: str = "word") -> str:
+    """A word, or another unit, of a list as errors name it: its index, text and where it is."""
     if isinstance(word, Word):
         times = " and ".join(f"{start:.3f} to {end:.3f}" for start, end in word.intervals)
-        return f"word {index} {word.text!r} ({times} s)"
+        return f"{unit} {index} {word.text!r} ({times} s)"
     return f"word {index} {word.text!r} (at character {word.start} of the {word.part})"
 
 

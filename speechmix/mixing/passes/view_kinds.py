@@ -24,6 +24,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
 from ...inputs.words.sentence_word import TextWord
 from ...inputs.words.timed_words import Word
+from ...inputs.words.unit_tiers import tiers_to_json
 from .item_view import Item, View
 from .prepared_inputs import check_prepared_inputs, inputs_fingerprint
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
@@ -99,6 +100,7 @@ class ClipView(View):
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
+            **({"tiers": tiers_to_json(clip.tiers)} if clip.tiers else {}),
             **_multipart_words(clip),
             **self._decoder_provenance(),
         }

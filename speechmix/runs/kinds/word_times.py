@@ -62,7 +62,7 @@ def align_quietly(clip: Clip, aligner: Model | None, method: str) -> Clip:
 
 
 def _word_fields(word: Word) -> JsonObject:
-    return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
+    return {name: value for name, value in asdict(word).items() if value or name not in ("pieces", "source_label")}
 
 
 def add_stored_words(clip: Clip, content: str) -> Clip:

@@ -142,7 +142,10 @@ def read_stored_clip(
             for field_name in ("text", "cue", "target", "foil")
         },
     )
-    return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
+    tiers = {unit: map(tuple, tier) for unit, tier in (provenance.get("tiers") or {}).items()}
+    if words:
+        clip = clip.with_words(words, alignment=provenance.get("alignment"))
+    return clip.replace(tiers=tiers) if tiers else clip
 
 
 def find_audio(

@@ -1,0 +1,83 @@
+"""Words and tiers for a clip, from a file or as sequences.
+
+In: what a caller says of words and tiers. Out: the fields that `Clip.replace` takes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+
+from ...errors import InputError
+from ..audio.byte_ranges import parse_location
+from ..audio.frame_grid import Seconds
+from ..words.timed_words import Word
+from ..words.unit_tiers import Tiers, check_tiers
+from ..words.word_checks import WordLike
+from .clip_metadata import ClipFields
+from .immutable_clip import ClipValue
+
+# A path of a word file, or the words themselves.
+WordSource = str | PathLike[str] | Iterable[WordLike]
+# By unit, the name of a tier of the word file, or its intervals.
+TierSource = Mapping[str, str | Iterable[WordLike]]
+
+
+def annotation_fields(
+    clip: ClipValue,
+    words: WordSource | None,
+    *,
+    alignment: str | None = None,
+    tier: str | None = None,
+    tiers: TierSource | None = None,
+) -> ClipFields:
+    """Fields of a clip with these words and tiers; the parameters are those of `Clip.with_words`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, or a tier is named that is not in it.
+    """
+    where = f"clip {clip.name!r}"
+    names = {unit: source for unit, source in (tiers or {}).items() if isinstance(source, str)}
+    intervals = {
+        unit: source for unit, source in (tiers or {}).items() if not isinstance(source, str)
+    }
+    fields = ClipFields() if tiers is None else ClipFields(tiers=intervals)
+    if not isinstance(words, (str, PathLike)):
+        if names:
+            raise InputError(
+                f"{where}: the tiers {', '.join(map(repr, names.values()))} are named, expected a file "
+                "that has them as words=, or their intervals"
+            )
+        if words is not None:
+            fields.update(words=words, alignment=alignment)
+        return fields
+    from ..formats.word_files import read_words_and_tiers, word_file_kind  # only for a file
+
+    is_own_file = clip.path is not None and parse_location(clip.path) is None
+    timed_words, file_tiers = read_words_and_tiers(
+        words,
+        tier=tier,
+        tiers=None if tiers is None else names,
+        utterance=clip.path.stem if is_own_file and clip.path is not None else clip.name,
+    )
+    fields.update(words=timed_words, alignment=alignment or word_file_kind(words))
+    if tiers is not None:
+        fields["tiers"] = {**file_tiers, **intervals}
+        return fields
+    if file_tiers:
+        fields["tiers"] = usable_tiers(file_tiers, timed_words, clip.duration, where=str(words))
+    return fields
+
+
+def usable_tiers(
+    tiers: Tiers, words: Sequence[Word], duration: Seconds | None = None, *, where: str
+) -> Tiers:
+    """Tiers that a file happens to have; none, with a warning, if they cannot be right."""
+    try:
+        return check_tiers(tiers, words, duration=duration, where=where)
+    except InputError as error:
+        warnings.warn(f"the tiers below the words are left out: {error}", stacklevel=5)
+        return {}

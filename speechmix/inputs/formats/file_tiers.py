@@ -1,0 +1,127 @@
+"""Tiers of a file below its words: which one holds the phones, which one the syllables.
+
+In: the interval tiers of a TextGrid, an ELAN document or a JSON file, by name. Out: `Word`s by unit,
+silences left out, labels in IPA where the file has ARPABET or SAMPA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...errors import InputError
+from ..audio.frame_grid import Seconds
+from ..words.timed_words import Word
+from ..words.unit_tiers import PHONE, SYLLABLE, TIER_UNITS
+from .textgrid import SILENCE_LABELS
+from .word_items import words_from_items
+
+Intervals = Mapping[str, Sequence[tuple[str, Seconds, Seconds]]]
+
+# Names of tiers: Praat and MFA users', WebMAUS's, and a few languages'.
+_TIER_NAMES = {
+    PHONE: frozenset("phones phone phonemes phoneme phonèmes phonème phon segments mau".split()),
+    SYLLABLE: frozenset("syllables syllable syll syllabes syllabe silben silbe mas".split()),
+}
+
+
+def unit_tiers_of_file(
+    intervals: Intervals, *, word_tier: str, names: Mapping[str, str] | None, where: str
+) -> dict[str, tuple[Word, ...]]:
+    """Tiers of a file by unit.
+
+    Parameters
+    ----------
+    intervals : mapping of name to (label, start, end)
+    word_tier : str
+        Name of the words' tier: in a file of several speakers ("Anne - words"), "Anne - phones"
+        belongs to it.
+    names : mapping of unit to str, optional
+        Which tiers to take; capitals do not matter. Default: those whose names say what they are.
+    where : str
+        What to call the file in an error.
+
+    Raises
+    ------
+    InputError
+        If a tier of `names` is not there, is there twice, or has no labelled interval.
+
+    Examples
+    --------
+    >>> unit_tiers_of_file({"words": [], "phones": [("l", 0.0, 0.1)]}, word_tier="words", names=None, where="a")
+    {'phone': (Word(text='l', start=0.0, end=0.1, score=None),)}
+    """
+    if names is None:
+        return {
+            unit: labelled
+            for unit in TIER_UNITS
+            if len(matches := _named_alike(list(intervals), unit, word_tier)) == 1
+            and (labelled := _labelled_intervals(intervals[matches[0]]))
+        }
+    tiers = {}
+    for unit, name in names.items():
+        matches = [other for other in intervals if other == name] or [
+            other for other in intervals if other.strip().casefold() == name.strip().casefold()
+        ]
+        if len(matches) != 1:
+            raise InputError(
+                f"{where}: expected a tier {name!r} with the {unit}s, found {len(matches)} among the "
+                f"interval tiers {list(intervals)}: name one of these"
+            )
+        tiers[unit] = _labelled_intervals(intervals[matches[0]])
+        if not tiers[unit]:
+            raise InputError(
+                f"{where}: expected {unit}s in tier {name!r}, found no labelled interval"
+            )
+    return tiers
+
+
+def tier_from_items(items: object, *, where: str) -> tuple[Word, ...]:
+    """A tier from JSON: items as `words_from_items` takes them or `Word.to_list` writes them, with
+    the file's label as a sixth entry or as "source_label".
+
+    Raises
+    ------
+    InputError
+        For an item with a part missing.
+
+    Examples
+    --------
+    >>> tier_from_items([["ə", 0.1, 0.2, None, [], "AH0"]], where="a.json")[0].source_label
+    'AH0'
+    """
+    if not isinstance(items, list):
+        raise InputError(f"{where}: expected a list of intervals, found {type(items).__name__}")
+    is_labelled = [isinstance(item, (list, tuple)) and len(item) == 6 for item in items]
+    intervals = words_from_items(
+        [item[:3] if labelled else item for item, labelled in zip(items, is_labelled, strict=True)],
+        where=where,
+    )
+    if len(intervals) != len(items):
+        raise InputError(f"{where}: expected a start and an end for each interval")
+    labels = [
+        item[5] if labelled else item.get("source_label", "") if isinstance(item, dict) else ""
+        for item, labelled in zip(items, is_labelled, strict=True)
+    ]
+    return tuple(
+        replace(interval, source_label=str(label))
+        for interval, label in zip(intervals, labels, strict=True)
+    )
+
+
+def _named_alike(names: list[str], unit: str, word_tier: str) -> list[str]:
+    """Tiers that are called like this unit; of the words' speaker, if there are several."""
+    matches = [
+        name for name in names if name.rsplit(" - ", 1)[-1].strip().casefold() in _TIER_NAMES[unit]
+    ]
+    speaker = word_tier.rsplit(" - ", 1)[0]
+    of_speaker = [name for name in matches if name.rsplit(" - ", 1)[0] == speaker]
+    return of_speaker or matches
+
+
+def _labelled_intervals(intervals: Sequence[tuple[str, Seconds, Seconds]]) -> tuple[Word, ...]:
+    return tuple(
+        Word(label.strip(), start, end)
+        for label, start, end in intervals
+        if label.strip().lower() not in SILENCE_LABELS
+    )
