@@ -78,7 +78,7 @@ def phone_features(label: str, *, where: str = "") -> dict[str, int]:
     --------
     >>> m, n = phone_features("m"), phone_features("n")
     >>> [name for name in m if m[name] != n[name]]
-    ['cor', 'lab']
+    ['cor', 'distr', 'lab']
     """
     phone_class(label, where=where)  # refuses labels of several phones
     features = _segments(label, where)[0][1]
