@@ -21,6 +21,7 @@ from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
 from ..inputs.words.sentence_word import TextWord
 from ..inputs.words.spans import Span
 from ..inputs.words.timed_words import Word
+from ..inputs.words.unit_roles import find_unit_role, requested_unit, role_units
 from ..inputs.words.word_lookup import WordRequest, find_word
 from ..mixing.maps.mixing_map import MixingMap
 
@@ -65,8 +66,9 @@ def cue_contribution(
         Raw or normalised.
     cue : int, str, (str, int), or a sequence of these
         Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip`
-        takes it; of a cue of several words all of them, whose columns are summed. For a map of
-        prepared inputs, where spans were given directly, indices into those spans.
+        takes it; of a cue of several words all of them, whose columns are summed. ``"phone:m:2"``:
+        a phone or syllable (`speechmix.inputs.words.unit_roles`), in a decoder the tokens of its
+        word. For a map of prepared inputs, where spans were given directly, indices into those spans.
     target : int, str or (str, int)
         Likewise, one word.
     rows : {"target", "deciding"}
@@ -107,17 +109,57 @@ def cue_contribution(
     """
     units_map = mixing_map.without(*drop)
     target_rows = _select_target_rows(units_map, target, rows, mixing_map)
-    if _is_spelled(cue):
-        cue = _find_word_indices(cue, units_map.sources, "cue", mixing_map)
-    cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
-    columns = [
-        column
-        for word in cue_indices
-        for column in _find_units(units_map.sources, word, "cue", mixing_map)
-    ]
+    columns = cue_columns(units_map, cue, mixing_map)
     cue_scores: np.ndarray = units_map.normalized().scores[..., target_rows, :][..., columns]
     shares: np.ndarray = cue_scores.sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
+
+
+def cue_columns(
+    units_map: MixingMap, cue: CueRequest | None, whole_map: MixingMap | None = None
+) -> list[int]:
+    """Return the columns of a cue; `whole_map` is the map before units were left out.
+
+    Raises
+    ------
+    InputError
+        As `cue_contribution`.
+    """
+    whole_map = whole_map or units_map
+    if requested_unit(cue):
+        return _find_role_units(units_map.sources, cue, "cue", whole_map)
+    if _is_spelled(cue):
+        cue = _find_word_indices(cue, units_map.sources, "cue", whole_map)
+    cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
+    return [
+        column
+        for word in cue_indices
+        for column in _find_units(units_map.sources, word, "cue", whole_map)
+    ]
+
+
+def _find_role_units(
+    spans: Sequence[Span], request: object, role: str, mixing_map: MixingMap
+) -> list[int]:
+    """Indices of the units that a phone or syllable is."""
+    provenance, unit = mixing_map.provenance, requested_unit(request)
+    tiers = {
+        name: tuple(Word(*interval) for interval in tier)
+        for name, tier in (provenance.get("tiers") or {}).items()
+    }
+    words = [Word(*word) for word in provenance.get("words") or ()]
+    unit_role = find_unit_role(tiers, words, request, role=role, where="this map")
+    if unit_role is None:
+        raise InputError(f"{role} {request!r}: the clip of this map has no {unit}s")
+    unit_indices = role_units(spans, unit_role)
+    if not unit_indices:
+        reason = (
+            f"its units are larger: compute it with units={unit!r}"
+            if unit_indices is None
+            else f"no unit of this {mixing_map.stack} map is it"
+        )
+        raise InputError(f"{role} {request!r}: {reason}")
+    return unit_indices
 
 
 def target_strength(
@@ -166,7 +208,9 @@ def _select_target_rows(
     """Select the rows of the target, or its deciding row, in a map without the dropped units."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
-    if _is_spelled(target):
+    if rows == "target" and requested_unit(target):
+        return _find_role_units(units_map.targets, target, "target", whole_map)
+    if _is_spelled(target) and not requested_unit(target):
         target = cue_words(_find_word_indices(target, units_map.targets, "target", whole_map))[0]
     return (
         [_require_deciding_row(units_map)]

@@ -12,19 +12,20 @@ maps at hand. Where every unit is one token (decoders), all three are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inputs.words.cue_and_target import cue_words
+from ..inputs.words.cue_and_target import CueRequest
 from ..mixing.maps.measure_registry import find_facts
+from .cue_contribution import cue_columns
 
 if TYPE_CHECKING:
     from ..mixing.maps.mixing_map import MixingMap
 
 
-def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> float:
+def length_matched_share(mixing_map: MixingMap, *, cue: CueRequest) -> float:
     """Return the expected share of words of the cue's length; NaN for a measure without a known
     exponent.
 
@@ -32,9 +33,9 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
     ----------
     mixing_map : MixingMap
         Silence and padding are left out, as in the cue contribution.
-    cue : int or sequence of int
+    cue : int or sequence of int, or str
         Index of the clip's word; of several, which are taken away one by one, their shares are
-        summed.
+        summed. Or phones, as `cue_contribution` takes them.
 
     Examples
     --------
@@ -49,10 +50,9 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
     exponent = exponents.get(
         "", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan)
     )
-    sources = mixing_map.without("silence", "padding").sources
-    weights = np.array([float(len(source)) for source in sources]) ** exponent
-    is_cue = np.array([source.word in cue_words(cue) for source in sources], dtype=bool)
-    return float(weights[is_cue].sum() / weights.sum())
+    units_map = mixing_map.without("silence", "padding")
+    weights = np.array([float(len(source)) for source in units_map.sources]) ** exponent
+    return float(weights[cue_columns(units_map, cue, mixing_map)].sum() / weights.sum())
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:

@@ -267,11 +267,11 @@ def _unit_labels(units: Sequence[Any]) -> list[str]:
 
 def _cue_share(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
     """The cue's share, layer by layer; None where the map cannot be asked."""
-    if clip.cue is None or clip.target is None:
+    if clip.cue_request is None or clip.target_request is None:
         return None
     try:
         result: list[float] | None = cue_contribution(
-            mixing_map, cue=clip.cue, target=clip.target
+            mixing_map, cue=clip.cue_request, target=clip.target_request
         ).tolist()
         return result
     except InputError:  # the cue comes after the target in a decoder, or the map is of frames

@@ -24,6 +24,7 @@ from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
+from ..words.unit_roles import UnitRole, find_unit_role, word_requests
 from ..words.unit_tiers import Tiers, check_tiers, tiers_to_json
 from ..words.word_checks import WordLike, check_words
 from .clip_metadata import SEGMENTS, ClipFields, check_text, refuse_unknown_fields
@@ -49,6 +50,7 @@ class ClipValue:
     _requests: RoleRequests
     _meta: dict[str, str]
     _tiers: dict[str, tuple[Word, ...]]
+    _unit_roles: dict[str, UnitRole]
 
     def __init__(
         self, recording: Recording, *, audio_hash: str | None = None, **fields: Unpack[ClipFields]
@@ -74,20 +76,28 @@ class ClipValue:
             _requests={"cue": fields.get("cue"), "target": fields.get("target")},
             _meta=dict(fields.get("meta") or {}),
             _tiers={},
+            _unit_roles={},
         )
         words = fields.get("words")
         if words is not None:
             checked_words = self._check_words(words)
             checked_words, roles = resolve_words_and_roles(
-                checked_words, self._requests, where=f"clip {self.name!r}"
+                checked_words, word_requests(self._requests), where=f"clip {self.name!r}"
             )
             self.__dict__.update(
                 roles, words=checked_words, alignment=fields.get("alignment") or "given"
             )
         if tiers := fields.get("tiers"):
+            where = f"clip {self.name!r}"
             self.__dict__["_tiers"] = check_tiers(
-                tiers, self.spoken_words, duration=self.duration, where=f"clip {self.name!r}"
+                tiers, self.spoken_words, duration=self.duration, where=where
             )
+            for role, request in self._requests.items():
+                unit_role = find_unit_role(
+                    self._tiers, self.spoken_words, request, role=role, where=where
+                )
+                if unit_role is not None:
+                    self._unit_roles[role] = unit_role
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(
@@ -116,6 +126,23 @@ class ClipValue:
         ((0, 1), (0, 1), 0, (0,))
         """
         return cue_words(self.cue)
+
+    @property
+    def unit_roles(self) -> Mapping[str, UnitRole]:
+        """Cue and target that are phones or syllables, by "cue" and "target"; `cue` and `target` are
+        then None."""
+        return MappingProxyType(self._unit_roles)
+
+    @property
+    def cue_request(self) -> Cue | str | list[str] | None:
+        """Its cue as functions of maps take it: `cue`, or "phone:m:2"."""
+        return self._unit_roles["cue"].request if "cue" in self._unit_roles else self.cue
+
+    @property
+    def target_request(self) -> int | str | None:
+        """Its target as functions of maps take it: `target`, or "phone:m:2"."""
+        role = self._unit_roles.get("target")
+        return self.target if role is None else str(role.request)
 
     @property
     def has_segments(self) -> bool:
@@ -162,7 +189,7 @@ class ClipValue:
         """What is said of the sound: text, words, tiers, cue, target, foil, language, a
         translation."""
         roles = {
-            role: request if (index := getattr(self, role)) is None else index
+            role: request if (resolved := getattr(self, f"{role}_request")) is None else resolved
             for role, request in self._requests.items()
         }
         words = None if self.words is None else [word.to_list() for word in self.words]
@@ -227,6 +254,8 @@ class ClipValue:
         for role, index in (("cue", self.cue), ("target", self.target)):
             if index is not None and self.words is not None:
                 descriptions.append(f"{role}={index} {cue_text(self.words, index)!r}")
+            elif role in self._unit_roles:
+                descriptions.append(f"{role}={self._unit_roles[role].request!r}")
             elif self._requests[role] is not None:
                 descriptions.append(f"{role}={self._requests[role]!r} (not looked up yet)")
         return f"Clip({', '.join(descriptions)})"

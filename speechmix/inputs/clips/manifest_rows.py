@@ -21,6 +21,7 @@ from ...files.user_tables import Cells, RowError, read_table, table_columns
 from ..audio.byte_ranges import ByteRange, parse_location
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
+from ..words.unit_roles import word_requests
 from ..words.unit_tiers import Tiers, check_tiers
 from ..words.word_checks import check_words
 from .clip_annotations import usable_tiers
@@ -182,7 +183,7 @@ def row_from_cells(
     text = check_text(sentence or string_cells[text_column], where=where)
     if words is not None:
         try:
-            resolve_words_and_roles(words, requests, where=where)
+            resolve_words_and_roles(words, word_requests(requests), where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
     field_columns = ("path", "words", "tiers", "name", text_column, *ROLE_COLUMNS)

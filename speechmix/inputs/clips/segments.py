@@ -3,12 +3,17 @@ their new times."""
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...errors import InputError
 from ..audio.audio_source import AudioPart, Recording
 from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import RoleRequests
 from ..words.multipart_words import join_words
+from ..words.timed_words import Word
+from ..words.unit_roles import make_unit_role
 from .clip import Clip
+from .clip_metadata import ClipFields
 
 
 def cut_clip(
@@ -54,6 +59,7 @@ def cut_clip(
     if words:
         role_requests["cue"] = [word_indices.index(index) for index in clip.cue_words] or None
         role_requests["target"] = None if clip.target is None else word_indices.index(clip.target)
+    role_requests |= dict.fromkeys(clip.unit_roles)  # found again in the tiers that remain
     segment = Clip.from_array(
         samples,
         recording.sample_rate,
@@ -65,18 +71,41 @@ def cut_clip(
         language=clip.language,
         meta=clip.meta,
     )
-    tiers = {
+    tiers, unit_requests = _cut_tiers(clip, start, end)
+    shift = [words[index].shift(-start) for index in word_indices]
+    if shift:
+        segment = segment.with_words(shift, alignment=clip.alignment)
+    return segment.replace(tiers=tiers, **unit_requests)
+
+
+def _cut_tiers(
+    clip: Clip, start: Seconds, end: Seconds
+) -> tuple[dict[str, tuple[Word, ...]], ClipFields]:
+    """Phones and syllables that lie wholly between two times, moved; and cue and target among
+    them."""
+    indices_by_unit = {
         unit: [
-            interval.shift(-start)
-            for interval in tier
+            index
+            for index, interval in enumerate(tier)
             if start <= interval.start and interval.end <= end
         ]
         for unit, tier in clip.tiers.items()
     }
-    shift = [words[index].shift(-start) for index in word_indices]
-    if shift:
-        segment = segment.with_words(shift, alignment=clip.alignment)
-    return segment.replace(tiers={unit: tier for unit, tier in tiers.items() if tier})
+    tiers = {
+        unit: tuple(clip.tiers[unit][index].shift(-start) for index in indices)
+        for unit, indices in indices_by_unit.items()
+        if indices
+    }
+    requests: dict[str, object] = {}
+    for name, role in clip.unit_roles.items():
+        indices = indices_by_unit[role.unit]
+        if not set(role.indices) <= set(indices):
+            raise InputError(
+                f"clip {clip.name!r}: the {name} is not wholly between {start} and {end} s"
+            )
+        new_indices = [indices.index(index) for index in role.indices]
+        requests[name] = make_unit_role(tiers, None, role.unit, new_indices).request
+    return tiers, cast("ClipFields", requests)
 
 
 def file_part(clip: Clip, start: Seconds, end: Seconds) -> Clip:

@@ -27,7 +27,7 @@ ROUNDING_RULES = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")
 POOLING_METHODS = ("mean", "max")  # over the positions of a word
 PADDING = "<padding>"  # label of what a fixed window adds behind a clip
-SPAN_KINDS = ("word", "frame", "token", "special", "silence", "padding")
+SPAN_KINDS = ("word", "syllable", "phone", "frame", "token", "special", "silence", "padding")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Span:
         Half-open range of encoder frames, or of tokens in a decoder.
     label : str
         What to write beside it.
-    kind : {"word", "frame", "token", "special", "silence", "padding"}
+    kind : {"word", "syllable", "phone", "frame", "token", "special", "silence", "padding"}
     word : int, optional
         Index of the clip's word this span is (part of). A decoder's target row has the word of the
         token it predicts.
@@ -143,12 +143,14 @@ def parse_span_request(request: Any) -> list[tuple[int, int]]:
     return [(operator.index(start), operator.index(stop)) for start, stop in ranges]
 
 
-def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjoint") -> list[Span]:
+def word_spans(
+    words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjoint", unit: str = "word"
+) -> list[Span]:
     """Give each word its frames.
 
     "disjoint": a frame belongs to the word its centre lies in. A word that holds no centre takes
     the next free frame (its neighbours give way), so that every word has one and no frame is
-    shared. "paper": start = ceil(T t0 / D), stop = ceil(T t1 / D) + 1 (cut at T); D = 30 s for
+    shared. Phones are treated alike. "paper": start = ceil(T t0 / D), stop = ceil(T t1 / D) + 1 (cut at T); D = 30 s for
     Whisper. A word in pieces has the frames of all of them.
 
     Raises
@@ -166,18 +168,18 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
         for word, frames in zip(words, ranges, strict=True):
             if any(start >= stop for start, stop in frames):
                 raise InputError(
-                    f"word {word.text!r} at {word.start:.3f} s lies past the last of "
+                    f"{unit} {word.text!r} at {word.start:.3f} s lies past the last of "
                     f"{grid.n_frames} frames"
                 )
     else:
         for word in words:
             if any(start >= grid.duration and end > grid.duration for start, end in word.intervals):
                 raise InputError(
-                    f"word {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s "
+                    f"{unit} {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s "
                     "that the model sees"
                 )
         ranges = _assign_disjoint_frames(
-            [_word_frames(word, grid) for word in words], grid.n_frames
+            [_word_frames(word, grid) for word in words], grid.n_frames, unit
         )
     return [
         _make_word_span(word, index, frames)
@@ -207,7 +209,7 @@ def _make_word_span(word: Word, index: int, frames: Sequence[tuple[int, int]]) -
 
 
 def _assign_disjoint_frames(
-    words: list[list[tuple[int, int]]], n_frames: int
+    words: list[list[tuple[int, int]]], n_frames: int, unit: str
 ) -> list[list[tuple[int, int]]]:
     """Push empty ranges open to one frame, to the right where there is room and else to the
     left."""
@@ -217,7 +219,7 @@ def _assign_disjoint_frames(
     ]
     if len(piece_order) > n_frames:
         raise InputError(
-            f"{len(piece_order)} words cannot have a frame each: the clip has only {n_frames} frames"
+            f"{len(piece_order)} {unit}s cannot have a frame each: the clip has only {n_frames} frames"
         )
     if any(len(pieces) > 1 for pieces in words):
         piece_order.sort(key=lambda word_and_piece: words[word_and_piece[0]][word_and_piece[1]])

@@ -20,6 +20,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
+from ...inputs.words.unit_roles import role_units
 from ..measures.unit_positions import Units
 from .request import MixRequest
 from .requested_spans import parse_spans
@@ -186,7 +187,9 @@ class View(ABC):
     def _select_target_rows(self, stack: str, spans: list[Span], requested_rows: str) -> list[Span]:
         """Rows of the target word, and of the position that predicts the deciding token: it may lie
         before the target."""
-        if requested_rows != "target" or self.item is None or self.item.target is None:
+        role = getattr(self.item, "unit_roles", {}).get("target")
+        has_target = self.item is not None and (role is not None or self.item.target is not None)
+        if requested_rows != "target" or not has_target or self.item is None:
             raise InputError(
                 f"targets={requested_rows!r}: expected indices, or 'target' with a clip that has a target "
                 "word"
@@ -194,11 +197,13 @@ class View(ABC):
         tokens = self.prepared.tokens
         deciding_row = tokens.deciding_row if tokens is not None else None
         deciding_row = self.prepared.deciding_frame if stack == "encoder" else deciding_row
+        target_rows = [i for i, span in enumerate(spans) if span.word == self.item.target]
+        if role is not None:
+            target_rows = role_units(spans, role) or []
         rows = [
             span
-            for span in spans
-            if span.word == self.item.target
-            or (deciding_row is not None and deciding_row in span.positions)
+            for index, span in enumerate(spans)
+            if index in target_rows or (deciding_row is not None and deciding_row in span.positions)
         ]
         if not rows:
             raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")

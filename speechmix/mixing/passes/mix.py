@@ -81,8 +81,9 @@ def mix(
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional
         Layers counted from 0; all by default.
-    units : {"word", "frame", "token"}
-        What the encoder's side of a map is made of: words or frames of a clip; words (of one or
+    units : {"word", "syllable", "phone", "frame", "token"}
+        What the encoder's side of a map is made of: words, syllables or phones (`Clip.tiers`) or
+        frames of a clip; words (of one or
         more sub-words) or tokens of a text, then in a model with a decoder alone too. The decoder
         behind an encoder always has tokens.
     spans : sequence of (start, stop), list of (start, stop), or Span, optional

@@ -21,7 +21,7 @@ from ..maps.numerics import DISTANCES
 if TYPE_CHECKING:
     import torch
 
-AUDIO_UNITS, TEXT_UNITS = ("word", "frame"), ("word", "token")
+AUDIO_UNITS, TEXT_UNITS = ("word", "syllable", "phone", "frame"), ("word", "token")
 OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ctc")
 
 # Allowed values of the options that have some. `include` takes several of them, `objective` other

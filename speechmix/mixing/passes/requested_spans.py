@@ -7,7 +7,9 @@ the units of the encoder's side of a `View`.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...errors import InputError
@@ -21,6 +23,7 @@ from ...inputs.words.spans import (
     parse_span_request,
     word_spans,
 )
+from ...inputs.words.unit_tiers import PHONE, TIER_UNITS, unit_owners
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -58,6 +61,8 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
             )
             for frame in frames
         ]
+    if request.units in TIER_UNITS:
+        words = _tier_spans(clip, grid, request)
     if not words:
         raise InputError(
             f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its "
@@ -67,6 +72,31 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     # Where nobody speaks, what a fixed window adds behind the clip may be what a text comes from.
     include = (*request.include, "padding") if clip.has_segments else request.include
     return context_spans(words, grid, clip.duration, include=include) if include else words
+
+
+def _tier_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
+    """Phones or syllables as units, each with the word that it is in."""
+    unit = request.units
+    if unit not in clip.tiers:
+        raise InputError(
+            f"{clip.name} has no {unit}s, but {', '.join(clip.tiers) or 'no tiers'}: give "
+            f"tiers={{{unit!r}: ...}}, or align its text with speechmix.align(clip, tiers=['word', "
+            f"{PHONE!r}])"
+        )
+    tier = clip.tiers[unit]
+    spans = word_spans(tier, grid, rounding=request.rounding, unit=unit)
+    short_count = sum(
+        first == stop for first, stop in (grid.frames_between(u.start, u.end) for u in tier)
+    )
+    if short_count and request.rounding == "disjoint":
+        warnings.warn(
+            f"{clip.name}: {short_count} of {len(tier)} {unit}s hold the centre of no frame "
+            f"({1000 * grid.stride:g} ms each): each has the next free frame, which is mostly a "
+            "neighbour's sound",
+            stacklevel=2,
+        )
+    owners = unit_owners(tier, clip.spoken_words)
+    return [replace(span, kind=unit, word=owner) for span, owner in zip(spans, owners, strict=True)]
 
 
 def spans_at_positions(spans: Sequence[Span], grid: FrameGrid) -> list[Span]:

@@ -101,6 +101,7 @@ class ClipView(View):
             "foil": clip.foil,
             "alignment": clip.alignment,
             **({"tiers": tiers_to_json(clip.tiers)} if clip.tiers else {}),
+            **_unit_roles(clip),
             **_multipart_words(clip),
             **self._decoder_provenance(),
         }
@@ -192,6 +193,12 @@ _EMPTY_PROVENANCE: JsonObject = dict.fromkeys(
         "alignment",
     )
 )
+
+
+def _unit_roles(clip: Clip) -> JsonObject:
+    """Requests for the phones or syllables that are cue and target; nothing where none is."""
+    requests: JsonObject = {name: role.request for name, role in clip.unit_roles.items()}
+    return {"unit_roles": requests} if requests else {}
 
 
 def _multipart_words(item: Clip | Sentence) -> dict[str, list[int]]:

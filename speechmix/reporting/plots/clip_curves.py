@@ -36,12 +36,13 @@ def clip_curve_table(
     """Compute the cue contribution of every map that holds both words, and name its rows."""
     contributions: dict[MeasureAndStack, np.ndarray] = {}
     row_names: dict[str, str] = {}
-    if clip.cue is not None and clip.target is not None:
+    cue, target = clip.cue_request, clip.target_request
+    if cue is not None and target is not None:
         for key, mixing_map in maps.items():
             rows = choose_row_kind(mixing_map)
             try:
                 contributions[key] = cue_contribution(
-                    mixing_map, cue=clip.cue, target=clip.target, rows=rows
+                    mixing_map, cue=cue, target=target, rows=rows
                 )
             except InputError:
                 continue

@@ -140,7 +140,8 @@ def read_stored_clip(
         **{
             field_name: provenance.get(field_name)
             for field_name in ("text", "cue", "target", "foil")
-        },
+        }
+        | (provenance.get("unit_roles") or {}),
     )
     tiers = {unit: map(tuple, tier) for unit, tier in (provenance.get("tiers") or {}).items()}
     if words:

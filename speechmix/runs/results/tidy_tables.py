@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ...adapters import Model
-from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, target_strength
+from ...evaluation.cue_contribution import ROW_NAMES, cue_columns, cue_contribution, target_strength
 from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.random_twin_comparison import BASELINES
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import Cue, cue_text, cue_words
+from ...inputs.words.cue_and_target import cue_text, cue_words
 from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...mixing.maps.mixing_map import MixingMap
 from .table_writer import add_identity
@@ -51,25 +51,28 @@ def list_share_rows(
     (`MixingMap.mixing_strength`, their mean).
     """
     rows: list[JsonObject] = []
-    if clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = cue_text(clip.words, clip.cue), clip.words[clip.target].text
+    cue, target = clip.cue_request, clip.target_request
+    if cue is not None and target is not None:
         for (measure, stack), mixing_map in maps.items():
-            sources = mixing_map.without("silence", "padding").sources
-            length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(
-                map(len, sources)
-            )
+            row_kinds = _target_rows(mixing_map, clip)
+            if not row_kinds:
+                continue
+            units_map = mixing_map.without("silence", "padding")
+            lengths = [len(source) for source in units_map.sources]
+            columns = cue_columns(units_map, cue, mixing_map)
+            length = sum(lengths[column] for column in columns) / sum(lengths)
             cells = {
-                "cue": cue,
-                "target": target,
+                "cue": role_text(clip, "cue"),
+                "target": role_text(clip, "target"),
                 "stack": stack,
                 "measure": measure,
                 "share_of_length": length,
             }
-            cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
+            cells["length_matched"] = length_matched_share(mixing_map, cue=cue)
             deepest = max(len(model.stacks[stack]) - 1, 1)
-            for which in _target_rows(mixing_map, cue=clip.cue, target=clip.target):
-                shares = cue_contribution(mixing_map, cue=clip.cue, target=clip.target, rows=which)
-                strengths = target_strength(mixing_map, target=clip.target, rows=which)
+            for which in row_kinds:
+                shares = cue_contribution(mixing_map, cue=cue, target=target, rows=which)
+                strengths = target_strength(mixing_map, target=target, rows=which)
                 controls = _share_to_word_after_target(mixing_map, clip, which)
                 rows += [
                     {
@@ -96,18 +99,31 @@ def _share_to_word_after_target(
 ) -> list[dict[str, float]]:
     """For each layer what the first word after the target that is not the cue gives; missing where
     it gives nothing to see."""
-    words, target = clip.words or (), clip.target or 0
+    words, target = clip.words or (), clip.target_request
     next_word = next(
-        (word for word in range(target + 1, len(words)) if word not in clip.cue_words), None
+        (word for word in range((clip.target or 0) + 1, len(words)) if word not in clip.cue_words),
+        None,
     )
     held = {source.word for source in mixing_map.sources}
-    if next_word is None or mixing_map.stack == "decoder" or next_word not in held:
+    if (
+        next_word is None
+        or clip.unit_roles
+        or mixing_map.stack == "decoder"
+        or next_word not in held
+    ):
         return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
     shares = cue_contribution(mixing_map, cue=next_word, target=target, rows=rows)
     return [{AFTER_TARGET: share} for share in shares.tolist()]
 
 
-def _target_rows(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
+def role_text(clip: Clip, name: str) -> str:
+    """The "cue" or "target" of a clip as it is said; empty without one."""
+    if name in clip.unit_roles:
+        return clip.unit_roles[name].text
+    return cue_text(clip.words or (), clip.cue if name == "cue" else clip.target)
+
+
+def _target_rows(mixing_map: MixingMap, clip: Clip) -> list[str]:
     """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column
     to look at.
 
@@ -116,7 +132,17 @@ def _target_rows(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
     """
     if mixing_map.stack != "encoder" and "decoder_text_by" in mixing_map.provenance:
         return []
-    if mixing_map.stack == "decoder" and min(cue_words(cue)) > target:
+    words_by_role = {"cue": clip.cue_words, "target": cue_words(clip.target)}
+    for name, role in clip.unit_roles.items():  # a decoder has the words of phones, not these
+        if any(span.kind == "word" and span.onset is not None for span in mixing_map.sources):
+            return []
+        words_by_role[name] = tuple(word for word in role.words if word is not None)
+    cue, target = words_by_role["cue"], words_by_role["target"]
+    if not target and mixing_map.stack != "encoder":
+        return []
+    if mixing_map.stack == "decoder" and (
+        not cue or min(cue) > target[0] or (clip.unit_roles and target[0] in cue)
+    ):
         return []
     deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
     return ["target", "deciding"] if deciding else ["target"]
@@ -242,8 +268,8 @@ def result_line(
         phrases.append(f"word times may be wrong: {' '.join(clip.doubts)}")
     if transcript is not None:
         phrases.append(describe_accuracy(transcript, clip.text))
-    if shares and clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = cue_text(clip.words, clip.cue), clip.words[clip.target].text
+    if shares and clip.cue_request is not None and clip.target_request is not None:
+        cue, target = role_text(clip, "cue"), role_text(clip, "target")
         measure = shares[0]["measure"]
         decided = {
             row["stack"] for row in shares if row["rows"] == "deciding"
