@@ -57,8 +57,8 @@ def phone_shares(mixing_map: MixingMap, clip: Clip) -> pd.DataFrame:
     >>> units = [Span(i, i + 1, phone, onset=i / 10, offset=(i + 1) / 10) for i, phone in enumerate("lama")]
     >>> mixing_map = MixingMap(np.ones((1, 4, 4)), tuple(units), tuple(units), "attention", "encoder", (0,))
     >>> clip = Clip.from_array(np.zeros(6400), 16_000, words=[("la", 0, 0.2), ("ma", 0.2, 0.4)])
-    >>> phone_shares(mixing_map, clip).loc[1, ["phone", "position", *SOURCES]].tolist()
-    ['a', 'final', 0.25, 0.25, 0.25, 0.0, 0.25]
+    >>> phone_shares(mixing_map, clip)[["phone", "position", "previous", "same_word", "other_words"]].to_dict("records")[1]
+    {'phone': 'a', 'position': 'final', 'previous': 0.25, 'same_word': 0.0, 'other_words': 0.25}
     """
     phones_map = mixing_map.without("silence", "padding").mean_heads().normalized()
     spans = phones_map.targets

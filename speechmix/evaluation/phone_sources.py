@@ -8,7 +8,7 @@ positions alone is in them, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ def phone_sources(
     *,
     twins: Sequence[Model] = (),
     by: str | Sequence[str] = "phone_class",
+    where: Mapping[str, str] | None = None,
     measure: str = "value_zeroing",
     progress: bool = False,
     **options: Any,
@@ -103,6 +104,9 @@ def phone_sources(
         What shares are averaged over: "phone_class" (extra `phones`), "position" (in the word),
         "role" (in the clip's target or cue), "phone", or a column of ``clip.meta``, such as the
         condition of a design; ``()`` for all phones together.
+    where : mapping of str to str, optional
+        Only these phones: ``{"role": "target", "position": "final"}`` is the last phone of each
+        target. Names as for `by`.
     measure : str
         A measure of layers; of others there is no map between phones.
     progress : bool
@@ -146,9 +150,9 @@ def phone_sources(
     bar = tqdm(clips, unit="clip", disable=not progress)
     for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
         try:
-            levels = _clip_levels(clip, by)
+            levels = _clip_levels(clip, [*by, *(where or ())])
             clip_tables = [
-                _measure_clip(each, clip, by, measure, options).assign(
+                _measure_clip(each, clip, levels, where or {}, measure, options).assign(
                     init="random" if number else "trained", seed=number - 1 if number else None
                 )
                 for number, each in enumerate((model, *twins))
@@ -158,7 +162,7 @@ def phone_sources(
         except SpeechmixError as error:
             skipped.append((name, str(error)))
             continue
-        tables += [table.assign(clip=name, group=group, **levels) for table in clip_tables]
+        tables += [table.assign(clip=name, group=group) for table in clip_tables]
     if not tables:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no clip can be used: {reasons or 'none was given'}")
@@ -171,14 +175,21 @@ def phone_sources(
         "twins": len(twins),
         "clips": int(table["clip"].nunique()),
         "measure": measure,
+        "where": dict(where or {}),
         **options,
     }
     return PhoneSources(table, _average(table, by), by, tuple(skipped), provenance)
 
 
 def _measure_clip(
-    model: Model, clip: Clip, by: Sequence[str], measure: str, options: dict[str, Any]
+    model: Model,
+    clip: Clip,
+    levels: Mapping[str, str | None],
+    where: Mapping[str, str],
+    measure: str,
+    options: dict[str, Any],
 ) -> pd.DataFrame:
+    """Return the phones of a clip and their shares, with the columns that levels are made of."""
     if not clip.tiers.get(PHONE):
         raise InputError(
             f"clip {clip.name!r} has no phones: give tiers={{'phone': ...}}, or align it with "
@@ -186,23 +197,28 @@ def _measure_clip(
         )
     maps = mix_one(model, clip, units=PHONE, measures=measure, stacks="encoder", **options)
     table = phone_shares(next(iter(maps.values())), clip)
-    if "phone_class" in by:
+    for name, level in levels.items():
+        if level is not None:
+            table[name] = level
+    if "phone_class" in levels:
         labels = zip(table["phone"], table["start"], strict=True)
         table["phone_class"] = [
             phone_class(label, where=f"clip {clip.name!r}, {start:.2f} s")
             for label, start in labels
         ]
+    for name, value in where.items():
+        table = table[table[name] == value]
+    if table.empty:
+        raise InputError(f"clip {clip.name!r} has no phone with {dict(where)}")
     return table
 
 
-def _clip_levels(clip: Clip, by: Sequence[str]) -> dict[str, str]:
-    """Columns of the clip that levels are made of."""
-    names = [name for name in by if name not in PHONE_COLUMNS]
-    if missing := [name for name in names if name not in clip.meta]:
-        raise InputError(
-            f"no column {missing[0]!r}: by should be some of {', '.join((*PHONE_COLUMNS, *clip.meta))}"
-        )
-    return {name: clip.meta[name] for name in names}
+def _clip_levels(clip: Clip, names: Sequence[str]) -> dict[str, str | None]:
+    """Values of the columns that levels are made of, None for those of phones."""
+    columns: dict[str, str | None] = {**clip.meta, **dict.fromkeys(PHONE_COLUMNS)}
+    if missing := [name for name in names if name not in columns]:
+        raise InputError(f"no column {missing[0]!r}: expected some of {', '.join(columns)}")
+    return {name: columns[name] for name in names}
 
 
 def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

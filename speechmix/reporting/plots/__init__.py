@@ -17,6 +17,7 @@ the size it has in a paper.
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
+| `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -52,6 +53,7 @@ from .look_ahead_figure import look_ahead_figure
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
 from .paper_figure_data import published_contributions, published_probing
+from .phone_sources_figure import phone_sources_figure
 from .probe_and_mixing import probe_and_mixing
 from .probe_curves import probe_figure
 from .reliability import reliability_diagram
@@ -82,6 +84,7 @@ __all__ = [
     "look_ahead_figure",
     "measure_heat_map",
     "model_panels",
+    "phone_sources_figure",
     "probe_and_mixing",
     "probe_figure",
     "published_contributions",

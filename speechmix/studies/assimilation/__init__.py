@@ -1,0 +1,1 @@
+"""Designs of assimilation: a word whose last phone changes before some words and not before others."""
