@@ -35,20 +35,24 @@ Made by `python -m tests.families_measured`; do not edit.
 
 ## Precision of the written tables
 
-Each family is tested with tiny models with random weights
-in float64, against an oracle that shares no code with the package. The oracle sets rows of the value projection's
-output to zero with a hook and runs the whole layer again.
+Each family is tested with tiny models with random weights in float64. The reference is an *oracle*: an independent
+implementation that shares no code with the package. It sets rows of the value projection's output to zero with a hook
+and runs the whole layer again.
 
-Numbers are the largest difference from the oracle, relative to the largest score. For Value Zeroing it is the worst
-of both engines, of cosine and Euclidean distance, and of all stacks. For attention, the reference is the model's own
-eager attention. Differences of 1e-7 are rounding, in models whose norms or softmax always compute in float32.
+Each number is the largest difference from the oracle, divided by the largest score. For Value Zeroing, it is the largest
+difference over all stacks, both engines (`delta` and `replay`), and cosine and Euclidean distance. For attention, the
+reference is the model's own eager attention. Differences of about 1e-7 are rounding errors, in models whose norms or
+softmax always compute in float32.
 
 | term | meaning |
 |---|---|
 | e, d, c | encoder, decoder, cross-attention |
-| replayed | layers are run again row by row, which is slower |
-| window | changes are carried through a convolution |
-| beside | attention and feed-forward run in parallel; measures with the residual stream raise an error |
+| delta | speechmix computes how a change propagates through the layer, which is fast |
+| replay | speechmix runs the modules of the layer again for each row, which is slower |
+| convolution | as delta; the change also propagates through a convolution in the layer |
+| parallel | as delta; attention and feed-forward run in parallel, so measures with the residual stream raise an error |
+
+The column `layers` describes the first stack of a model.
 
 | `model_type` | stacks | layers | Value Zeroing | attention |
 |---|---|---|---|---|"""
@@ -56,9 +60,14 @@ eager attention. Differences of 1e-7 are rounding, in models whose norms or soft
 COVERAGE = """
 ## Speech models of transformers {version}
 
-Each type that the mappings of transformers name, tried with a tiny random model. *Written*: the table is in the package.
-*Traced*: [`speechmix.load` finds the table](howto/new_architecture.md) and compares it with Value Zeroing by its definition
-before it is used. *Not tried*: the default config cannot be made tiny by machine.
+transformers lists the model types for each task in its automatic classes. We loaded each type as a tiny model with random
+weights. The last column says what happened:
+
+- *written*: speechmix contains a table for this type.
+- *traced*: [`speechmix.load` finds the table](howto/new_architecture.md). Before it uses the table, it compares it with
+  the definition of Value Zeroing.
+- *refused*: `speechmix.load` raises an error.
+- *not tried*: we could not make a tiny model automatically, for example because the default config is too large.
 
 | kind | `model_type` | stacks | table |
 |---|---|---|---|"""
@@ -70,30 +79,33 @@ For another model, see [Use a new architecture](howto/new_architecture.md).
   and through the attention of its neighbours and the convolution after it. Attention, its norms and ALTI describe
   only the attention block. Neither they nor their rollout include the convolution.
 - **Granite-speech** attends within blocks of 200 frames (4 s). SeamlessM4T v2 and the encoder of Qwen2.5-Omni (100
-  frames, 2 s) attend within chunks. A source in another block is 0, except for what a convolution carries across the
-  boundary.
-- **Moonshine, Speech2Text, SpeechT5:** a clip with its text (or the model's transcript) is scored in all three
-  stacks, as in Whisper. The decoder begins with its start token and the tokenizer's prefix, such as the language of a
-  multilingual Speech2Text (`tokenizer.tgt_lang`). The provenance records it (`decoder_prefix`).
+  frames, 2 s) attend within chunks. A source in another block or chunk has a score of zero, unless a convolution
+  crosses the boundary.
+- **Moonshine, Speech2Text, SpeechT5:** maps of a clip have all three stacks, as in Whisper. The text is the
+  clip's text, or else the model's transcript. The decoder begins with its start token and the tokenizer's prefix, such
+  as the language of a multilingual Speech2Text (`tokenizer.tgt_lang`). The provenance records it (`decoder_prefix`).
     - These models, and an English-only Whisper, do not use a clip's `language`. A warning says so once.
     - A letter without a token raises an error.
     - A model that translates speech is scored on prepared inputs with `decoder_input_ids`.
     - `align` does not use their cross-attention.
-- **SpeechT5:** the speech-to-text model (`SpeechT5ForSpeechToText`). Its relative-position terms are part of the
-  attention, so they are in every measure. The attention of its decoder is replayed.
-- **SeamlessM4T v2:** only the speech encoder.
+- **SpeechT5:** speechmix supports the speech-to-text model (`SpeechT5ForSpeechToText`). Its attention weights include
+  relative positions, so every measure includes them. For the self-attention of its decoder, Value Zeroing uses replay.
+- **SeamlessM4T v2:** speechmix measures only the speech encoder.
 - **Gemma 3** with images (`gemma3`) contains the language model of `gemma3_text` and has the same maps; it gets only
   text.
-- **Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech:** encoder and decoder, with audio, prompt and answer in one
-  map ([Study an audio language model](howto/audio_language_models.md)). Qwen2-Audio and Qwen2.5-Omni (its thinker)
-  average pairs of frames before the norm of the encoder. Frames of the last layer are compared after the norm, each
-  separately. Granite-speech's decoder uses the delta engine or replay, depending on a factor in its config.
-- **AST:** positions are patches of time and frequency, so words have no ranges. Use prepared inputs, patch by patch.
-- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** the eager path of transformers {version} computes something else
-  than its default path. Each model is measured as it was loaded.
-- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** not in the tables. `register`
-  them with Llama's table and `feed_forwards=()`. Sinks are read: a row of attention sums to less than one.
-- **BLOOM, XLNet:** attention cannot be read; the error says so."""
+- **Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech:** there are maps of the encoder and of the decoder. The
+  decoder's map contains audio, prompt and answer ([Study an audio language model](howto/audio_language_models.md)).
+  Qwen2-Audio and Qwen2.5-Omni (its thinker) average pairs of frames before the final norm of the encoder.
+  Value Zeroing of the last layer does not average: it applies the norm to each frame. Granite-speech's decoder
+  uses delta if `residual_multiplier` is 1, and replay otherwise.
+- **AST:** its positions are patches of time and frequency, so words have no positions of their own. For maps, give
+  prepared inputs; each patch is then one unit.
+- **Falcon with ALiBi, SeamlessM4T v2 in chunks:** in transformers {version}, eager attention gives other results than
+  the default attention. speechmix measures the model with the attention that it was loaded with.
+- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** the package has no tables for these.
+  `register` them with Llama's table and `feed_forwards=()`. A sink takes a share of the attention, so the other weights of
+  a row sum to less than one.
+- **BLOOM, XLNet:** speechmix cannot read their attention, and `load` raises an error."""
 
 
 def row_of_first(name: str) -> tuple:
@@ -171,13 +183,13 @@ def apart(found: np.ndarray, expected: np.ndarray) -> float:
 def row(name: str, model, value_zeroing: float, attention: float | None) -> str:
     """A line of the table; what a variant is follows its model type."""
     layer = next(iter(model.stacks.values())).layers[0]
-    how = "carried"
+    how = "delta"
     if layer.parallel:
-        how = "beside"
+        how = "parallel"
     elif layer.post_attention is None:
-        how = "replayed"
+        how = "replay"
     elif layer.convolution is not None:
-        how = "window"
+        how = "convolution"
     of_type = model.config.model_type
     variant = (
         name.removeprefix(of_type).lstrip("-") if name in ALL_FAMILIES else name.partition(", ")[2]
@@ -202,9 +214,12 @@ def coverage() -> tuple[str, list[str]]:
             if name.startswith(f"{kind}: ")
         }
         loaded = sum(result["status"] == LOADS for result in of_kind.values())
-        counts.append(f"{loaded} of {len(of_kind)} ({kind})")
+        counts.append(f"- {loaded} of {len(of_kind)}: {kind}")
         rows += [coverage_row(kind, name, result) for name, result in of_kind.items()]
-    text = f"Of the speech models in the mappings of transformers {transformers.__version__}, these load: {', '.join(counts)}."
+    text = (
+        f"transformers {transformers.__version__} lists speech models by task in its automatic classes. "
+        "Of these, speechmix loads:\n\n" + "\n".join(counts)
+    )
     return text, rows
 
 
