@@ -13,6 +13,7 @@ env: .venv/.ready
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,docs,notebooks]'
+	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[continua]'  # needs a C++ compiler
 	touch $@
 
 demo: env

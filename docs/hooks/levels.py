@@ -23,6 +23,7 @@ FACES = {
     "mixing/maps/decision_map.py",
     "evaluation/head_choice.py",
     "evaluation/look_ahead_curves.py",
+    "evaluation/response_curves.py",
     "explanations/explanation.py",
     "runs/kinds/speech_ablation.py",
     "runs/job_execution.py",

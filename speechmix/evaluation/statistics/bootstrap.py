@@ -16,7 +16,7 @@ import numpy as np
 from .intervals import LEVEL
 
 _RESAMPLES = 2000
-_MIN_GROUPS = 5  # below which an interval would promise too much
+MIN_GROUPS = 5  # below which an interval would promise too much
 
 
 def bootstrap_interval(
@@ -42,16 +42,26 @@ def bootstrap_interval(
     >>> bool(9 < low < 12 < high < 16)
     True
     """
-    from scipy.stats import norm, t
-
     n_groups = sums.shape[-1]
-    if n_groups < _MIN_GROUPS:
+    if n_groups < MIN_GROUPS:
         return np.full(sums.shape[:-1], np.nan), np.full(sums.shape[:-1], np.nan)
-    draws = np.random.default_rng(seed).multinomial(
-        n_groups, np.full(n_groups, 1 / n_groups), size=_RESAMPLES
-    )
+    draws = resample_groups(n_groups, seed=seed)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (sums @ draws.T) / (counts @ draws.T)  # [..., resamples]
-    quantile = t.ppf((1 + level) / 2, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1))
-    low, high = np.nanquantile(means, norm.cdf([-quantile, quantile]), axis=-1)
+    low, high = np.nanquantile(means, percentile_levels(n_groups, level), axis=-1)
     return low, high
+
+
+def resample_groups(n_groups: int, *, seed: int = 0) -> np.ndarray:
+    """Draw how often each group is in each resample, [resamples, groups]."""
+    shares = np.full(n_groups, 1 / n_groups)
+    return np.random.default_rng(seed).multinomial(n_groups, shares, size=_RESAMPLES)
+
+
+def percentile_levels(n_groups: int, level: float = LEVEL) -> np.ndarray:
+    """Return the two widened percentiles (0 to 1) that limit an interval."""
+    from scipy.stats import norm, t
+
+    quantile = t.ppf((1 + level) / 2, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1))
+    levels: np.ndarray = norm.cdf([-quantile, quantile])
+    return levels

@@ -18,6 +18,7 @@ the size it has in a paper.
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
 | `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
+| `response_panel` | what a model decides along a continuum, and where it crosses 50 % (of `speechmix.response_curve`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -57,6 +58,7 @@ from .phone_sources_figure import phone_sources_figure
 from .probe_and_mixing import probe_and_mixing
 from .probe_curves import probe_figure
 from .reliability import reliability_diagram
+from .response_figure import response_panel
 from .route_figures import routes_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
@@ -90,6 +92,7 @@ __all__ = [
     "published_contributions",
     "published_probing",
     "reliability_diagram",
+    "response_panel",
     "routes_figure",
     "sound_and_map",
     "timed_map",

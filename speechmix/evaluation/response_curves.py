@@ -1,0 +1,239 @@
+"""Response curves: what a model decides along a continuum of sounds, and where it changes its mind.
+
+In: a model and continua, or the table of a perception experiment. Out: a `ResponseCurve`. The response
+is the probability of the target, given target and foil: 1 / (1 + exp(-margin)), with the margin of
+`Decision`. Where it crosses 50 % is found as in `statistics.crossings`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..files.json_files import JsonObject
+from ..files.parquet_files import read_parquet
+from ..files.user_tables import RowError, read_table
+from ..inputs.clips.sound_segments import segment_clip
+from ..interventions.continua import Continuum
+from ..interventions.decision import Decision
+from ..mixing.measures.classifier_objective import label_names
+from ..mixing.passes.mix import mix
+from .cue_contribution import cue_contribution
+from .statistics.crossings import find_crossing
+from .statistics.groups import assign_groups, build_item_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..adapters.model import Model
+    from ..inputs.clips.clip import Clip
+
+Attribution = str | Callable[["Model", "Clip"], float]
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseCurve:
+    """Responses along continua, of a model or of listeners.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each step: continuum, context, step (from 1), value, response (0 to 1), group; of a
+        model also margin (nats), and attribution if requested.
+    label : str
+        Of the value.
+    provenance : dict
+    crossings : DataFrame
+        A row for each context: crossing (value), low, high (95 %), slope (change of the log odds per
+        unit of the value), groups, conclusion (a sentence).
+    """
+
+    table: pd.DataFrame
+    label: str
+    provenance: JsonObject
+    crossings: pd.DataFrame = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = []
+        for context, part in self.table.groupby("context", sort=False):
+            means = part.pivot_table("response", "group", "value")
+            if means.isna().any(axis=None):
+                raise InputError(
+                    f"expected the same values in all continua, found {means.columns.tolist()}, of "
+                    "which some continua lack some"
+                )
+            rows.append({"context": context, **find_crossing(means.columns, means.to_numpy())})
+        object.__setattr__(self, "crossings", pd.DataFrame(rows))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the table."""
+        return self.table.copy()
+
+    @property
+    def summary(self) -> str:
+        """A sentence for each context."""
+        rows = self.crossings.to_dict("records")
+        return "\n".join(f"{row['context'] or self.label}: {row['conclusion']}" for row in rows)
+
+    def plot(self, *, listeners: ResponseCurve | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the curves; see `plots.response_panel`."""
+        from ..reporting.plots.response_figure import response_panel
+
+        return response_panel(self, listeners=listeners, ax=ax)
+
+
+def response_curve(
+    model: Model,
+    continua: Continuum | Sequence[Continuum],
+    *,
+    labels: tuple[str, str] | None = None,
+    attribution: Attribution | None = None,
+) -> ResponseCurve:
+    """Measure what a model decides at each step of continua, and where the decision changes.
+
+    Parameters
+    ----------
+    model : Model
+        A speech model with its head.
+    continua : Continuum or sequence of Continuum
+        Clips with target and foil. Several continua are items of a design; those of one sound, pair
+        or target are one group.
+    labels : (str, str), optional
+        Of a classifier: the label in the place of the target, and that in the place of the foil.
+    attribution : str or callable, optional
+        Also measure at each step: a measure of `mix`, whose share of the cue in the target is averaged
+        over the layers of its first stack; or a function of model and clip.
+
+    Returns
+    -------
+    ResponseCurve
+
+    Raises
+    ------
+    InputError
+        If there is no foil, the labels of a classifier are missing, or continua have other values.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> plural, singular = bundled.clips()[:2]  # synthetic
+    >>> steps = speechmix.continuum(singular, plural, 5, method="mix")
+    >>> curve = response_curve(speechmix.load("bundled:tiny-french-whisper"), steps)
+    >>> len(curve.to_dataframe())
+    5
+    """
+    items = [continua] if isinstance(continua, Continuum) else list(continua)
+    if not items:
+        raise InputError("expected a continuum, found none")
+    objective, rows = _choose_objective(model, items, labels), list[dict[str, Any]]()
+    names = Counter[tuple[str, str]]()
+    for item, group in zip(items, _group_continua(items), strict=True):
+        names[item.name, item.context] += 1
+        number = names[item.name, item.context]
+        name = item.name if number == 1 else f"{item.name} ({number})"
+        row = {"continuum": name, "context": item.context, "group": group}
+        for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
+            has_words = not model.has_label_head or clip.words
+            decision = Decision.prepare(
+                model, clip if has_words else segment_clip(clip), objective=objective
+            )
+            response = 1 / (1 + np.exp(-decision.margin))
+            row |= {"step": step, "value": value, "response": response, "margin": decision.margin}
+            if attribution is not None:
+                row["attribution"] = _attribute(model, clip, attribution)
+            rows.append(dict(row))
+    provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
+    return ResponseCurve(pd.DataFrame(rows), items[0].label, provenance)
+
+
+def read_responses(
+    path: str | Path, curve: ResponseCurve, *, target: str | None = None
+) -> ResponseCurve:
+    """Read the responses of listeners to the steps of a model's curve.
+
+    Parameters
+    ----------
+    path : path of a .csv, .tsv, .jsonl or .parquet file
+        Columns continuum, step (1 is the first clip) and response, and context and listener if there
+        are such; a row is a trial, or the share of several. Groups are listeners, or else continua.
+    curve : ResponseCurve
+        Of the model.
+    target : str, optional
+        The response that counts as 1, if responses are words and not numbers from 0 to 1.
+
+    Raises
+    ------
+    InputError
+        If a row cannot be read, or its step or response is out of range.
+    """
+    required, rows = ("continuum", "step", "response"), []
+    values = curve.table.groupby("step")["value"].first()
+    if str(path).endswith(".parquet"):
+        lines: Iterable[Any] = enumerate(
+            read_parquet(path, columns=required).to_dict("records"), start=1
+        )
+    else:
+        lines = read_table(path, required=required)
+    for line, cells in lines:
+        try:
+            if isinstance(cells, RowError):
+                raise cells
+            step, answer = float(cells["step"]), cells["response"]
+            response = float(answer if target is None else str(answer) == target)
+            if not (1 <= step <= len(values) and 0 <= response <= 1):
+                raise ValueError(f"step {step:g}, response {response:g}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}, row {line}: expected a step from 1 to {len(values)} and a response from 0 "
+                f"to 1 (or words, and target=), found {error}"
+            ) from error
+        row = {key: str(cells.get(key, "")) for key in ("continuum", "context")}
+        row |= {"group": str(cells.get("listener", cells["continuum"])), "step": step}
+        value = float(np.interp(step, values.index, values))
+        rows.append({**row, "value": value, "response": response})
+    if not rows:
+        raise InputError(f"{path}: expected a row for each response, found none")
+    return ResponseCurve(pd.DataFrame(rows), curve.label, {"table": Path(path).name})
+
+
+def _choose_objective(
+    model: Model, items: Sequence[Continuum], labels: tuple[str, str] | None
+) -> Any:
+    if model.has_label_head:
+        if labels is None:
+            names = ", ".join(label_names(model))
+            raise InputError(f"{model.name} gives labels: give labels=, two of {names}")
+        return labels
+    missing = [clip.name for item in items for clip in item.clips if clip.foil is None]
+    if missing:
+        raise InputError(
+            f"{missing[0]}: a response is a choice between target and foil: give the ends of the "
+            "continuum a foil=, another spelling of the target"
+        )
+    return "contrast"
+
+
+def _group_continua(items: Sequence[Continuum]) -> list[str]:
+    """Return the group of each continuum; one sound is one item, whatever its names."""
+    sounds = [frozenset(clip.audio_hash for clip in item.clips) for item in items]
+    first_clips = {sounds[i]: items[i].clips[0] for i in reversed(range(len(items)))}
+    groups = assign_groups(build_item_table(list(first_clips.values())))[0]
+    group_of_sound = dict(zip(first_clips, groups, strict=True))
+    return [str(group_of_sound[sound]) for sound in sounds]
+
+
+def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:
+    if not isinstance(attribution, str):
+        return float(attribution(model, clip))
+    first_map = next(iter(mix(model, clip, measures=attribution).values()))
+    return float(
+        np.mean(cue_contribution(first_map, cue=clip.cue_request, target=clip.target_request))
+    )

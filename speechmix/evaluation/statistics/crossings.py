@@ -1,0 +1,89 @@
+"""Where responses along a continuum cross 50 %.
+
+In: mean responses of groups of items at each step. Out: the crossing, with its interval where one holds:
+
+    five groups or more   of p = 1 / (1 + exp(-b0 - b1 x)), fitted to the mean responses by maximum
+                          likelihood; the interval is a bootstrap over groups (`bootstrap`)
+    fewer                 between two steps, by linear interpolation; without an interval
+
+None is claimed where all mean responses are on one side, where few groups cross repeatedly, or where
+the interval of b1 contains zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .bootstrap import MIN_GROUPS, percentile_levels, resample_groups
+
+_SMALLEST_CHANGE = 1e-4  # of a response; below it is the rounding of another input
+_RIDGE, _NEWTON_STEPS = 1e-4, 30
+
+
+def find_crossing(values: Sequence[float], responses: np.ndarray) -> dict[str, Any]:
+    """Find where mean responses cross 50 %.
+
+    Parameters
+    ----------
+    values : sequence of float, [S]
+    responses : array [groups, S]
+        From 0 to 1.
+
+    Returns
+    -------
+    dict
+        The columns of `ResponseCurve.crossings`; NaN where there is no crossing, or no interval.
+
+    Examples
+    --------
+    >>> find_crossing([0, 1, 2], np.array([[0.9, 0.7, 0.1]]))["conclusion"]
+    'crossing at 1.33; no interval: it needs 5 groups of continua, found 1'
+    """
+    x, means, count = np.asarray(values, float), responses.mean(axis=0), len(responses)
+    flips = np.flatnonzero(np.diff(means > 0.5))
+    intercept, slope = _fit_logistic(x, means[None])[0]
+    crossing, low, high, reason = -intercept / slope, np.nan, np.nan, ""
+    if np.ptp(means) < _SMALLEST_CHANGE:
+        reason = "the responses do not change"
+    elif not len(flips):
+        reason = "all mean responses are on one side of 50 %"
+    elif count >= MIN_GROUPS:
+        fits = _fit_logistic(x, resample_groups(count) @ responses / count)
+        (low, slope_low), (high, slope_high) = np.quantile(
+            np.stack([-fits[:, 0] / fits[:, 1], fits[:, 1]], axis=1),
+            percentile_levels(count),
+            axis=0,
+        )
+        if slope_low <= 0 <= slope_high or not x.min() <= crossing <= x.max():
+            reason = "no change of the responses along the steps is shown"
+        low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
+    elif len(flips) > 1:
+        reason = f"the responses cross 50 % {len(flips)} times"
+    else:
+        (x0, p0), (x1, p1) = ((x[i], means[i]) for i in (flips[0], flips[0] + 1))
+        crossing = x0 + (x1 - x0) * (0.5 - p0) / (p1 - p0)
+    interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
+    interval = interval or f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
+    conclusion = f"no crossing: {reason}" if reason else f"crossing at {crossing:.3g}{interval}"
+    if reason:
+        crossing = low = high = np.nan
+    numbers = {"crossing": crossing, "low": low, "high": high, "slope": slope}
+    return {**numbers, "groups": count, "conclusion": conclusion}
+
+
+def _fit_logistic(values: np.ndarray, responses: np.ndarray) -> np.ndarray:
+    """Fit intercept and slope [R, 2] to responses [R, S] by Newton's method, with a slight ridge."""
+    centre, scale = values.mean(), np.ptp(values) / 2
+    design = np.stack([np.ones(len(values)), (values - centre) / scale], axis=1)
+    fits = np.zeros((len(responses), 2))
+    for _ in range(_NEWTON_STEPS):
+        p = 1 / (1 + np.exp(-fits @ design.T))
+        gradient = (responses - p) @ design - _RIDGE * fits
+        curvature = np.einsum("rs,si,sj->rij", p * (1 - p), design, design) + _RIDGE * np.eye(2)
+        steps = np.linalg.solve(curvature, gradient[..., None])[..., 0]
+        fits += steps * np.minimum(1, 4 / np.maximum(np.linalg.norm(steps, axis=1), 1e-9))[:, None]
+    slopes = fits[:, 1] / scale
+    return np.stack([fits[:, 0] - slopes * centre, slopes], axis=1)

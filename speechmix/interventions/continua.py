@@ -1,0 +1,276 @@
+"""Continua of sounds: from clip to clip, or one clip changed by degrees.
+
+In: two clips, or a clip and a change. Out: a `Continuum` of clips with one text, target and foil, so
+that a model decides between the same two words at each step. Two methods lead from clip to clip:
+
+    world   pitch, envelope and noise share of `VoiceFrames` are interpolated after dynamic time
+            warping between the boundaries of words; so are durations
+    mix     the samples are added, weighted by 1 - t and t: both sounds are heard in between
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.audio.decoding import decode_audio
+from ..inputs.clips.clip import Clip
+from ..inputs.clips.clip_metadata import SEGMENTS
+from ..inputs.words.timed_words import Word
+from .sound_changes import CHANGES
+from .world_vocoder import FRAME_SECONDS, VoiceFrames, frame_times
+
+_WORD_COST = 1e6  # of a warp that matches frames of different words
+_CEPSTRA = 13  # coefficients by which frames are matched
+_Render = Callable[[float], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Continuum:
+    """Clips in the order of one property of their sound.
+
+    Parameters
+    ----------
+    clips : sequence of Clip
+        With one text, target and foil.
+    values : sequence of float
+        The property in each clip, ascending or descending.
+    name : str
+        In tables.
+    label : str
+        Of the property, with its unit.
+    context : str
+        What surrounds the changing sound, where a design compares contexts.
+
+    Raises
+    ------
+    InputError
+        For fewer than two clips, or values that are not in order.
+    """
+
+    clips: Sequence[Clip]
+    values: Sequence[float]
+    name: str = "continuum"
+    label: str = "value"
+    context: str = ""
+
+    def __post_init__(self) -> None:
+        signs = set(np.sign(np.diff(np.asarray(self.values, dtype=float))).tolist())
+        if len(self.clips) != len(self.values) or signs not in ({1.0}, {-1.0}):
+            raise InputError(
+                f"{self.name}: expected two clips or more and a value for each, ascending or "
+                f"descending; found {len(self.clips)} clips, values {list(self.values)}"
+            )
+
+
+def continuum(
+    a: Clip, b: Clip, steps: int, *, method: str = "world", text_of: str = "a", context: str = ""
+) -> Continuum:
+    """Make clips that go from the sound of one clip to that of another in equal steps.
+
+    Parameters
+    ----------
+    a, b : Clip
+        If they have as many words, the boundaries of these are matched and interpolated.
+    steps : int
+        Number of clips, with both ends.
+    method : {"world", "mix"}
+        "world" needs the extra `continua`; its ends are synthesized, too. The ends of "mix" are the
+        samples of a and b; silence follows the shorter one.
+    text_of : {"a", "b"}
+        The clip whose text, words, cue, target and foil all steps have.
+    context : str
+        As in `Continuum`.
+
+    Returns
+    -------
+    Continuum
+        Its values are the share of b, from 0 to 1.
+
+    Raises
+    ------
+    InputError
+        For fewer than two steps, different sample rates, or a silent clip.
+    MissingExtraError
+        For "world" without pyworld.
+
+    Examples
+    --------
+    >>> from speechmix.inputs import bundled
+    >>> plural, singular = bundled.clips()[:2]  # synthetic
+    >>> steps = continuum(singular, plural, 5, method="mix")
+    >>> steps.values, steps.clips[4].text
+    ([0.0, 0.25, 0.5, 0.75, 1.0], 'notre maison')
+    """
+    if not isinstance(steps, int) or steps < 2:
+        raise InputError(f"a continuum has 2 steps or more, found steps={steps!r}")
+    if method not in _METHODS or text_of not in ("a", "b"):
+        raise InputError(
+            f"expected method {' or '.join(_METHODS)} and text_of a or b, found {method!r} and "
+            f"{text_of!r}"
+        )
+    (samples_a, rate), (samples_b, rate_b) = _read_sound(a), _read_sound(b)
+    if rate != rate_b:
+        raise InputError(
+            f"{a.name} has {rate} samples per second and {b.name} {rate_b}: resample one, or their "
+            "bandwidth would be part of the continuum"
+        )
+    render, path = _METHODS[method](samples_a, samples_b, rate, _match_boundaries(a, b))
+    clip, times = (a, path[0]) if text_of == "a" else (b, path[1])
+    weights = [float(weight) for weight in np.linspace(0, 1, steps)]
+    name = f"{a.name}-{b.name}"
+    mean_times = [(1 - weight) * path[0] + weight * path[1] for weight in weights]
+    clips = [
+        _replace_sound(clip, render(weight), rate, f"{name}_{weight:.3g}", times, new_times)
+        for weight, new_times in zip(weights, mean_times, strict=True)
+    ]
+    return Continuum(clips, weights, name, "share of the second clip", context)
+
+
+def graded_changes(
+    clip: Clip, change: str, amounts: Sequence[float], *, seed: int = 0, context: str = ""
+) -> Continuum:
+    """Change one property of a clip's sound by several amounts.
+
+    Parameters
+    ----------
+    clip : Clip
+    change : {"pitch", "tempo", "formants", "intensity", "noise", "reverberation"}
+        Or a change of `register_sound_change`. The first three need the extra `continua`.
+    amounts : sequence of float
+        In order: semitones; times as fast; times as high; dB; dB of signal-to-noise ratio; seconds
+        until a room has decayed by 60 dB.
+    seed : int
+        Of the noise and the room, which are the same with all amounts.
+    context : str
+        As in `Continuum`.
+
+    Raises
+    ------
+    InputError
+        For another change, amounts out of range or order, or a silent clip.
+    MissingExtraError
+        For a change of the voice without pyworld.
+
+    Examples
+    --------
+    >>> from speechmix.inputs import bundled
+    >>> grades = graded_changes(bundled.clips()[0], "intensity", [-6, 0, 6])
+    >>> [round(float(clip.audio(16_000).std()), 3) for clip in grades.clips]
+    [0.012, 0.025, 0.05]
+    """
+    if change not in CHANGES:
+        raise InputError(f"change should be one of {', '.join(CHANGES)}; found {change!r}")
+    function, unit, lowest, highest = CHANGES[change]
+    (samples, rate), clips = _read_sound(clip), list[Clip]()
+    for amount in map(float, amounts):
+        if not lowest <= amount <= highest:
+            raise InputError(
+                f"expected {change} from {lowest:g} to {highest:g} {unit}, found {amount:g}"
+            )
+        sound = function(samples, rate, amount, np.random.default_rng(seed)).astype(np.float32)
+        ends = (np.array([0.0, len(end) / rate]) for end in (samples, sound))
+        clips.append(_replace_sound(clip, sound, rate, f"{clip.name}_{change}_{amount:g}", *ends))
+    return Continuum(clips, list(map(float, amounts)), clip.name, f"{change} ({unit})", context)
+
+
+def _read_sound(clip: Clip) -> tuple[np.ndarray, int]:
+    """Return the samples of a clip at the recording's own rate, and that rate."""
+    is_file = clip.path is not None
+    rate = decode_audio(clip.path, 0.0, 0.01)[1] if is_file else clip._recording.sample_rate
+    samples = clip.audio(rate)
+    if not samples.any():
+        raise InputError(f"{clip.name} is digital silence: there is no sound to change by degrees")
+    return samples, rate
+
+
+def _replace_sound(
+    clip: Clip, samples: np.ndarray, rate: int, name: str, times: np.ndarray, new_times: np.ndarray
+) -> Clip:
+    """Return a clip with another sound, whose words and tiers move from some times to others."""
+
+    def move(word: Word) -> Word:
+        edges = np.interp([(word.start, word.end), *word.pieces], times, new_times).tolist()
+        return replace(
+            word, start=edges[0][0], end=edges[0][1], pieces=tuple(map(tuple, edges[1:]))
+        )
+
+    fields = {key: getattr(clip, key) for key in ("text", "foil", "language", "meta")}
+    changed = Clip.from_array(samples, rate, name=name, **fields)
+    tiers = {unit: [move(word) for word in tier] for unit, tier in clip.tiers.items()}
+    return changed.replace(
+        words=None if clip.words is None else [move(word) for word in clip.words],
+        tiers=tiers,
+        cue=clip.cue_request,
+        target=clip.target_request,
+        alignment=SEGMENTS if clip.has_segments else None,
+    )
+
+
+def _match_boundaries(a: Clip, b: Clip) -> np.ndarray:
+    """Return times [2, N] of both clips that belong together: of boundaries of words, and the ends."""
+    words = list(zip(a.words or (), b.words or (), strict=False))
+    if len(a.words or ()) != len(b.words or ()):
+        words = []
+    pairs = [pair for v, w in words for pair in ((v.start, w.start), (v.end, w.end))]
+    return np.array([(0.0, 0.0), *pairs, (a.duration, b.duration)]).T
+
+
+def _mix_samples(
+    a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray
+) -> tuple[_Render, np.ndarray]:
+    count = max(len(a), len(b))
+    a, b = (np.pad(samples, (0, count - len(samples))) for samples in (a, b))
+    return lambda weight: (1 - weight) * a + weight * b, boundaries
+
+
+def _interpolate_voices(
+    a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray
+) -> tuple[_Render, np.ndarray]:
+    voices = [VoiceFrames.analyze(samples, rate) for samples in (a, b)]
+    path = _warp_voices(voices, boundaries)
+
+    def render(weight: float) -> np.ndarray:
+        count = round((1 - weight) * len(a) + weight * len(b))
+        grid, path_times = frame_times(count, rate), (1 - weight) * path[0] + weight * path[1]
+        first, second = (
+            voice.read_at(np.interp(grid, path_times, times))
+            for voice, times in zip(voices, path, strict=True)
+        )
+        # Where one end is unvoiced, the other's pitch: aperiodicity says how much of it is heard.
+        single_f0 = first.f0 * (weight < 1) + second.f0 * (weight > 0)
+        mean_f0 = first.f0 ** (1 - weight) * second.f0**weight
+        f0 = np.where((first.f0 > 0) & (second.f0 > 0), mean_f0, single_f0)
+        mean_voice = (
+            (1 - weight) * getattr(first, key) + weight * getattr(second, key)
+            for key in ("envelope", "aperiodicity")
+        )
+        return VoiceFrames(f0, *mean_voice, rate).synthesize(count)
+
+    return render, path
+
+
+def _warp_voices(voices: Sequence[VoiceFrames], boundaries: np.ndarray) -> np.ndarray:
+    """Return times [2, N] at which two voices sound alike: a warp that keeps boundaries matched."""
+    import librosa
+    from scipy.fft import dct
+    from scipy.spatial.distance import cdist
+
+    cepstra, word_indices = [], []
+    for voice, times in zip(voices, boundaries, strict=True):
+        mel = librosa.filters.mel(sr=voice.sample_rate, n_fft=2 * voice.envelope.shape[1] - 2)
+        energies = np.log(np.exp(voice.envelope) @ mel.T + np.finfo(float).tiny)
+        cepstra.append(dct(energies - energies.mean(axis=0), norm="ortho")[:, :_CEPSTRA])
+        frames = FRAME_SECONDS * np.arange(len(voice.f0))
+        word_indices.append(np.searchsorted(times[1:-1], frames, side="right"))
+    costs = cdist(*cepstra)
+    costs += _WORD_COST * (word_indices[0][:, None] != word_indices[1][None])
+    matched_frames = librosa.sequence.dtw(C=costs)[1]
+    path = np.concatenate([matched_frames.T * FRAME_SECONDS, boundaries], axis=1)
+    return np.maximum.accumulate(path[:, np.lexsort(path[::-1])], axis=1)
+
+
+_METHODS = {"world": _interpolate_voices, "mix": _mix_samples}

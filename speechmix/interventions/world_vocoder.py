@@ -1,0 +1,91 @@
+"""Voice as frames of the WORLD vocoder (Morise, Yokomori & Ozawa 2016): pitch, envelope, noise.
+
+In: samples. Out: `VoiceFrames`, which can be warped in time, changed and synthesized. pyworld comes
+as source: a C++ compiler builds it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+
+from ..errors import MissingExtraError
+
+FRAME_SECONDS = 0.005
+
+
+@dataclass(frozen=True, eq=False)
+class VoiceFrames:
+    """Frames of a voice, one every 5 ms.
+
+    Parameters
+    ----------
+    f0 : array [T]
+        Fundamental frequency in Hz; 0 where the frame is unvoiced.
+    envelope : array [T, F]
+        Natural logarithm of the power, at F frequencies from 0 to half the sample rate.
+    aperiodicity : array [T, F]
+        Share of noise, from 0 to 1.
+    sample_rate : int
+    """
+
+    f0: np.ndarray
+    envelope: np.ndarray
+    aperiodicity: np.ndarray
+    sample_rate: int
+
+    @classmethod
+    def analyze(cls, samples: np.ndarray, sample_rate: int) -> VoiceFrames:
+        """Analyze samples [n]; raises MissingExtraError if pyworld is not installed."""
+        return cls(*_analyze_wave(samples.astype(np.float64).tobytes(), sample_rate), sample_rate)
+
+    def read_at(self, seconds: np.ndarray) -> VoiceFrames:
+        """Return the frames at times [N], interpolated; pitch is that of the nearest frame."""
+        positions = np.clip(seconds / FRAME_SECONDS, 0, len(self.f0) - 1)
+        f0 = self.f0[np.round(positions).astype(int)]
+        rows = (interpolate_rows(v, positions) for v in (self.envelope, self.aperiodicity))
+        return VoiceFrames(f0, *rows, self.sample_rate)
+
+    def synthesize(self, sample_count: int) -> np.ndarray:
+        """Return the sound, float32 [sample_count]."""
+        parts = (self.f0, np.exp(self.envelope), np.clip(self.aperiodicity, 0, 1))
+        arrays = [np.ascontiguousarray(part, np.float64) for part in parts]
+        sound = _import_world().synthesize(*arrays, self.sample_rate, 1000 * FRAME_SECONDS)
+        padded: np.ndarray = np.pad(sound, (0, max(0, sample_count - len(sound))))
+        return padded[:sample_count].astype(np.float32)
+
+
+def frame_times(sample_count: int, sample_rate: int) -> np.ndarray:
+    """Return the times of the frames of a sound [T], in seconds."""
+    return FRAME_SECONDS * np.arange(int(sample_count / sample_rate / FRAME_SECONDS) + 1)
+
+
+def interpolate_rows(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Interpolate the rows of values [T, F] linearly at positions [N] from 0 to T - 1."""
+    lower = np.minimum(positions.astype(int), len(values) - 1)
+    upper, share = np.minimum(lower + 1, len(values) - 1), (positions - lower)[:, None]
+    mixed: np.ndarray = (1 - share) * values[lower] + share * values[upper]
+    return mixed
+
+
+@lru_cache(maxsize=2)  # a clip is changed by several amounts, and a continuum has two ends
+def _analyze_wave(wave: bytes, sample_rate: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    world, samples = _import_world(), np.frombuffer(wave)
+    f0, times = world.harvest(samples, sample_rate, frame_period=1000 * FRAME_SECONDS)
+    envelope = np.log(world.cheaptrick(samples, f0, times, sample_rate))
+    return f0, envelope, world.d4c(samples, f0, times, sample_rate)
+
+
+def _import_world() -> ModuleType:
+    with warnings.catch_warnings():  # it reads its version by the deprecated pkg_resources
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            import pyworld
+        except ImportError as error:
+            raise MissingExtraError("pyworld", "continua", "a change of a voice") from error
+    module: ModuleType = pyworld
+    return module
