@@ -22,7 +22,7 @@ import pandas as pd
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
-from ..inputs.words.unit_tiers import unit_owners
+from ..inputs.words.unit_tiers import PHONE, unit_owners
 from ..mixing.maps.mixing_map import MixingMap
 from .statistics.random_twin_comparison import STRENGTH
 
@@ -78,7 +78,7 @@ def phone_shares(mixing_map: MixingMap, clip: Clip) -> pd.DataFrame:
         "seconds": [phone.seconds for phone in phones],
         "word": owners,
         "position": _word_positions(owners),
-        "role": [_role(clip, owner) for owner in owners],
+        "role": _list_roles(clip, owners),
     }
     layers = phones_map.layers
     table = pd.DataFrame({name: [*values] * len(layers) for name, values in columns.items()})
@@ -112,6 +112,13 @@ def _word_positions(owners: Sequence[int | None]) -> list[str]:
     return positions
 
 
-def _role(clip: Clip, owner: int | None) -> str:
-    is_target = owner is not None and owner == clip.target
-    return "target" if is_target else "cue" if owner in clip.cue_words else ""
+def _list_roles(clip: Clip, owners: Sequence[int | None]) -> list[str]:
+    """Return "target" or "cue" for each phone that is it, or part of that word; else ""."""
+    roles = [""] * len(owners)
+    for role, words in (("cue", clip.cue_words), ("target", (clip.target,))):
+        unit_role = clip.unit_roles.get(role)
+        phones = unit_role.indices if unit_role is not None and unit_role.unit == PHONE else ()
+        for index, owner in enumerate(owners):
+            if index in phones or (owner is not None and owner in words):
+                roles[index] = role
+    return roles

@@ -15,7 +15,8 @@ from ..files.names import safe_name
 from ..inputs.words.cue_and_target import find_cue_and_target
 from ..inputs.words.timed_words import Word
 from ..mixing.maps.mixing_map import MixingMap
-from ..mixing.maps.score_tiers import Layers, resolve_map_layers, score_tiers, write_tier_file
+from ..mixing.maps.score_tiers import Layers, resolve_map_layers, score_tiers
+from ..mixing.maps.tier_files import TIER_SUFFIXES, write_tier_file
 from ..runs.results.open_run import open_run
 from ..runs.results.stored_clips import clip_row, find_audio, read_provenance
 
@@ -59,7 +60,7 @@ def export_tiers(
         Folder of a run.
     clip : str
         Name of the clip.
-    ending : {".TextGrid", ".eaf"}
+    ending : {".TextGrid", ".eaf", ".csv"}
     out : path, optional
         Folder, made if it is not there; by default ``tiers`` in the run's.
     target : str or int, optional
@@ -81,7 +82,7 @@ def export_tiers(
         If the run has no such clip or no maps of its words, no model has anything of what was asked
         for, or `out` is a file's name. A model that has nothing of it is passed over.
     """
-    if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):
+    if out is not None and Path(out).suffix.lower() in TIER_SUFFIXES:
         raise InputError(
             f"{out}: expected a folder, in which each trained model gets a file of its own, found "
             "the name of a file"

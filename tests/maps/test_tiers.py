@@ -97,7 +97,7 @@ def test_the_best_layer_is_where_the_cue_gives_most_and_none_without_a_cue(clip,
     for nothing in ({}, later):
         with pytest.raises(InputError, match="no tier of what"):
             score_tiers(nothing, clip.words, cue=clip.cue, **options)
-    with pytest.raises(InputError, match=r"\.TextGrid \(Praat\) or \.eaf"):
+    with pytest.raises(InputError, match=r"\.TextGrid \(Praat\), \.eaf \(ELAN\) or \.csv"):
         maps.to_textgrid(tmp_path / "a.txt", clip)
     with pytest.raises(InputError, match="say which word receives"):
         maps.to_textgrid(tmp_path / "a.TextGrid", clip.replace(target=None, cue=None, foil=None))

@@ -17,7 +17,7 @@ _EXAMPLES = """examples:
   speechmix export runs/livre --clip livre --layer best
   speechmix export runs/livre --clip livre --format eaf --out annotations --target chats
 """
-_SUFFIXES = {"textgrid": ".TextGrid", "eaf": ".eaf"}
+_SUFFIXES = {"textgrid": ".TextGrid", "eaf": ".eaf", "csv": ".csv"}
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -26,7 +26,7 @@ def add_commands(commands: Subparsers) -> None:
 
     export = commands.add_parser(
         "export",
-        help="write results of a run as tiers: TextGrid for Praat, .eaf for ELAN",
+        help="write results of a run as tiers: TextGrid for Praat, .eaf for ELAN, or .csv",
         epilog=_EXAMPLES,
     )
     export.set_defaults(command=_export)

@@ -72,7 +72,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         return [mixing_map.plot(layer=layer) for mixing_map in self.values()]
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
-        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see
+        """Words and shares as tiers, .TextGrid for Praat, .eaf for ELAN or .csv; see
         `speechmix.mixing.maps.score_tiers.write_score_tiers`."""
         from .score_tiers import write_score_tiers
 

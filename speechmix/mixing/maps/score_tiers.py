@@ -1,8 +1,8 @@
-"""Export a map's row as time tiers for Praat or ELAN.
+"""Export a map's row as time tiers for Praat or ELAN, or as a table.
 
-In: the maps of one clip, its words, a target. Out: labelled intervals by tier, the words first; a
-tier for each map and layer holds shares in percent, those of `speechmix.cue_contribution`.
-`inputs.formats.textgrid` and `inputs.formats.elan_writer` write them.
+In: the maps of one clip, its words, a target. Out: labelled intervals by tier, words, phones and
+syllables first; a tier for each map and layer holds shares in percent, those of
+`speechmix.cue_contribution`. `tier_files` writes them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...files.whole_files import whole_file
-from ...inputs.formats.elan_writer import write_elan
-from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
+from ...inputs.words.unit_roles import UnitRole, role_units
+from ...inputs.words.unit_tiers import TIER_UNITS
+from .tier_files import write_tier_file
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from .mixing_map import MixingMap
 
 Layers = str | int | Sequence[int]  # "all", "best", or which
+Target = int | UnitRole  # index of a word, or a phone or syllable
 
 
 def write_score_tiers(
@@ -36,17 +37,18 @@ def write_score_tiers(
     target: int | None = None,
     layers: Layers = "all",
 ) -> Path:
-    """Write a clip's words and the shares of its maps as tiers: .TextGrid for Praat, .eaf for ELAN.
+    """Write a clip's words and the shares of its maps as tiers: .TextGrid for Praat, .eaf for ELAN,
+    .csv with the columns tier, start, end, label.
 
     Parameters
     ----------
-    path : path ending in .TextGrid or .eaf; an existing file is replaced
+    path : path ending in .TextGrid, .eaf or .csv; an existing file is replaced
     maps : mapping of (measure, stack) to MixingMap
         Of the clip.
     clip : Clip
         With words.
     target : int, optional
-        Index of the word that receives; by default the clip's target.
+        Index of the word that receives; by default the clip's target, also a phone or syllable.
     layers : "all", "best", int or sequence of int
         A tier for each layer, for the one in which the cue gives most, or for these, counted from
         0.
@@ -66,51 +68,30 @@ def write_score_tiers(
         raise InputError(
             f"clip {clip.name!r} has no word times: align it first, speechmix.align(clip)"
         )
-    target = clip.target if target is None else target
-    if target is None:
+    default_target = clip.unit_roles.get("target", clip.target)
+    requested_target = default_target if target is None else target
+    if requested_target is None:
         raise InputError(
             f"clip {clip.name!r} has no target: say which word receives, target=0 for "
             f"{clip.words[0].text!r}"
         )
     tiers = score_tiers(
-        maps, clip.words, target=target, cue=clip.cue, layers=layers, duration=clip.duration
+        maps,
+        clip.words,
+        target=requested_target,
+        cue=clip.cue,
+        layers=layers,
+        duration=clip.duration,
     )
     write_tier_file(path, tiers, clip.duration, audio=clip.path)
     return path
-
-
-def write_tier_file(
-    path: Path,
-    tiers: Mapping[str, Sequence[Word]],
-    duration: float,
-    *,
-    audio: str | Path | None = None,
-) -> None:
-    """Write tiers in the format that the file's ending names.
-
-    Raises
-    ------
-    InputError
-        For an ending that is neither .TextGrid nor .eaf.
-    """
-    extension = path.suffix.lower()
-    if extension not in (".textgrid", ".eaf"):
-        raise InputError(
-            f"{path}: expected a file ending in .TextGrid (Praat) or .eaf (ELAN), found "
-            f"{path.suffix!r}"
-        )
-    with whole_file(path) as temporary_path:
-        if extension == ".eaf":
-            write_elan(temporary_path, tiers, duration, audio=audio)
-        else:
-            write_tiers(temporary_path, tiers, duration)
 
 
 def score_tiers(
     maps: Mapping[tuple[str, str], MixingMap],
     words: Sequence[Word],
     *,
-    target: int,
+    target: Target,
     duration: float,
     cue: Cue | None = None,
     layers: Layers = "all",
@@ -120,10 +101,11 @@ def score_tiers(
     Parameters
     ----------
     maps : mapping of (measure, stack) to MixingMap
-        Of words or of frames. Tokens of a decoder are shown where their word is. Maps without the
-        target are passed over.
+        Of words, phones, syllables or frames. Tokens of a decoder are shown where their word is.
+        Maps without the target are passed over.
     words : sequence of Word
-    target : int
+    target : int or UnitRole
+        A word, or a phone or syllable of `Clip.unit_roles`.
     duration : float
         Seconds of audio: frames behind it (padding) are left out.
     cue : int or sequence of int, optional
@@ -134,8 +116,8 @@ def score_tiers(
     Returns
     -------
     dict of str to list of Word
-        "words", then for instance "value_zeroing encoder 3: livres", whose labels are percentages
-        ("12.5").
+        "words", "phones" where a map has them, then for instance "value_zeroing encoder 3: livres",
+        whose labels are percentages ("12.5").
 
     Raises
     ------
@@ -153,7 +135,7 @@ def score_tiers(
     >>> {name: [interval.text for interval in tier] for name, tier in tiers.items()}
     {'words': ['les', 'livres'], 'value_zeroing encoder 0: livres': ['25.0', '75.0']}
     """
-    if not 0 <= target < len(words):
+    if not isinstance(target, UnitRole) and not 0 <= target < len(words):
         raise InputError(f"target={target} is no word: there are {len(words)}, counted from 0")
     if layers == "best" and cue is None:
         raise InputError(
@@ -161,7 +143,9 @@ def score_tiers(
             "layers"
         )
     requested_layers = resolve_map_layers(layers, maps.values()) if maps else "all"
-    tiers = {"words": list(words)}
+    label = target.text if isinstance(target, UnitRole) else words[target].text
+    tiers = {"words": list(words), **_unit_tiers(maps.values())}
+    label_tier_count = len(tiers)
     for mixing_map in maps.values():
         intervals, shares, word_indices = _word_shares(mixing_map, words, target, duration)
         best_layer = _best_layer(mixing_map, shares, word_indices, cue)
@@ -172,15 +156,15 @@ def score_tiers(
                 or is_best
                 or (not isinstance(requested_layers, str) and layer in requested_layers)
             ):
-                tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
-                    Word.from_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
-                    for times, label in zip(
+                tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {label}"] = [
+                    Word.from_pieces(text, times) if len(times) > 1 else Word(text, *times[0])
+                    for times, text in zip(
                         intervals, [f"{100 * share:.1f}" for share in row], strict=True
                     )
                 ]
-    if len(tiers) == 1:
+    if len(tiers) == label_tier_count:
         raise InputError(
-            f"no tier of what {words[target].text!r} is made of: none of the maps "
+            f"no tier of what {label!r} is made of: none of the maps "
             f"({', '.join(map(str, maps)) or 'none'}) has "
             f"it as a target, in layers {layers!r}"
         )
@@ -213,20 +197,40 @@ def resolve_map_layers(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple
     return requested_layers
 
 
+def _unit_tiers(maps: Iterable[MixingMap]) -> dict[str, list[Word]]:
+    """Phones and syllables that are units of maps, by the name of their tier."""
+    return {
+        f"{unit}s": [
+            Word(span.label, span.onset or 0.0, span.offset or 0.0)
+            for span in mixing_map.sources
+            if span.kind == unit
+        ]
+        for unit in TIER_UNITS
+        for mixing_map in maps
+        if any(span.kind == unit for span in mixing_map.sources)
+    }
+
+
+def _target_rows(spans: Sequence[Span], words: Sequence[Word], target: Target) -> list[int]:
+    if isinstance(target, UnitRole):
+        return role_units(spans, target) or []
+    return [index for index, span in enumerate(spans) if _word_index(span, words) == target]
+
+
 def _word_shares(
-    mixing_map: MixingMap, words: Sequence[Word], target: int, duration: float
+    mixing_map: MixingMap, words: Sequence[Word], target: Target, duration: float
 ) -> tuple[list[Sequence[tuple[float, float]]], np.ndarray, list[int | None]]:
     """Times of the sources (all pieces), their shares in the target [L, sources], and of which
     words; none without its rows."""
     units = mixing_map.without("silence", "padding")
-    rows = [index for index, span in enumerate(units.targets) if _word_index(span, words) == target]
+    rows = _target_rows(units.targets, words, target)
     shares = (
         units.normalized().mean_heads().scores[:, rows].mean(axis=1)
         if rows
         else np.zeros((len(units.layers), 0))
     )
     word_indices = [_word_index(span, words) for span in units.sources] if rows else []
-    if rows and all(span.kind == "frame" for span in units.sources):
+    if rows and all(span.kind in ("frame", *TIER_UNITS) for span in units.sources):
         times = [(span.onset or 0.0, min(span.offset or 0.0, duration)) for span in units.sources]
         audible_columns = [column for column, (start, end) in enumerate(times) if start < end]
         return (
