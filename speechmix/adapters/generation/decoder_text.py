@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import join_words
+from ...inputs.words.phone_labels import are_phone_labels
 from .decoder_prefix import (
     decoder_prefix,
     nearest_timestamp,
@@ -101,6 +102,12 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _spoken_text(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
+    if not clip.text and are_phone_labels(clip.spoken_words):
+        labels = ", ".join(repr(word.text) for word in clip.spoken_words[:3])
+        raise InputError(
+            f"{clip.name}: its words are phones ({labels}), which a decoder would read as text: give "
+            "them as tiers={'phone': ...}, with the words or text= beside them"
+        )
     return clip.text or join_words(clip.spoken_words)
 
 

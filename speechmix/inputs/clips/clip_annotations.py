@@ -63,7 +63,8 @@ def annotation_fields(
         tiers=None if tiers is None else names,
         utterance=clip.path.stem if is_own_file and clip.path is not None else clip.name,
     )
-    fields.update(words=timed_words, alignment=alignment or word_file_kind(words))
+    if timed_words:
+        fields.update(words=timed_words, alignment=alignment or word_file_kind(words))
     if tiers is not None:
         fields["tiers"] = {**file_tiers, **intervals}
         return fields

@@ -228,7 +228,7 @@ def _string_cell(cells: Cells, column: str) -> str | None:
 
 def _read_word_cell(
     word_cell: object, root: Path, utterance: str, tier: str | None, allow_outside: bool
-) -> tuple[tuple[Word, ...], Tiers, str]:
+) -> tuple[tuple[Word, ...] | None, Tiers, str]:
     """Word times that a row brings, as a list or in a file with its tiers, and which kind of file
     that is."""
     from ..formats.word_files import (
@@ -243,7 +243,7 @@ def _read_word_cell(
         word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
         words, tiers = read_words_and_tiers(word_path, tier=tier, utterance=utterance)
         tiers = usable_tiers(tiers, words, where=word_path) if tiers else tiers
-        return tuple(words), tiers, word_file_kind(word_path)
+        return tuple(words) or None, tiers, word_file_kind(word_path)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 

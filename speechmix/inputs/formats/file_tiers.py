@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
+from ..words.phone_labels import convert_to_ipa
 from ..words.timed_words import Word
 from ..words.unit_tiers import PHONE, SYLLABLE, TIER_UNITS
 from .textgrid import SILENCE_LABELS
@@ -20,7 +21,7 @@ Intervals = Mapping[str, Sequence[tuple[str, Seconds, Seconds]]]
 
 # Names of tiers: Praat and MFA users', WebMAUS's, and a few languages'.
 _TIER_NAMES = {
-    PHONE: frozenset("phones phone phonemes phoneme phonèmes phonème phon segments mau".split()),
+    PHONE: frozenset("phones phone phonemes phoneme phonèmes phonème phon mau".split()),
     SYLLABLE: frozenset("syllables syllable syll syllabes syllabe silben silbe mas".split()),
 }
 
@@ -53,7 +54,7 @@ def unit_tiers_of_file(
     """
     if names is None:
         return {
-            unit: labelled
+            unit: _in_ipa(unit, labelled, where)
             for unit in TIER_UNITS
             if len(matches := _named_alike(list(intervals), unit, word_tier)) == 1
             and (labelled := _labelled_intervals(intervals[matches[0]]))
@@ -68,12 +69,18 @@ def unit_tiers_of_file(
                 f"{where}: expected a tier {name!r} with the {unit}s, found {len(matches)} among the "
                 f"interval tiers {list(intervals)}: name one of these"
             )
-        tiers[unit] = _labelled_intervals(intervals[matches[0]])
+        tiers[unit] = _in_ipa(unit, _labelled_intervals(intervals[matches[0]]), where)
         if not tiers[unit]:
             raise InputError(
                 f"{where}: expected {unit}s in tier {name!r}, found no labelled interval"
             )
     return tiers
+
+
+def unit_of_tier_name(name: str) -> str | None:
+    """Unit that a tier's name says it holds ("Anne - phones"); None for words and other names."""
+    bare_name = name.rsplit(" - ", 1)[-1].strip().casefold()
+    return next((unit for unit, names in _TIER_NAMES.items() if bare_name in names), None)
 
 
 def tier_from_items(items: object, *, where: str) -> tuple[Word, ...]:
@@ -111,12 +118,14 @@ def tier_from_items(items: object, *, where: str) -> tuple[Word, ...]:
 
 def _named_alike(names: list[str], unit: str, word_tier: str) -> list[str]:
     """Tiers that are called like this unit; of the words' speaker, if there are several."""
-    matches = [
-        name for name in names if name.rsplit(" - ", 1)[-1].strip().casefold() in _TIER_NAMES[unit]
-    ]
+    matches = [name for name in names if unit_of_tier_name(name) == unit]
     speaker = word_tier.rsplit(" - ", 1)[0]
     of_speaker = [name for name in matches if name.rsplit(" - ", 1)[0] == speaker]
     return of_speaker or matches
+
+
+def _in_ipa(unit: str, intervals: tuple[Word, ...], where: str) -> tuple[Word, ...]:
+    return convert_to_ipa(intervals, where=where) if unit == PHONE else intervals
 
 
 def _labelled_intervals(intervals: Sequence[tuple[str, Seconds, Seconds]]) -> tuple[Word, ...]:

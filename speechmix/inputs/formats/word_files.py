@@ -1,4 +1,4 @@
-"""Words with times from the files people have: Praat TextGrid, CTM, JSON, TSV and CSV; and back to
+"""Words with times from the files people have: Praat TextGrid, ELAN, CTM, JSON, TSV and CSV; and back to
 TextGrid.
 
 In: a path. Out: a list of `Word` in time order, checked (labels, order, overlaps). One small
@@ -20,7 +20,8 @@ from ..words.multipart_words import GAP
 from ..words.timed_words import Word
 from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
-from .file_tiers import tier_from_items, unit_tiers_of_file
+from .elan_reader import read_elan_tiers
+from .file_tiers import tier_from_items, unit_of_tier_name, unit_tiers_of_file
 from .textgrid import choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
 from .word_items import (
     END_KEYS,
@@ -34,11 +35,18 @@ from .word_items import (
 
 __all__ = ["read_words", "word_file_kind", "words_from_items", "write_textgrid"]
 
-_KINDS = {".textgrid": "textgrid", ".ctm": "ctm", ".json": "json", ".tsv": "table", ".csv": "table"}
+_KINDS = {
+    ".textgrid": "textgrid",
+    ".eaf": "elan",
+    ".ctm": "ctm",
+    ".json": "json",
+    ".tsv": "table",
+    ".csv": "table",
+}
 
 
 def word_file_kind(path: str | PathLike[str]) -> str:
-    """Kind of a word file by its ending: "textgrid", "ctm", "json" or "table".
+    """Kind of a word file by its ending: "textgrid", "elan", "ctm", "json" or "table".
 
     Raises
     ------
@@ -53,7 +61,7 @@ def word_file_kind(path: str | PathLike[str]) -> str:
     suffix = Path(path).suffix
     if suffix.lower() not in _KINDS:
         raise InputError(
-            f"{path}: expected a word file ending in .TextGrid, .ctm, .json, .tsv or .csv, found "
+            f"{path}: expected a word file ending in .TextGrid, .eaf, .ctm, .json, .tsv or .csv, found "
             f"{suffix!r}"
         )
     return _KINDS[suffix.lower()]
@@ -66,9 +74,9 @@ def read_words(
 
     Parameters
     ----------
-    path : path of a .TextGrid, .ctm, .json, .tsv or .csv file
+    path : path of a .TextGrid, .eaf, .ctm, .json, .tsv or .csv file
     tier : str, optional
-        Tier of a TextGrid (or of MFA's JSON). Default: the one called words, word, mots, ... (also
+        Tier of a TextGrid or of ELAN (or of MFA's JSON). Default: the one called words, word, mots, ... (also
         "speaker - words"), else the only interval tier.
     utterance : str, optional
         Which recording of a CTM that holds several; default: the one named like the file. Not used
@@ -80,7 +88,10 @@ def read_words(
         If the file is missing or not of its format, the tier or utterance is not there or not
         certain, it has no words, or their times cannot be right.
     """
-    return read_words_and_tiers(path, tier=tier, tiers={}, utterance=utterance)[0]
+    words = read_words_and_tiers(path, tier=tier, tiers={}, utterance=utterance)[0]
+    if not words:
+        raise InputError(f"{path}: expected words, found only tiers of phones or syllables")
+    return words
 
 
 def read_words_and_tiers(
@@ -103,6 +114,7 @@ def read_words_and_tiers(
     Returns
     -------
     words : list of Word
+        Empty if all tiers of the file are of phones or syllables.
     tiers : dict of str to tuple of Word
         As they are in the file: unlike the words they are not checked yet.
 
@@ -117,13 +129,21 @@ def read_words_and_tiers(
     intervals = None
     if word_file_kind(path) == "textgrid":
         intervals = read_textgrid_tiers(path)
+    elif word_file_kind(path) == "elan":
+        intervals = read_elan_tiers(path)
     elif isinstance(named_tiers, dict) and not _has_units(named_tiers):
         intervals = _json_tiers(named_tiers, where)
     if intervals is not None:
-        word_tier = choose_word_tier(list(intervals), tier, where)
-        words = tier_words(intervals, tier=word_tier, where=where)
+        has_words = tier is not None or not all(map(unit_of_tier_name, intervals))
+        word_tier = choose_word_tier(list(intervals), tier, where) if has_words else ""
+        if unit := unit_of_tier_name(word_tier):
+            raise InputError(
+                f"{path}: tier {word_tier!r} holds {unit}s, expected words, which a decoder reads as "
+                f"text: leave tier= out and give tiers={{{unit!r}: {word_tier!r}}}"
+            )
+        words = tier_words(intervals, tier=word_tier, where=where) if has_words else []
         file_tiers = unit_tiers_of_file(intervals, word_tier=word_tier, names=tiers, where=where)
-        return list(check_words(words, where=where)), file_tiers
+        return list(check_words(words, where=where)) if words else [], file_tiers
     if tiers:
         raise InputError(
             f"{path}: expected a file with named tiers, found only words: leave out tiers="
