@@ -100,6 +100,8 @@ def test_a_pass_draws_its_own_numbers_the_same_every_time():
             torch.empty(2).uniform_(),
             torch.randint(9, (4,)),
             torch.bernoulli(torch.full((3,), 0.5)),
+            torch.randn_like(torch.ones(3, dtype=torch.float64)),
+            torch.rand_like(input=torch.ones(3), dtype=torch.float64),
         ]
         with isolated_random_numbers():  # nested: goes on
             inner = torch.rand(3)
@@ -109,6 +111,8 @@ def test_a_pass_draws_its_own_numbers_the_same_every_time():
             torch.empty(2).uniform_(),
             torch.randint(9, (4,)),
             torch.bernoulli(torch.full((3,), 0.5)),
+            torch.randn_like(torch.ones(3, dtype=torch.float64)),
+            torch.rand_like(input=torch.ones(3), dtype=torch.float64),
         ]
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

@@ -51,16 +51,20 @@ LOADED = {
     "qwen3_omni_moe_thinker": (("encoder", "decoder"), 5),
     "phi4_multimodal": (("decoder",), 27),
     "audioflamingo3": (("encoder", "decoder"), 1),
+    "pop2piano": (("encoder", "decoder", "cross"), 1),
+    "dia": (("encoder", "decoder", "cross"), 27),
+    "vibevoice": (("decoder",), 45),
+    "vibevoice_asr": (("decoder",), 45),
+    "fun_asr_nano": (("decoder",), 1),
 }
 _SINGLE_PRECISION = ("qwen3_omni_moe_thinker",)  # its products of experts run in no other
 # Model types that are refused, and words of the reason.
 REFUSED = {
     "granite_speech5_ctc": "layer 1 makes 200 positions of 400",
-    "fun_asr_nano": "audio_tower.layers: the residual stream passes self_attn.v_proj",
 }
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*the table has the encoder alone")
+pytestmark = pytest.mark.filterwarnings("ignore:.*the table has the (en|de)coder alone")
 
 
 def load_traced(name: str) -> speechmix.Model:
@@ -90,6 +94,19 @@ def test_a_model_that_is_not_understood_is_refused_with_the_part(name):
         load_traced(name)
     for words in (REFUSED[name], "describe-architecture", "new_architecture.md"):
         assert words in str(error.value)
+
+
+def test_a_sound_without_attention_or_not_understood_leaves_the_decoder_with_the_reason(
+    monkeypatch,
+):
+    monkeypatch.setattr(family_lookup, "_traced_families", {})
+    for name, reason in {
+        "vibevoice_asr": "no attention was found in what hears",
+        "fun_asr_nano": "audio_tower.layers: the residual stream passes self_attn.v_proj",
+    }.items():
+        with pytest.warns(UserWarning, match=f"the table has the decoder alone .*{reason}"):
+            model = load_traced(name)
+        assert not model.hears  # a clip is refused: give prepared inputs
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -15,7 +15,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 
 LAYERS, HEADS, KEY_VALUE_HEADS, HEAD_WIDTH, WIDTH, VOCABULARY = 3, 4, 2, 8, 32, 96
 _RULES: tuple[tuple[str, int], ...] = (  # the first pattern that matches the whole name decides
-    (r"(num_|n_|encoder_|decoder_|\w+_)?(hidden_)?(layers?|n_layers?|blocks|depth)", LAYERS),
+    (r"(num_|n_|encoder_|decoder_|\w+_)?(hidden_)?(layers?|n_layers?|blocks|depths?)", LAYERS),
     (r"\w*(layers|n_layer)", LAYERS),
     (r"\w*(key_value|kv)_heads\w*", KEY_VALUE_HEADS),
     (r"\w*(heads?)", HEADS),
@@ -25,7 +25,8 @@ _RULES: tuple[tuple[str, int], ...] = (  # the first pattern that matches the wh
     (r"(num_local_experts|num_experts|n_routed_experts|moe_num_experts)", 4),
     (r"(num_experts_per_tok|moe_top_k|experts_per_token|num_experts_per_token)", 2),
     (r"\w*(mel_bins|feat_per_channel|n_mels)", 16),
-    (r"\w*(hidden_size|d_model|n_embd|embed_dim|embedding_size|hidden_dim|output_dim|embedding_dim|projection_dim|dim)", WIDTH),
+    (r"num_filters", 4),
+    (r"\w*(hidden_sizes?|d_model|n_embd|embed_dim|embedding_size|hidden_dim|output_dim|embedding_dim|projection_dim|dim)", WIDTH),
     (r"\w*(conv_channels|conv_hidden|downsample_hidden_size|num_channels_subsampling)\w*", 8),
     (r"(q_lora_rank|kv_lora_rank|lora_rank)", 16),
     (r"\w*conv_pos_embeddings", 16),
@@ -47,7 +48,10 @@ def tiny_config(model_type: str) -> PretrainedConfig:
     config_class = CONFIG_MAPPING[model_type]
     if getattr(config_class, "has_no_defaults_at_init", False):
         raise ValueError(f"the config of {model_type!r} has no defaults: it is made of others")
-    values = _shrink(config_class().to_dict())
+    values = config_class().to_dict()
+    if values.get("audio_config", "") is None:  # a tower that is left out by default
+        values["audio_config"] = config_class.sub_configs["audio_config"]().to_dict()
+    values = _shrink(values)
     values["architectures"] = None
     return config_class(**values)
 
@@ -73,6 +77,8 @@ def _shrink(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _small_value(name: str, value: Any, siblings: dict[str, Any]) -> Any:
+    if name == "per_layer_config" and isinstance(value, dict):
+        return _keep_last_layers(value, siblings)
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             return value
@@ -111,6 +117,14 @@ def _small_list(name: str, values: list[Any], siblings: dict[str, Any]) -> list[
     return [
         _small_value(name, value, siblings) if isinstance(value, int) else value for value in values
     ]
+
+
+def _keep_last_layers(values: dict[Any, dict[str, Any]], siblings: dict[str, Any]) -> Any:
+    """What differs in single layers, of those that are left."""
+    first = max(0, siblings["num_hidden_layers"] - LAYERS)
+    return {
+        int(index) - first: _shrink(value) for index, value in values.items() if int(index) >= first
+    }
 
 
 def _heads_of(name: str, siblings: dict[str, Any]) -> int | None:

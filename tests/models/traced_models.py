@@ -278,6 +278,10 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
     "kyutai_speech_to_text": ("KyutaiSpeechToTextForConditionalGeneration", _kyutai),
     "qwen3_omni_moe_thinker": ("Qwen3OmniMoeThinkerForConditionalGeneration", _qwen3_omni),
     "phi4_multimodal": ("Phi4MultimodalForCausalLM", lambda: tiny_config("phi4_multimodal")),
+    "pop2piano": ("Pop2PianoForConditionalGeneration", lambda: tiny_config("pop2piano")),
+    "dia": ("DiaForConditionalGeneration", lambda: tiny_config("dia")),
+    "vibevoice": ("VibeVoiceForConditionalGeneration", lambda: tiny_config("vibevoice")),
+    "vibevoice_asr": ("VibeVoiceAsrForConditionalGeneration", lambda: tiny_config("vibevoice_asr")),
     "audioflamingo3": (
         "AudioFlamingo3ForConditionalGeneration",
         _audio_language(

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 
 _CREATION_FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm)
+_LIKE_FUNCTIONS = {torch.rand_like: torch.rand, torch.randn_like: torch.randn}
 _SAMPLING_FUNCTIONS = (
     torch.bernoulli,
     torch.multinomial,
@@ -73,6 +74,11 @@ class _GeneratorMode(TorchFunctionMode):
         kwargs: HookKeywords | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _LIKE_FUNCTIONS and "generator" not in kwargs:  # they take none in all versions
+            like, args = args[0] if args else kwargs["input"], ()
+            kwargs = {"dtype": like.dtype, "device": like.device, **kwargs, "size": like.shape}
+            kwargs.pop("input", None)
+            func = _LIKE_FUNCTIONS[func]
         if func in _RANDOM_FUNCTIONS and kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": self._generator(_output_device(func, args, kwargs))}
         return func(*args, **kwargs)

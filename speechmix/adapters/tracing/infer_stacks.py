@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..capture.forward_pass import use_attention
+from ..capture.random_state import isolated_random_numbers
 from ..families.specs import StackSpec
 from ..loading.checkpoints import first_line
 from ..transformers_types import ModelOutput
@@ -64,7 +65,11 @@ def infer_stacks(
     >>> found.stacks[0].blocks[0].output
     'attention.output.dense'
     """
-    run_inputs: InputRunner = run or (lambda tensors: module(**tensors))
+
+    def run_inputs(tensors: Mapping[str, Tensor]) -> ModelOutput:
+        with isolated_random_numbers():  # some models add noise, which must be the same in each run
+            return module(**tensors) if run is None else run(tensors)
+
     was_training = module.training
     module.eval()
     try:

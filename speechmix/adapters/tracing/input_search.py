@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ...errors import InputError
@@ -27,6 +27,9 @@ from .small_models import iterate_configs
 
 _ALL_STACKS = ("encoder", "decoder", "cross")
 _BIN_NAMES = re.compile("mel_bins|feat|input_dim|input_size")
+_WIDTH_NAMES = re.compile(
+    "^(audio_embed_dim|hidden_size|d_model)$"
+)  # of features without a front end
 _AUDIO_MASKS = ("input_features_mask", "feature_attention_mask", "padding_mask", "attention_mask")
 _FRAME_COUNTS = (400, 96, 3_000)
 
@@ -52,8 +55,11 @@ class InputForm:
         True if the whole model does not run on them (a transducer), and its encoder does.
     multiple : int
         Samples of a waveform come in this many.
+    mask_type : torch.dtype
+        Type of masks: a model may select by them, and then takes no numbers.
     codebooks : int
-        Ids at each position, where they are several: of a text token and of codes of sound.
+        Ids at each position, where they are several: of a text token and of codes of sound (in a
+        text to speech model, of the decoder).
     """
 
     kind: Literal["text", "translation", "audio", "transcript", "audio tokens"]
@@ -63,6 +69,7 @@ class InputForm:
     time_axis: int = -1
     encoder_alone: bool = False
     multiple: int = 1
+    mask_type: torch.dtype = torch.long
     codebooks: int = 0
 
     @property
@@ -99,16 +106,19 @@ class InputForm:
             mask = torch.ones_like(ids)
             mask[:, len(ids[0]) - padding :] = 0
             inputs = {"input_ids": ids, "attention_mask": mask}
-            if self.codebooks:
-                return {"input_ids": ids[..., None].repeat(1, 1, self.codebooks)}
             if self.kind == "translation":
                 inputs["decoder_input_ids"] = _draw_ids(base.config, (length or 8) - 1).flip(-1)
+            if self.codebooks:
+                name = next(reversed([x for x in inputs if x.endswith("input_ids")]))
+                inputs[name] = inputs[name][..., None].repeat(1, 1, self.codebooks)
+                if self.kind == "text":
+                    inputs.pop("attention_mask")
             return inputs
         shape = list(self.shape)
         shape[self.time_axis] = length or self.length
         inputs = {str(self.audio_name): random_features(*shape).to(base.dtype)}
         for name in self.mask_names:
-            inputs[name] = torch.ones(1, shape[self.time_axis], dtype=torch.long)
+            inputs[name] = torch.ones(1, shape[self.time_axis], dtype=self.mask_type)
             inputs[name][:, shape[self.time_axis] - padding :] = 0
         if self.kind == "transcript":
             inputs["decoder_input_ids"] = _draw_ids(base.config, 7)
@@ -144,7 +154,7 @@ class InputForm:
                 else base.get_audio_features(**audio)
             )
         if self.encoder_alone or (self.kind == "transcript" and not needs_decoder):
-            return base.get_encoder()(**audio)
+            return _run_encoder(base.get_encoder(), audio)
         if self.kind == "translation" and not needs_decoder:
             return base.get_encoder()(
                 **{name: x for name, x in inputs.items() if not name.startswith("decoder_")}
@@ -156,6 +166,18 @@ class InputForm:
             )
         takes_cache = "use_cache" in inspect.signature(base.forward).parameters
         return base(**inputs, **({"use_cache": False} if takes_cache else {}))
+
+
+def _run_encoder(encoder: nn.Module, audio: dict[str, Tensor]) -> ModelOutput:
+    """Run an encoder; features without a front end are the embeddings that it reads."""
+    names = inspect.signature(encoder.forward).parameters
+    takes_embeddings = "inputs_embeds" in names and "input_features" not in names
+    return encoder(
+        **{
+            "inputs_embeds" if takes_embeddings and name == "input_features" else name: x
+            for name, x in audio.items()
+        }
+    )
 
 
 def find_input_form(base: PretrainedModule) -> InputForm:
@@ -205,6 +227,9 @@ def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
         yield InputForm("translation" if has_decoder else "text")
         if isinstance(count := getattr(base.config, "num_codebooks", None), int):
             yield InputForm("text", codebooks=count + 1)
+        decoder = getattr(base.config, "decoder_config", None)
+        if isinstance(count := getattr(decoder, "num_channels", None), int):
+            yield InputForm("translation", codebooks=count)
         return
     kind: Literal["audio", "transcript", "audio tokens"] = (
         "audio tokens"
@@ -228,6 +253,7 @@ def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
         for names in mask_choices
     ]
     yield from forms
+    yield from (replace(form, mask_type=torch.bool) for form in forms if form.mask_names)
     if kind != "audio tokens" and hasattr(base, "get_encoder"):
         yield from (replace(form, kind="audio", encoder_alone=True) for form in forms)
 
@@ -236,22 +262,25 @@ def _iterate_shapes(
     base: PretrainedModule, audio_name: str
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     if audio_name == "input_values":
-        yield from (((1, 16_000), 1), ((1, 1, 16_000), 2))
+        yield from (((1, 16_000), 1), ((1, 1, 16_000), 2), ((1, 48_000), 1))
     parts = list(iterate_configs(base.config))
-    bins = [
-        value * factor
-        for factor in (1, 4, 2)
-        for part in parts
-        for name in dir(part)
-        if _BIN_NAMES.search(name)
-        and isinstance(value := getattr(part, name, None), int)
-        and value > 1
-    ]
+    bins, widths = (
+        [
+            value * factor
+            for factor in factors
+            for part in parts
+            for name in dir(part)
+            if pattern.search(name)
+            and isinstance(value := getattr(part, name, None), int)
+            and value > 1
+        ]
+        for pattern, factors in ((_BIN_NAMES, (1, 4, 2)), (_WIDTH_NAMES, (1,)))
+    )
     windows = [
         2 * part.max_source_positions for part in parts if hasattr(part, "max_source_positions")
     ]
     windows += [8 * part.n_window for part in parts if hasattr(part, "n_window")]
-    for bin_count in dict.fromkeys(bins or [128, 80]):
+    for bin_count in dict.fromkeys((bins or [128, 80]) + widths):
         for frame_count in (*_FRAME_COUNTS[:-1], *windows, _FRAME_COUNTS[-1]):
             yield (1, bin_count, frame_count), 2
             yield (1, frame_count, bin_count), 1

@@ -75,12 +75,16 @@ def trace_family(
         family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason and "cross" in {spec.name for spec in stacks} and form.hears:
         # An adaptor between encoder and decoder: sources of cross-attention are no frames.
-        _warn_encoder_alone(model_class.__name__, reason)
+        _warn_stack_alone(model_class.__name__, "encoder", reason)
         form, stacks = replace(form, kind="audio", encoder_alone=True), stacks[:1]
+        family, reason = _try_stacks(module, form, stacks, architecture.heads)
+    if reason and form.kind == "audio tokens" and len(stacks) > 1:
+        _warn_stack_alone(model_class.__name__, "decoder", reason)
+        stacks = stacks[1:]
         family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason:
         raise ModelError(reason)
-    if not form.hears:
+    if family.grid is None:
         return family
 
     def build() -> tuple[PretrainedModule, nn.Module]:
@@ -93,22 +97,26 @@ def trace_family(
 def _select_stacks(
     architecture: InferredArchitecture, form: InputForm
 ) -> tuple[tuple[StackSpec, ...], InputForm]:
-    """Stacks that the table will have; of a recogniser whose decoder was not understood the encoder."""
+    """Stacks that the table will have; where one of encoder and decoder was not understood, the other."""
     names = [spec.name for spec in architecture.stacks]
     missing = [name for name in _NEEDED_STACKS[form.kind] if name not in names]
+    unknowns = "; ".join(architecture.unknowns) or "no attention was found"
+    if form.kind == "audio tokens" and names == ["decoder"]:
+        reason = "; ".join(architecture.unknowns) or "no attention was found in what hears"
+        _warn_stack_alone(architecture.name, "decoder", reason)
+        return architecture.stacks, form
     if missing or not names:
-        unknowns = "; ".join(architecture.unknowns) or "no attention was found"
         raise ModelError(f"no table of the {' and '.join(missing or ['layers'])}: {unknowns}")
     if form.kind == "transcript" and "cross" not in names:
         if not form.encoder_alone:
-            _warn_encoder_alone(architecture.name, "; ".join(architecture.unknowns))
+            _warn_stack_alone(architecture.name, "encoder", unknowns)
             form = replace(form, kind="audio", encoder_alone=True)
         return architecture.stacks[:1], form
     return architecture.stacks, form
 
 
-def _warn_encoder_alone(class_name: str, reason: str) -> None:
-    warnings.warn(f"{class_name}: the table has the encoder alone ({reason})", stacklevel=5)
+def _warn_stack_alone(class_name: str, stack: str, reason: str) -> None:
+    warnings.warn(f"{class_name}: the table has the {stack} alone ({reason})", stacklevel=5)
 
 
 def _try_stacks(
@@ -145,14 +153,14 @@ def _build_family(
         can_batch=lambda config: can_batch,
         is_traced=True,
     )
-    if form.kind == "translation":
+    if form.kind == "translation" and is_text:
         return replace(
             family,
             prepare=prepare_translation,
             generate=generate_translation,
             translate=translate_sentence,
         )
-    if not form.hears:
+    if not form.hears or stacks[0].name == "decoder":
         return family
     base = module.base_model
     first_layer = layer_modules(stacks[0], base)[0]
@@ -197,11 +205,11 @@ def _make_tiny_inputs(
 
 
 def _make_check_inputs(
-    base: PretrainedModule, form: InputForm, encoder: StackSpec, heads: dict[str, int]
+    base: PretrainedModule, form: InputForm, first: StackSpec, heads: dict[str, int]
 ) -> dict[str, Tensor]:
     """Inputs for the self-check, which cuts the encoder's states: audio tokens for what it leaves."""
-    stack = bind_stack(encoder, base, heads[encoder.name])
-    if form.kind == "audio tokens" and stack is not None:
+    stack = bind_stack(first, base, heads[first.name])
+    if form.kind == "audio tokens" and first.name == "encoder" and stack is not None:
         try:
             with Capture([stack], lambda block: None, layers=(), max_positions=_CHECKED_POSITIONS):
                 inputs = form.make(base)
