@@ -7,7 +7,6 @@ of axes, with this mask) and tensors in it of any length.
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import traceback
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,8 @@ from torch.nn import functional
 from ...errors import InputError
 from ..families.tiny_inputs import random_features
 from ..generation.audio_token_frames import run_with_audio
-from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
+from ..transformers_types import Inputs, ModelOutput, PretrainedModule
+from .drawn_tokens import draw_ids, draw_prompt
 from .failure_reason import describe_failure
 from .small_models import iterate_configs
 
@@ -102,12 +102,12 @@ class InputForm:
             How many of them are padding; 0 where the model takes no mask.
         """
         if not self.hears:
-            ids = _draw_ids(base.config, length or 8)
+            ids = draw_ids(base.config, length or 8)
             mask = torch.ones_like(ids)
             mask[:, len(ids[0]) - padding :] = 0
             inputs = {"input_ids": ids, "attention_mask": mask}
             if self.kind == "translation":
-                inputs["decoder_input_ids"] = _draw_ids(base.config, (length or 8) - 1).flip(-1)
+                inputs["decoder_input_ids"] = draw_ids(base.config, (length or 8) - 1).flip(-1)
             if self.codebooks:
                 name = next(reversed([x for x in inputs if x.endswith("input_ids")]))
                 inputs[name] = inputs[name][..., None].repeat(1, 1, self.codebooks)
@@ -121,9 +121,9 @@ class InputForm:
             inputs[name] = torch.ones(1, shape[self.time_axis], dtype=self.mask_type)
             inputs[name][:, shape[self.time_axis] - padding :] = 0
         if self.kind == "transcript":
-            inputs["decoder_input_ids"] = _draw_ids(base.config, 7)
+            inputs["decoder_input_ids"] = draw_ids(base.config, 7)
         if self.kind == "audio tokens":
-            inputs["input_ids"] = _draw_prompt(base, count_audio_positions(base, inputs))
+            inputs["input_ids"] = draw_prompt(base, inputs)
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
             inputs["attention_mask"][:, -1] = int(not padding)
         return inputs
@@ -284,41 +284,3 @@ def _iterate_shapes(
         for frame_count in (*_FRAME_COUNTS[:-1], *windows, _FRAME_COUNTS[-1]):
             yield (1, bin_count, frame_count), 2
             yield (1, frame_count, bin_count), 1
-
-
-def count_audio_positions(base: PretrainedModule, inputs: Mapping[str, Tensor]) -> int:
-    """Count the positions that an audio language model's decoder has for a sound."""
-    with torch.no_grad():
-        output: Any = base.get_audio_features(**inputs)
-    states = getattr(output, "pooler_output", None)
-    states = output if states is None else states
-    tensors = [states] if isinstance(states, Tensor) else [x for x in states if x is not None]
-    return sum(math.prod(x.shape[:-1]) for x in tensors)
-
-
-def _draw_prompt(base: PretrainedModule, position_count: int) -> Tensor:
-    """Two tokens, the sound, two tokens; one token for each position, if there is no audio token."""
-    token_id = getattr(base.config, "audio_token_id", None)
-    if token_id is None:
-        return _draw_ids(base.config, position_count)
-    ids = _draw_ids(base.config, position_count + 4)
-    ids[ids == token_id] = token_id - 1 if token_id else 1
-    ids[:, 2 : 2 + position_count] = token_id
-    return ids
-
-
-def _draw_ids(config: Config, length: int) -> Tensor:
-    """Tokens [1, length], none of them special."""
-    parts = list(iterate_configs(config))
-    sizes = [getattr(part, "vocab_size", None) or 32 for part in parts]
-    text_config = getattr(config, "text_config", None) or getattr(config, "decoder", None) or config
-    vocabulary = getattr(text_config, "vocab_size", None) or min(sizes)
-    special = {
-        value
-        for part in parts
-        for name in dir(part)
-        if name.endswith("token_id") and isinstance(value := getattr(part, name, None), int)
-    }
-    usual = [token_id for token_id in range(int(vocabulary)) if token_id not in special][:997]
-    generator = torch.Generator().manual_seed(0)
-    return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=generator)]

@@ -8,7 +8,8 @@ from torch import nn
 
 from ...errors import ModelError
 from ..transformers_types import HookArguments, HookKeywords, PretrainedModule
-from .input_search import InputForm, count_audio_positions
+from .drawn_tokens import count_audio_positions
+from .input_search import InputForm
 from .recording import iterate_tensors
 
 _LARGEST_STEP, _MOST_POSITIONS = 64, 8
