@@ -25,6 +25,7 @@ FACES = {
     "evaluation/look_ahead_curves.py",
     "evaluation/response_curves.py",
     "explanations/explanation.py",
+    "explanations/spectral_explanation.py",
     "runs/kinds/speech_ablation.py",
     "runs/job_execution.py",
     "runs/speech_ablations.py",

@@ -91,7 +91,7 @@ def _differentiate(decision: Decision, name: str, features: Tensor) -> tuple[Ten
     with model.in_use(model.state_dtype), torch.enable_grad():
         inputs = {**decision.inputs, name: features}
         value = decision.compute_margins(model.run_with_head(inputs))
-        return torch.autograd.grad(value.sum(), features)[0], float(value)
+        return torch.autograd.grad(value.sum(), features)[0], float(value.detach())
 
 
 def _find_log_mel(decision: Decision) -> tuple[str, np.ndarray]:

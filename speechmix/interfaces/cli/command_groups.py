@@ -16,6 +16,7 @@ COMMAND_GROUPS = {
         "check",
         "score",
         "explain",
+        "spectral-explain",
         "ground",
         "ablate",
         "look-ahead",

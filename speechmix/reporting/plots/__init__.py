@@ -19,6 +19,7 @@ the size it has in a paper.
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
 | `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
 | `response_panel` | what a model decides along a continuum, and where it crosses 50 % (of `speechmix.response_curve`) |
+| `spectral_figure` | which frequency band of which word a decision rests on, with formants (of `speechmix.spectral_explain`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
 
@@ -60,6 +61,7 @@ from .probe_curves import probe_figure
 from .reliability import reliability_diagram
 from .response_figure import response_panel
 from .route_figures import routes_figure
+from .spectral_figure import spectral_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
@@ -95,5 +97,6 @@ __all__ = [
     "response_panel",
     "routes_figure",
     "sound_and_map",
+    "spectral_figure",
     "timed_map",
 ]

@@ -1,0 +1,192 @@
+"""Explain a decision by cells of time x frequency band of the sound.
+
+In: a speech model and a clip. Out: a `SpectralExplanation`: for each cell its Shapley value among all cells, and what is lost
+without it alone (occlusion), once with each fill. Cells are removed from the waveform, so any model can be explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.audio.frequency_bands import band_edges
+from ..inputs.clips.clip import Clip
+from ..inputs.clips.sound_segments import segment_clip
+from ..inputs.words.timed_words import Word
+from ..interventions.audio_removal import FILL_SAMPLE_RATE
+from ..interventions.decision import Decision
+from ..interventions.removals import SOUND, Removal, prepare_sound_inputs
+from ..interventions.runner import InterventionCache
+from ..interventions.shapley import MAX_EXACT_PLAYERS, shapley_values
+from ..interventions.spectral_gradients import spectral_gradients
+from ..interventions.spectral_removal import SPECTRAL_FILLS, SpectralCells
+from .spectral_explanation import SpectralExplanation, SpectralGame
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+    from ..mixing.passes.request import ObjectiveOption
+
+DEFAULT_FILLS = ("zeros", "mean")
+_DEFAULT_ORDERS, _NOISE_DRAWS = 16, 2
+
+
+def spectral_explain(
+    model: Model,
+    clip: Clip,
+    *,
+    units: str | float = "word",
+    bands: int | Sequence[float] = 6,
+    scale: str = "mel",
+    within: tuple[float, float] | None = None,
+    fills: Sequence[str] = DEFAULT_FILLS,
+    speaker: Sequence[Clip] = (),
+    objective: ObjectiveOption | None = None,
+    gradients: str | None = None,
+    samples: int | None = None,
+    twins: Sequence[Model] = (),
+    seed: int = 0,
+) -> SpectralExplanation:
+    """Measure which frequency band of which word, phone or window a decision rests on.
+
+    Parameters
+    ----------
+    model : Model
+        A speech model with its head.
+    clip : Clip
+        With a target, and a foil for a choice between two words; a classifier needs none.
+    units : {"word", "clip"}, name of a tier or float
+        Times of the cells: words, the whole clip, another tier ("phone"), or windows of so many milliseconds.
+    bands : int or sequence of float
+        Number of bands of equal width on the scale, or their edges in Hz.
+    scale : {"mel", "erb"}
+    within : (float, float), optional
+        Seconds; only units whose middle lies between them are cells. Everything else stays.
+    fills : sequence of {"zeros", "noise", "mean"}
+        What replaces a cell: silence; noise with the spectrum of the cell, or the speaker's mean spectrum (drawn twice).
+    speaker : sequence of Clip
+        Further clips of the speaker, for the fill "mean".
+    objective : optional
+        As in `mix`: of a classifier (label,) or (label, other label).
+    gradients : {"integrated_gradients", "saliency"}, optional
+        Also compute gradients by the log-mel input of a model that has one.
+    samples : int, optional
+        Random orders of cells, each also in reverse. By default all sets are tried of up to 10 cells, and 16 orders of more.
+    twins : sequence of Model
+        Untrained twins: what leads must be larger than every cell of theirs (with the first fill).
+    seed : int
+        Of orders and noise.
+
+    Returns
+    -------
+    SpectralExplanation
+
+    Raises
+    ------
+    InputError
+        If a band lies beyond half the sampling rate, there is no band or no unit, or the clip is shorter than a window.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc")
+    >>> clip = bundled.clips()[1]  # synthetic: "nos maisons"
+    >>> result = speechmix.spectral_explain(model, clip, units="clip", bands=[0, 1000, 3000, 8000], fills=["zeros"])
+    >>> result.scores.shape
+    (1, 3)
+    """
+    if not fills or not set(fills) <= set(SPECTRAL_FILLS) or (samples is not None and samples < 2):
+        raise InputError(
+            f"fills should be some of {SPECTRAL_FILLS}, and samples at least 2 orders; found {list(fills)} and {samples}"
+        )
+    edges = band_edges(bands, scale=scale, nyquist=min(model.sample_rate, FILL_SAMPLE_RATE) / 2)
+    times = _list_times(clip, units, within)
+    item = clip if clip.words else segment_clip(clip, clip.duration)
+    decisions = [Decision.prepare(m, item, objective=objective) for m in (model, *twins)]
+    decision = decisions[0]
+    all_cells = [
+        SpectralCells(item, times, edges, fill, seed + draw, speaker)
+        for fill in fills
+        for draw in range(1 if fill == "zeros" else _NOISE_DRAWS)
+    ]
+    orders = samples or (_DEFAULT_ORDERS if all_cells[0].count > MAX_EXACT_PLAYERS else 0)
+    games = tuple(_compute_values(decision, cells, orders, seed) for cells in all_cells)
+    twin_values = [_compute_values(d, all_cells[0], orders, seed).values for d in decisions[1:]]
+    provenance = {name: getattr(model, name) for name in ("name", "init", "seed", "fingerprint")}
+    provenance |= {"objective": decision.objective.details, "units": units, "scale": scale}
+    provenance |= {"fills": list(fills), "orders": orders, "noise_seed": seed, "twins": len(twins)}
+    gradient = None
+    if gradients is not None:
+        silent = SpectralCells(item, times, edges).remove(range(all_cells[0].count))
+        provenance["gradients"] = gradients
+        gradient, provenance["gradients_missed"] = spectral_gradients(
+            decision, prepare_sound_inputs(model, silent), times, edges, gradients
+        )
+    largest = max((float(np.abs(values).max()) for values in twin_values), default=0.0)
+    choice = _name_choice(decision)
+    return SpectralExplanation(
+        clip, times, edges, games, choice, orders, gradient, largest, provenance
+    )
+
+
+def _list_times(
+    clip: Clip, units: str | float, within: tuple[float, float] | None
+) -> tuple[Word, ...]:
+    """Return the units that are cells."""
+    start, end = within or (0.0, clip.duration)
+    if not 0 <= start < end <= clip.duration:
+        raise InputError(
+            f"{clip.name}: expected within= as two times in the {clip.duration:g} s of the clip, found {within}"
+        )
+    tiers = {
+        "clip": (Word("the sound", start, end),),
+        "word": clip.words or (),
+        **clip.tiers,
+    }
+    if not isinstance(units, str):
+        if not 0 < units <= 1000 * clip.duration:
+            raise InputError(
+                f"{clip.name}: the clip of {1000 * clip.duration:.0f} ms is shorter than a window of {units:g} ms: give "
+                "shorter windows, or units='clip'"
+            )
+        tiers[units] = segment_clip(clip, units / 1000).words or ()
+    times = tiers.get(units, ())
+    middles = [(time.start + time.end) / 2 for time in times]
+    inside = [t for t, middle in zip(times, middles, strict=True) if start <= middle <= end]
+    if not inside:
+        raise InputError(
+            f"{clip.name}: there is no unit {units!r} with its middle within {start:g} to {end:g} s; the clip has "
+            f"{[name for name in tiers if tiers[name]]}: align it (speechmix.align), or give a number of milliseconds"
+        )
+    return tuple(inside)
+
+
+def _compute_values(
+    decision: Decision, cells: SpectralCells, orders: int, seed: int
+) -> SpectralGame:
+    """Compute Shapley values and effects of cells with one fill."""
+    cache, count = InterventionCache(decision), cells.count
+
+    def margins(sets: np.ndarray) -> np.ndarray:
+        absent = [tuple(np.flatnonzero(~present).tolist()) for present in sets]
+        return cache.read([(Removal(SOUND, cell, cells),) if cell else () for cell in absent])
+
+    values, errors = shapley_values(count, margins, samples=orders or None, seed=seed)
+    full, empty = margins(np.array([[True] * count, [False] * count])).tolist()
+    alone = full - margins(~np.eye(count, dtype=bool))
+    values, errors, alone = (
+        array.reshape(len(cells.times), -1) for array in (values, errors, alone)
+    )
+    return SpectralGame(cells.fill, cells.seed, values, errors, alone, full, empty)
+
+
+def _name_choice(decision: Decision) -> tuple[str, ...]:
+    """Name what is decided: target and foil, a label and another, or a text."""
+    details, item = decision.objective.details, decision.item
+    if isinstance(item, Clip) and decision.has_foil and item.foil and item.target is not None:
+        return (item.words or ())[item.target].text, item.foil
+    names = (details.get(name) for name in ("label", "foil_label"))
+    return tuple(str(name) for name in names if name is not None) or ("the score",)

@@ -1,0 +1,70 @@
+"""Draw which cells of time x frequency band a decision rests on: colours on the spectrogram, formants over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from ...inputs.audio.formants import track_formants
+from .figure_style import CELL_COLOR, LABEL_SIZE, TICK_SIZE, new_figure, shorten_text, wrap_text
+from .map_cells import DIFFERENCE_COLORS
+from .sound_panels import draw_spectrogram
+
+if TYPE_CHECKING:
+    from ...explanations.spectral_explanation import SpectralExplanation
+
+_DRAWN_FORMANTS = 4
+_MAX_LABELS = 24
+
+
+def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> Axes:
+    """Draw the Shapley values of cells (mean over fills) on the spectrogram of the clip.
+
+    Parameters
+    ----------
+    result : SpectralExplanation
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+        Red cells support the target, blue ones oppose it. A frame marks leading cells; dots are the formants F1 to F4.
+    """
+    ax = new_figure(7.2, 3.8).subplots() if ax is None else ax
+    samples, scores, leading = result.clip.audio(), result.scores, result.leading_cells
+    draw_spectrogram(None, ax, samples, result.clip.duration)
+    limit = max(float(np.abs(scores).max()), 1e-9)
+    for index, time in enumerate(result.times):
+        for start, end in time.intervals:
+            values = scores[index][:, None]
+            cells = ax.pcolormesh(
+                [start, end],
+                result.edges,
+                values,
+                cmap=DIFFERENCE_COLORS,
+                vmin=-limit,
+                vmax=limit,
+                alpha=0.45,
+            )
+            ax.vlines([start, end], 0, result.edges[-1], color="0.3", linewidth=0.6)
+            for band in [band for leading_time, band in leading if leading_time == index]:
+                height = result.edges[band + 1] - result.edges[band]
+                frame = Rectangle((start, result.edges[band]), end - start, height)
+                frame.set(fill=False, edgecolor=CELL_COLOR, linewidth=2, zorder=4)
+                ax.add_patch(frame)
+    seconds, formants = track_formants(samples, 16_000)
+    ax.plot(seconds, formants[:, :_DRAWN_FORMANTS], ".", color="black", markersize=2.2, zorder=3)
+    bar = ax.figure.colorbar(cells, ax=ax, pad=0.02, fraction=0.06)
+    bar.set_label("Shapley value (nats)", size=LABEL_SIZE)
+    bar.ax.tick_params(labelsize=TICK_SIZE)
+    if len(result.times) <= _MAX_LABELS:
+        top = ax.secondary_xaxis("top")
+        middles = [(time.start + time.end) / 2 for time in result.times]
+        labels = [shorten_text(time.text) for time in result.times]
+        top.set_xticks(middles, labels, size=TICK_SIZE, parse_math=False)
+        top.tick_params(length=0)
+    ax.set_title(wrap_text(result.summary, 6.5), size=LABEL_SIZE, parse_math=False)
+    return ax
