@@ -99,7 +99,7 @@ def _decoder_log_likelihood(model: Model, hidden: ModelOutput, clip: Clip) -> to
     tokens = decoder_tokens(model, clip)
     ids = torch.tensor([tokens.ids], device=model.device)
     scores = (
-        model.module(encoder_outputs=hidden, decoder_input_ids=ids)
+        model.run_with_head({"decoder_input_ids": ids}, encoder_outputs=hidden)
         .logits[0]
         .float()
         .log_softmax(-1)

@@ -49,10 +49,11 @@ class MeasurableModel(ModelDescription):
             )
         check_fits(self, len(audio))
         with phase("features"):
-            result: dict[str, torch.Tensor] = self.feature_extractor(
+            features = self.feature_extractor(
                 audio, sampling_rate=self.sample_rate, return_tensors="pt"
             )
-            return result
+            # Cohere's also tells which part of which sound each row is.
+            return {name: x for name, x in features.items() if isinstance(x, torch.Tensor)}
 
     def run_with_head(self, inputs: Inputs, **options: object) -> ModelOutput:
         """Run the whole module within `in_use`, with its head and without a cache of past tokens.
@@ -82,7 +83,8 @@ class MeasurableModel(ModelDescription):
             options = {"use_cache": False, **options}
         if self.family.run_head is not None:
             return self.family.run_head(self.module, inputs, **options)
-        return self.module(**inputs, **options, return_dict=True)
+        with _protected_states({**inputs, **options}.get("encoder_outputs"), self.family.is_traced):
+            return self.module(**inputs, **options, return_dict=True)
 
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
@@ -160,3 +162,18 @@ class MeasurableModel(ModelDescription):
             yield
         finally:
             self.weight_products = self.activation_cache = None
+
+
+@contextmanager
+def _protected_states(encoder_output: ModelOutput, is_needed: bool) -> Iterator[None]:
+    """Give the decoder a copy of an encoder's states: Moonshine Streaming's writes into them, and
+    they are used again."""
+    if encoder_output is None or not is_needed:
+        yield
+        return
+    states = encoder_output[0]
+    encoder_output.last_hidden_state = states.clone()
+    try:
+        yield
+    finally:
+        encoder_output.last_hidden_state = states

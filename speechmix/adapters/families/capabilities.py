@@ -132,8 +132,7 @@ class Capabilities:
     @property
     def text_input(self) -> str:
         """Name of the input that holds the tokens of the text side."""
-        has_own_name = self.input_kind == "audio" and not self.has_audio_tokens
-        return "decoder_input_ids" if has_own_name else "input_ids"
+        return "input_ids" if self.input_kind == "text" else self.generated_input
 
     @property
     def generated_input(self) -> str:

@@ -26,6 +26,7 @@ _RECOGNIZER_SUFFIXES = (
     "ForSpeechToText",
     "ForRNNT",
     "ForTDT",
+    "SpeechEncoderDecoderModel",
 )  # how names of recognisers end
 
 
@@ -52,8 +53,12 @@ class ModelDescription:
     @property
     def has_head(self) -> bool:
         """True if there is something behind the model's states that predicts (...ForCTC,
-        ...LMHeadModel)."""
-        return self.module is not self.base or "For" in type(self.module).__name__
+        ...LMHeadModel), and what it reads is in a stack."""
+        class_name = type(self.module).__name__
+        if not self.has_label_head and class_name.endswith("ForSpeechToText"):
+            return "decoder" in self.stacks  # of SeamlessM4T the table has the encoder alone
+        is_head = self.module is not self.base or "For" in class_name
+        return is_head or class_name.endswith(_RECOGNIZER_SUFFIXES)
 
     @property
     def readable_attention(self) -> str:

@@ -28,7 +28,8 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
         tensors, audio_hash=inputs.audio_hash if isinstance(inputs, HashedInputs) else None
     )
     if "input_ids" in tensors:
-        ids = tensors["input_ids"][0].tolist()
+        rows = tensors["input_ids"][0]
+        ids = (rows if rows.ndim == 1 else rows[:, 0]).tolist()  # codes of sound follow each token
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
         tokens = Tokens.from_ids(ids, model.tokenizer, mask=mask)
         if model.capabilities.stack_by_side.get("text") == "encoder":
