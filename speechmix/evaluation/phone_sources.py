@@ -140,11 +140,8 @@ def phone_sources(
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     items = build_item_table(clips)
-    if len(items):  # clips without a text are told apart by their phones
-        spellings = [" ".join(phone.text for phone in clip.tiers.get(PHONE, ())) for clip in clips]
-        items["text"] = [
-            text or phones for text, phones in zip(items["text"], spellings, strict=True)
-        ]
+    if len(items):  # a recording that is there twice is one group, whatever else is known of it
+        items["pair"] = [clip.meta.get("pair") or clip.audio_hash for clip in clips]
     groups = assign_groups(items)[0] if clips else ()
     tables, skipped = list[pd.DataFrame](), list[tuple[str, str]]()
     bar = tqdm(clips, unit="clip", disable=not progress)

@@ -149,7 +149,7 @@ def test_order_and_names_of_clips_change_nothing_and_duplicates_do_not_narrow():
         original.shares[columns], again.shares[columns], rtol=0, atol=1e-9, equal_nan=True
     )
     assert again.table["clip"].nunique() == 9
-    for text in ("as it is", None):  # without a text the phones tell that it is the same
+    for text in ("as it is", None):
         originals = [clip.replace(text=clip.text if text else None) for clip in clips[:8]]
         once = speechmix.phone_sources(model, originals, by=(), layers=[1])
         twice = speechmix.phone_sources(model, originals * 2, by=(), layers=[1])
