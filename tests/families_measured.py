@@ -60,7 +60,7 @@ The column `layers` describes the first stack of a model.
 COVERAGE = """
 ## Speech models of transformers {version}
 
-transformers lists the model types for each task in its automatic classes. We loaded each type as a tiny model with random
+transformers lists the model types for each task in its auto classes. We loaded each type as a tiny model with random
 weights. The last column says what happened:
 
 - *written*: speechmix contains a table for this type.
@@ -75,9 +75,10 @@ weights. The last column says what happened:
 FOOT = """
 For another model, see [Use a new architecture](howto/new_architecture.md).
 
-- **Conformers.** Value Zeroing includes everything that reaches the target in the layer: through its own attention,
-  and through the attention of its neighbours and the convolution after it. Attention, its norms and ALTI describe
-  only the attention block. Neither they nor their rollout include the convolution.
+- **Conformers.** In a layer, a source reaches the target in two ways. The target attends to the source. Or a
+  neighbour of the target attends to the source, and the convolution passes this on to the target. Value Zeroing
+  includes both. Attention, attention norms and ALTI ([Choose a measure](choosing_a_measure.md)) describe only the
+  attention block. Neither they nor their rollout include the convolution.
 - **Granite-speech** attends within blocks of 200 frames (4 s). SeamlessM4T v2 and the encoder of Qwen2.5-Omni (100
   frames, 2 s) attend within chunks. A source in another block or chunk has a score of zero, unless a convolution
   crosses the boundary.
@@ -86,7 +87,7 @@ For another model, see [Use a new architecture](howto/new_architecture.md).
   as the language of a multilingual Speech2Text (`tokenizer.tgt_lang`). The provenance records it (`decoder_prefix`).
     - These models, and an English-only Whisper, do not use a clip's `language`. A warning says so once.
     - A letter without a token raises an error.
-    - A model that translates speech is scored on prepared inputs with `decoder_input_ids`.
+    - For a model that translates speech, give `speechmix.mix` a dictionary of model inputs with `decoder_input_ids`.
     - `align` does not use their cross-attention.
 - **SpeechT5:** speechmix supports the speech-to-text model (`SpeechT5ForSpeechToText`). Its attention weights include
   relative positions, so every measure includes them. For the self-attention of its decoder, Value Zeroing uses replay.
@@ -99,13 +100,14 @@ For another model, see [Use a new architecture](howto/new_architecture.md).
   Value Zeroing of the last layer does not average: it applies the norm to each frame. Granite-speech's decoder
   uses delta if `residual_multiplier` is 1, and replay otherwise.
 - **AST:** its positions are patches of time and frequency, so words have no positions of their own. For maps, give
-  prepared inputs; each patch is then one unit.
+  `speechmix.mix` a dictionary of model inputs; each patch is then one unit.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** in transformers {version}, eager attention gives other results than
   the default attention. speechmix measures the model with the attention that it was loaded with.
-- **Attention sinks (GPT-OSS, MiMo-V2-Flash, Granite with sliding windows, Flint):** the package has no tables for these.
-  `register` them with Llama's table and `feed_forwards=()`. A sink takes a share of the attention, so the other weights of
-  a row sum to less than one.
-- **BLOOM, XLNet:** speechmix cannot read their attention, and `load` raises an error."""
+- **Attention sinks.** A sink takes a share of the attention, so the other weights of a row sum to less than one. For
+  GPT-OSS, Granite with sliding windows and Flint, `load` finds the table by tracing. For MiMo-V2-Flash, it does not:
+  `register` this type with Llama's table and `feed_forwards=()`.
+- **BLOOM, XLNet:** no table can describe their attention, and `load` raises an error
+  ([What cannot be described](howto/new_architecture.md#what-cannot-be-described))."""
 
 
 def row_of_first(name: str) -> tuple:
@@ -217,7 +219,7 @@ def coverage() -> tuple[str, list[str]]:
         counts.append(f"- {loaded} of {len(of_kind)}: {kind}")
         rows += [coverage_row(kind, name, result) for name, result in of_kind.items()]
     text = (
-        f"transformers {transformers.__version__} lists speech models by task in its automatic classes. "
+        f"transformers {transformers.__version__} lists speech models by task in its auto classes, such as `AutoModelForCTC`. "
         "Of these, speechmix loads:\n\n" + "\n".join(counts)
     )
     return text, rows
