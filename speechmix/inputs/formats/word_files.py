@@ -134,7 +134,9 @@ def read_words_and_tiers(
     elif isinstance(named_tiers, dict) and not _has_units(named_tiers):
         intervals = _json_tiers(named_tiers, where)
     if intervals is not None:
-        has_words = tier is not None or not all(map(unit_of_tier_name, intervals))
+        below = {name for name in intervals if unit_of_tier_name(name)} | {*(tiers or {}).values()}
+        is_below = bool(intervals) and intervals.keys() <= below
+        has_words = tier is not None or not is_below
         word_tier = choose_word_tier(list(intervals), tier, where) if has_words else ""
         if unit := unit_of_tier_name(word_tier):
             raise InputError(

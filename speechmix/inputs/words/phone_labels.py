@@ -8,6 +8,7 @@ its labels are ("AH0"), and X-SAMPA if all are ASCII and one of them is no plain
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -86,8 +87,7 @@ def _arpabet_to_ipa(label: str) -> str:
 
 
 def _xsampa_to_ipa(label: str) -> str:
-    converted: str = _xsampa().convert(label)
-    return converted
+    return unicodedata.normalize("NFC", _xsampa().convert(label))
 
 
 @lru_cache(maxsize=1)
