@@ -41,7 +41,7 @@ Save as 300-dpi PNG file: folder$ + "/praat.png"
 
 @pytest.fixture
 def clip():
-    words = [("les", 0.38, 0.526), ("maisons", 0.526, 0.947)]
+    words = [("nos", 0.38, 0.526), ("maisons", 0.526, 0.947)]
     phones = [("n", 0.38, 0.43), ("o", 0.43, 0.526), ("m", 0.526, 0.6), ("ɛ", 0.6, 0.7)]
     phones += [("z", 0.7, 0.78), ("ɔ̃", 0.78, 0.947)]
     bundled = next(c for c in speechmix.inputs.bundled.clips() if c.name == "left_00_pl")
