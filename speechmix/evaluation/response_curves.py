@@ -141,10 +141,9 @@ def response_curve(
         name = item.name if number == 1 else f"{item.name} ({number})"
         row = {"continuum": name, "context": item.context, "group": group}
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
-            has_words = not model.has_label_head or clip.words
-            decision = Decision.prepare(
-                model, clip if has_words else segment_clip(clip), objective=objective
-            )
+            if model.has_label_head and not clip.words:  # which a decision about a label needs not
+                clip = segment_clip(clip, clip.duration)
+            decision = Decision.prepare(model, clip, objective=objective)
             response = 1 / (1 + np.exp(-decision.margin))
             row |= {"step": step, "value": value, "response": response, "margin": decision.margin}
             if attribution is not None:

@@ -45,31 +45,29 @@ def find_crossing(values: Sequence[float], responses: np.ndarray) -> dict[str, A
     x, means, count = np.asarray(values, float), responses.mean(axis=0), len(responses)
     flips = np.flatnonzero(np.diff(means > 0.5))
     intercept, slope = _fit_logistic(x, means[None])[0]
-    crossing, low, high, reason = -intercept / slope, np.nan, np.nan, ""
-    if np.ptp(means) < _SMALLEST_CHANGE:
-        reason = "the responses do not change"
-    elif not len(flips):
+    crossing = low = high = np.nan
+    reason, interval = "", f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
+    if not len(flips):
         reason = "all mean responses are on one side of 50 %"
+    elif np.ptp(means) < _SMALLEST_CHANGE:
+        reason = "the mean responses do not change"
     elif count >= MIN_GROUPS:
         fits = _fit_logistic(x, resample_groups(count) @ responses / count)
-        (low, slope_low), (high, slope_high) = np.quantile(
-            np.stack([-fits[:, 0] / fits[:, 1], fits[:, 1]], axis=1),
-            percentile_levels(count),
-            axis=0,
-        )
-        if slope_low <= 0 <= slope_high or not x.min() <= crossing <= x.max():
+        levels = percentile_levels(count)
+        slope_low, slope_high = np.quantile(fits[:, 1], levels)
+        if slope_low <= 0 <= slope_high or not x.min() <= -intercept / slope <= x.max():
             reason = "no change of the responses along the steps is shown"
-        low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
+        else:
+            crossing = -intercept / slope
+            low, high = np.quantile(-fits[:, 0] / fits[:, 1], levels)
+            low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
+            interval = f" [{low:.3g}, {high:.3g}]"
     elif len(flips) > 1:
-        reason = f"the responses cross 50 % {len(flips)} times"
+        reason = f"the mean responses cross 50 % {len(flips)} times"
     else:
-        (x0, p0), (x1, p1) = ((x[i], means[i]) for i in (flips[0], flips[0] + 1))
+        (x0, x1), (p0, p1) = x[flips[0] :][:2], means[flips[0] :][:2]
         crossing = x0 + (x1 - x0) * (0.5 - p0) / (p1 - p0)
-    interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
-    interval = interval or f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
     conclusion = f"no crossing: {reason}" if reason else f"crossing at {crossing:.3g}{interval}"
-    if reason:
-        crossing = low = high = np.nan
     numbers = {"crossing": crossing, "low": low, "high": high, "slope": slope}
     return {**numbers, "groups": count, "conclusion": conclusion}
 
