@@ -153,8 +153,13 @@ def _make_letter_drafts(
     delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
     special = set(model.tokenizer.all_special_ids) - {delimiter}
     letter_frames = [(id_, frame) for id_, frame in placed if id_ not in special]
+    # Without a token between words (SentencePiece: Parakeet, LASR), a piece says that it begins one.
+    names = model.tokenizer.convert_ids_to_tokens([id_ for id_, _ in letter_frames])
     owners, words = group_pieces(
-        [" " if id_ == delimiter else token_label(model, id_) for id_, _ in letter_frames]
+        [
+            " " if id_ == delimiter else name.replace("▁", " ")
+            for (id_, _), name in zip(letter_frames, names, strict=True)
+        ]
     )
     drafts = [
         Draft(id_, token_label(model, id_), frame, word)

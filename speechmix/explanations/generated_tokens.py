@@ -247,8 +247,8 @@ def token_label(model: Model, id_: int) -> str:
         return BLANK
     if model.capabilities.decoding == "frames":
         name = str(tokenizer.convert_ids_to_tokens(id_))
-        delimiter = getattr(tokenizer, "word_delimiter_token", None)
-        return BLANK if id_ == model.config.pad_token_id else SPACE if name == delimiter else name
+        spaces = (getattr(tokenizer, "word_delimiter_token", None), "▁")
+        return BLANK if id_ == model.config.pad_token_id else SPACE if name in spaces else name
     if id_ == tokenizer.eos_token_id:
         return END
     if id_ in tokenizer.all_special_ids:
