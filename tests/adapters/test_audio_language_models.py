@@ -111,7 +111,9 @@ def test_what_lies_behind_the_sound_is_not_carried_along():
 
 
 def test_the_adapter_that_granite_speech_hears_with_is_merged(tmp_path):
-    peft = pytest.importorskip("peft")
+    from transformers.integrations.peft import MIN_PEFT_VERSION
+
+    peft = pytest.importorskip("peft", minversion=MIN_PEFT_VERSION)
     folder = tiny.saved("granite-speech", tmp_path)
     adapted, _ = tiny.granite_speech()
     adapted.add_adapter(
