@@ -229,7 +229,7 @@ def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     trained = long[long["init"] == "trained"]
     by_clip = grouped_means(trained, [*cells, "clip", "group"], "contribution")
     by_group = grouped_means(by_clip, [*cells, "group"], "contribution")
-    phones = trained.groupby(cells, sort=False).size()
+    phones = trained.groupby(cells, sort=False).size().to_dict()
     rows = []
     for key, values in by_group.groupby(cells, sort=False)["contribution"]:
         ordered = np.sort(values.to_numpy())  # the order of clips must not matter

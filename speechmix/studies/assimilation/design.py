@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from ...alignment.espeak import Speech, speak
 from ...errors import InputError
 from ...files.user_tables import RowError, read_table
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...inputs.words.unit_tiers import PHONE
+from ...inputs.words.unit_tiers import PHONE, unit_owners
 
 _DESIGNS_DIR = Path(__file__).parent
 _MARKS = "ˈˌ-"  # stress, and espeak-ng's sign for a vowel that may be left out
@@ -134,52 +135,94 @@ def speak_assimilation_design(
     ]
 
 
+def speak_clip(
+    spoken: str,
+    *,
+    voice: str,
+    text: str | None = None,
+    rate: int = 150,
+    **details: Any,
+) -> Clip:
+    """Synthesise a clip that knows its words and phones (extra `synthesis`).
+
+    Parameters
+    ----------
+    spoken : str
+        What the voice says.
+    voice, rate
+        As in `speechmix.alignment.espeak.speak`.
+    text : str, optional
+        Another spelling with as many words, for the clip's text and words.
+    **details
+        Further fields of the clip: cue, target, foil, meta, ...
+
+    Raises
+    ------
+    InputError
+        As `speak`, or if the text has another number of words.
+
+    Examples
+    --------
+    >>> clip = speak_clip("les amis", voice="fr+f4")
+    >>> [phone.text for phone in clip.tiers["phone"]]
+    ['l', 'e', 'z', 'a', 'm', 'i']
+    """
+    speech, written = speak(spoken, voice=voice, rate=rate), (text or spoken).split()
+    if len(written) != len(speech.words):
+        raise InputError(f"expected a text of {len(speech.words)} words, found {text!r}")
+    words = [
+        Word(label, word.start, word.end) for label, word in zip(written, speech.words, strict=True)
+    ]
+    details = {"language": voice[:2], "text": " ".join(written), **details}
+    return Clip.from_array(
+        speech.audio,
+        speech.sample_rate,
+        name=f"{spoken} ({voice})",
+        words=words,
+        tiers={PHONE: _phones(speech)},
+        **details,
+    )
+
+
 def _speak_cell(item: AssimilationItem, form: str, context: str, voice: str, rate: int) -> Clip:
     trigger = item.viable if context == "viable" else item.unviable
     spelling, expected = (
         (item.target, item.phone) if form == "kept" else (item.changed, item.changed_phone)
     )
-    text = f"{item.before} {item.target} {trigger}"
-    speech = speak(f"{item.before} {spelling} {trigger}", voice=voice, rate=rate)
     target = len(item.before.split())
-    phones_by_word = _phones_by_word(speech)
-    spoken = [phone.text for phone in phones_by_word[target]]
-    if spoken[-1:] != [expected]:
-        raise InputError(
-            f"{item.target!r}, {form}: voice {voice!r} speaks {spelling!r} as [{' '.join(spoken)}], "
-            f"expected [{expected}] at its end: change the spelling, or the phone"
-        )
-    words = [
-        Word(written, word.start, word.end)
-        for written, word in zip(text.split(), speech.words, strict=True)
-    ]
-    return Clip.from_array(
-        speech.audio,
-        speech.sample_rate,
-        name=f"{item.target}_{form}_{context}_{voice}",
-        text=text,
-        words=words,
-        tiers={PHONE: [phone for phones in phones_by_word for phone in phones]},
+    clip = speak_clip(
+        f"{item.before} {spelling} {trigger}",
+        voice=voice,
+        rate=rate,
+        text=f"{item.before} {item.target} {trigger}",
         cue=target + 1,
         target=target,
         foil=item.changed,
-        language=item.language.partition("-")[0],
         meta={"pair": item.target, "form": form, "context": context, "voice": voice},
     )
+    phones = clip.tiers[PHONE]
+    owners = unit_owners(phones, clip.spoken_words)
+    labels = [phone.text for phone, owner in zip(phones, owners, strict=True) if owner == target]
+    if labels[-1:] != [expected]:
+        raise InputError(
+            f"{item.target!r}, {form}: voice {voice!r} speaks {spelling!r} as [{' '.join(labels)}], "
+            f"expected [{expected}] at its end: change the spelling, or the phone"
+        )
+    return clip
 
 
-def _phones_by_word(speech: Speech) -> list[list[Word]]:
-    """Return the phones of each word in IPA, without pauses.
+def _phones(speech: Speech) -> list[Word]:
+    """Return the phones of a synthetic utterance in IPA, without pauses.
 
     espeak-ng reports a stop at its release, and a word at the closure before: the first phone of a
     word begins with the word.
     """
-    starts = [word.start for word in speech.words]
-    phones_by_word: list[list[Word]] = [[] for _ in starts]
+    starts, phones, previous = [word.start for word in speech.words], list[Word](), -1
     for phone in speech.phonemes:
         if label := phone.text.strip(_MARKS):
             index = max(bisect_right(starts, phone.start + _ROUNDING) - 1, 0)
-            start = phone.start if phones_by_word[index] else starts[index]
+            start = phone.start if index == previous else starts[index]
             end = min(phone.end, speech.words[index].end)
-            phones_by_word[index].append(Word(label, start, end, source_label=phone.text))
-    return phones_by_word
+            phones.append(Word(label, start, end, source_label=phone.text))
+            previous = index
+    return phones
