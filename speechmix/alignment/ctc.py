@@ -15,9 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.generation.ctc_paths import best_ctc_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
+from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words, remove_signs
 
@@ -73,8 +75,11 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     vocabulary = {
         token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]
     }
-    letters, left_out = _spell_words(remove_signs(words), vocabulary)
     delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
+    if hasattr(model.tokenizer, "word_delimiter_token"):
+        letters, left_out = _spell_words(remove_signs(words), vocabulary)
+    else:  # of word pieces, as Parakeet's
+        letters, left_out = _split_into_pieces(model, words), []
     path, scores = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
     )
@@ -96,11 +101,20 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
 
 
 def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
-    features = model.features(audio)["input_values"]
+    clip = Clip.from_array(audio, model.sample_rate)
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     with model.in_use(model.state_dtype), torch.no_grad():
-        logits = model.module(features.to(model.device, model.dtype)).logits[0]
+        inputs = inputs_to_device(inputs, model.device, model.state_dtype)
+        logits = model.run_with_head(inputs).logits[0]
     log_probs: np.ndarray = logits.float().log_softmax(dim=-1).cpu().numpy()
     return log_probs
+
+
+def _split_into_pieces(model: Model, words: Sequence[str]) -> list[list[int]]:
+    """Ids of the pieces of each word; empty if its tokenizer has none for it."""
+    unknown = model.tokenizer.unk_token_id
+    pieces = [model.tokenizer(word, add_special_tokens=False).input_ids for word in words]
+    return [[id_ for id_ in ids if id_ != unknown] for ids in pieces]
 
 
 def _spell_words(

@@ -28,8 +28,7 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
         tensors, audio_hash=inputs.audio_hash if isinstance(inputs, HashedInputs) else None
     )
     if "input_ids" in tensors:
-        rows = tensors["input_ids"][0]
-        ids = (rows if rows.ndim == 1 else rows[:, 0]).tolist()  # codes of sound follow each token
+        ids = _list_ids(tensors["input_ids"])
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
         tokens = Tokens.from_ids(ids, model.tokenizer, mask=mask)
         if model.capabilities.stack_by_side.get("text") == "encoder":
@@ -40,9 +39,15 @@ def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
             prepared.audio_tokens = locate_audio_tokens(model, ids)
     if "decoder_input_ids" in tensors:
         prepared.tokens = Tokens.from_ids(
-            tensors["decoder_input_ids"][0].tolist(), model.tokenizer, label_offset=1
+            _list_ids(tensors["decoder_input_ids"]), model.tokenizer, label_offset=1
         )
     return prepared
+
+
+def _list_ids(ids: torch.Tensor) -> list[int]:
+    """List the ids [1, T], or the first of several codebooks [1, T, C], which is the text's."""
+    result: list[int] = (ids[0] if ids.ndim == 2 else ids[0, :, 0]).tolist()
+    return result
 
 
 def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
