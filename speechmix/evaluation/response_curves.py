@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ..adapters.model import Model
     from ..inputs.clips.clip import Clip
+    from ..mixing.maps.map_set import Maps
 
 Attribution = str | Callable[["Model", "Clip"], float]
 
@@ -69,7 +70,12 @@ class ResponseCurve:
                     f"expected the same values in all continua, found {means.columns.tolist()}, of "
                     "which some continua lack some"
                 )
-            rows.append({"context": context, **find_crossing(means.columns, means.to_numpy())})
+            rows.append(
+                {
+                    "context": context,
+                    **find_crossing(means.columns.to_numpy(float), means.to_numpy()),
+                }
+            )
         object.__setattr__(self, "crossings", pd.DataFrame(rows))
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -139,7 +145,7 @@ def response_curve(
         names[item.name, item.context] += 1
         number = names[item.name, item.context]
         name = item.name if number == 1 else f"{item.name} ({number})"
-        row = {"continuum": name, "context": item.context, "group": group}
+        row: dict[str, Any] = {"continuum": name, "context": item.context, "group": group}
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
             if model.has_label_head and not clip.words:  # which a decision about a label needs not
                 clip = segment_clip(clip, clip.duration)
@@ -194,7 +200,7 @@ def read_responses(
                 f"{path}, row {line}: expected a step from 1 to {len(values)} and a response from 0 "
                 f"to 1 (or words, and target=), found {error}"
             ) from error
-        row = {key: str(cells.get(key, "")) for key in ("continuum", "context")}
+        row: dict[str, Any] = {key: str(cells.get(key, "")) for key in ("continuum", "context")}
         row |= {"group": str(cells.get("listener", cells["continuum"])), "step": step}
         value = float(np.interp(step, values.index, values))
         rows.append({**row, "value": value, "response": response})
@@ -232,7 +238,6 @@ def _group_continua(items: Sequence[Continuum]) -> list[str]:
 def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:
     if not isinstance(attribution, str):
         return float(attribution(model, clip))
-    first_map = next(iter(mix(model, clip, measures=attribution).values()))
-    return float(
-        np.mean(cue_contribution(first_map, cue=clip.cue_request, target=clip.target_request))
-    )
+    maps = cast("Maps", mix(model, clip, measures=attribution))
+    cue, target = clip.cue_request, clip.target_request
+    return float(np.mean(cue_contribution(next(iter(maps.values())), cue=cue, target=target)))

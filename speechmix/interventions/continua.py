@@ -21,7 +21,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_metadata import SEGMENTS
 from ..inputs.words.timed_words import Word
 from .sound_changes import CHANGES
-from .world_vocoder import FRAME_SECONDS, VoiceFrames, frame_times
+from .world_vocoder import FRAME_SECONDS, VoiceFrames, voice_frame_times
 
 _WORD_COST = 1e6  # of a warp that matches frames of different words
 _CEPSTRA = 13  # coefficients by which frames are matched
@@ -179,8 +179,10 @@ def graded_changes(
 
 def _read_sound(clip: Clip) -> tuple[np.ndarray, int]:
     """Return the samples of a clip at the recording's own rate, and that rate."""
-    is_file = clip.path is not None
-    rate = decode_audio(clip.path, 0.0, 0.01)[1] if is_file else clip._recording.sample_rate
+    if clip.path is None:
+        rate = clip._recording.sample_rate
+    else:
+        rate = decode_audio(clip.path, 0.0, 0.01)[1]
     samples = clip.audio(rate)
     if not samples.any():
         raise InputError(f"{clip.name} is digital silence: there is no sound to change by degrees")
@@ -235,7 +237,7 @@ def _interpolate_voices(
 
     def render(weight: float) -> np.ndarray:
         count = round((1 - weight) * len(a) + weight * len(b))
-        grid, path_times = frame_times(count, rate), (1 - weight) * path[0] + weight * path[1]
+        grid, path_times = voice_frame_times(count, rate), (1 - weight) * path[0] + weight * path[1]
         first, second = (
             voice.read_at(np.interp(grid, path_times, times))
             for voice, times in zip(voices, path, strict=True)
@@ -244,11 +246,9 @@ def _interpolate_voices(
         single_f0 = first.f0 * (weight < 1) + second.f0 * (weight > 0)
         mean_f0 = first.f0 ** (1 - weight) * second.f0**weight
         f0 = np.where((first.f0 > 0) & (second.f0 > 0), mean_f0, single_f0)
-        mean_voice = (
-            (1 - weight) * getattr(first, key) + weight * getattr(second, key)
-            for key in ("envelope", "aperiodicity")
-        )
-        return VoiceFrames(f0, *mean_voice, rate).synthesize(count)
+        envelope = (1 - weight) * first.envelope + weight * second.envelope
+        noise = (1 - weight) * first.aperiodicity + weight * second.aperiodicity
+        return VoiceFrames(f0, envelope, noise, rate).synthesize(count)
 
     return render, path
 

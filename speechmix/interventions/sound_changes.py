@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ..errors import InputError
-from .world_vocoder import VoiceFrames, frame_times, interpolate_rows
+from .world_vocoder import VoiceFrames, interpolate_rows, voice_frame_times
 
 Samples = np.ndarray
 ChangeFunction = Callable[[Samples, int, float, Generator], Samples]
@@ -71,7 +71,7 @@ def _scale_pitch(samples: Samples, rate: int, amount: float, generator: Generato
 @register_sound_change("tempo", "times as fast", lowest=0.25, highest=4)
 def _scale_tempo(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
     sample_count = round(len(samples) / amount)
-    times = amount * frame_times(sample_count, rate)
+    times = amount * voice_frame_times(sample_count, rate)
     return VoiceFrames.analyze(samples, rate).read_at(times).synthesize(sample_count)
 
 
@@ -107,6 +107,7 @@ def _add_reverberation(samples: Samples, rate: int, amount: float, generator: Ge
 
     decay = 10 ** (-3 * np.arange(round(amount * rate)) / max(amount * rate, 1))  # 60 dB
     room = decay * generator.normal(size=len(decay))
-    response = np.append(1.0, room / max(np.linalg.norm(room), 1e-9))
-    wet: Samples = fftconvolve(samples.astype(np.float64), response)[: len(samples)]
-    return wet * np.linalg.norm(samples.astype(np.float64)) / np.linalg.norm(wet)
+    response = np.append(1.0, room / np.sqrt(np.sum(room**2) + 1e-18))
+    wet = fftconvolve(samples.astype(np.float64), response)[: len(samples)]
+    scaled: Samples = wet * np.sqrt(np.sum(samples.astype(np.float64) ** 2) / np.sum(wet**2))
+    return scaled

@@ -47,8 +47,9 @@ class VoiceFrames:
         """Return the frames at times [N], interpolated; pitch is that of the nearest frame."""
         positions = np.clip(seconds / FRAME_SECONDS, 0, len(self.f0) - 1)
         f0 = self.f0[np.round(positions).astype(int)]
-        rows = (interpolate_rows(v, positions) for v in (self.envelope, self.aperiodicity))
-        return VoiceFrames(f0, *rows, self.sample_rate)
+        envelope = interpolate_rows(self.envelope, positions)
+        noise = interpolate_rows(self.aperiodicity, positions)
+        return VoiceFrames(f0, envelope, noise, self.sample_rate)
 
     def synthesize(self, sample_count: int) -> np.ndarray:
         """Return the sound, float32 [sample_count]."""
@@ -59,7 +60,7 @@ class VoiceFrames:
         return padded[:sample_count].astype(np.float32)
 
 
-def frame_times(sample_count: int, sample_rate: int) -> np.ndarray:
+def voice_frame_times(sample_count: int, sample_rate: int) -> np.ndarray:
     """Return the times of the frames of a sound [T], in seconds."""
     return FRAME_SECONDS * np.arange(int(sample_count / sample_rate / FRAME_SECONDS) + 1)
 

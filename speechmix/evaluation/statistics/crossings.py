@@ -23,7 +23,7 @@ _SMALLEST_CHANGE = 1e-4  # of a response; below it is the rounding of another in
 _RIDGE, _NEWTON_STEPS = 1e-4, 30
 
 
-def find_crossing(values: Sequence[float], responses: np.ndarray) -> dict[str, Any]:
+def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -> dict[str, Any]:
     """Find where mean responses cross 50 %.
 
     Parameters
