@@ -23,7 +23,7 @@ from ..interventions.runner import InterventionCache
 from ..interventions.shapley import MAX_EXACT_PLAYERS, shapley_values
 from ..interventions.spectral_gradients import spectral_gradients
 from ..interventions.spectral_removal import SPECTRAL_FILLS, SpectralCells
-from .spectral_explanation import SpectralExplanation, SpectralGame
+from .spectral_explanation import WHOLE_SOUND, SpectralExplanation, SpectralGame
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -142,7 +142,7 @@ def _list_times(
             f"{clip.name}: expected within= as two times in the {clip.duration:g} s of the clip, found {within}"
         )
     tiers = {
-        "clip": (Word("the sound", start, end),),
+        "clip": (Word(WHOLE_SOUND, start, end),),
         "word": clip.words or (),
         **clip.tiers,
     }

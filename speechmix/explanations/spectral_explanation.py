@@ -29,6 +29,7 @@ from ..inputs.words.timed_words import Word
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+WHOLE_SOUND = "the sound"  # label of the time of all the clip
 _NO_EFFECT = 1e-3  # nats; below it an effect is the rounding of another order of summing
 _MIN_GAP, _MIN_SHARE, _MAX_LEADING = 0.05, 0.5, 3
 
@@ -157,7 +158,7 @@ class SpectralExplanation:
         names = [
             (self._name_bands(tuple(members)), self.times[time].text) for time, members in by_time
         ]
-        if len(self.times) == 1:
+        if self.times[0].text == WHOLE_SOUND:
             return names[0][0]
         return " and ".join(f"{bands} of {text!r}" for bands, text in names)
 

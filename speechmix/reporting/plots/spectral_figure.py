@@ -56,6 +56,9 @@ def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> A
                 frame.set(fill=False, edgecolor=CELL_COLOR, linewidth=2, zorder=4)
                 ax.add_patch(frame)
     seconds, formants = track_formants(samples, 16_000)
+    words = result.clip.spoken_words or result.times  # noise between words has no formants
+    spoken = [(seconds >= word.start) & (seconds <= word.end) for word in words]
+    formants[~np.any(spoken, axis=0)] = np.nan
     ax.plot(seconds, formants[:, :_DRAWN_FORMANTS], ".", color="black", markersize=2.2, zorder=3)
     bar = ax.figure.colorbar(cells, ax=ax, pad=0.02, fraction=0.06)
     bar.set_label("Shapley value (nats)", size=LABEL_SIZE)
