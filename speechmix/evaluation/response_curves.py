@@ -53,7 +53,8 @@ class ResponseCurve:
     provenance : dict
     crossings : DataFrame
         A row for each context: crossing (value), low, high (95 %), slope (change of the log odds per
-        unit of the value), groups, conclusion (a sentence).
+        unit of the value), misfit (largest distance of the fit from a mean response), groups,
+        conclusion (a sentence).
     """
 
     table: pd.DataFrame

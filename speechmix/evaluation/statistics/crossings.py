@@ -20,6 +20,7 @@ import numpy as np
 from .bootstrap import MIN_GROUPS, percentile_levels, resample_groups
 
 _SMALLEST_CHANGE = 1e-4  # of a response; below it is the rounding of another input
+_MISFIT = 0.1  # of a response, above which the fit does not describe the means
 _RIDGE, _NEWTON_STEPS = 1e-4, 30
 
 
@@ -45,7 +46,7 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
     x, means, count = np.asarray(values, float), responses.mean(axis=0), len(responses)
     flips = np.flatnonzero(np.diff(means > 0.5))
     intercept, slope = _fit_logistic(x, means[None])[0]
-    crossing = low = high = np.nan
+    crossing = low = high = misfit = np.nan
     reason, interval = "", f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
     if not len(flips):
         reason = "all mean responses are on one side of 50 %"
@@ -61,7 +62,9 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
             crossing = -intercept / slope
             low, high = np.quantile(-fits[:, 0] / fits[:, 1], levels)
             low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
+            misfit = float(abs(means - 1 / (1 + np.exp(-intercept - slope * x))).max())
             interval = f" [{low:.3g}, {high:.3g}]"
+            interval += f"; the fit is up to {misfit:.0%} off" if misfit > _MISFIT else ""
     elif len(flips) > 1:
         reason = f"the mean responses cross 50 % {len(flips)} times"
     else:
@@ -69,7 +72,7 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
         crossing = x0 + (x1 - x0) * (0.5 - p0) / (p1 - p0)
     conclusion = f"no crossing: {reason}" if reason else f"crossing at {crossing:.3g}{interval}"
     numbers = {"crossing": crossing, "low": low, "high": high, "slope": slope}
-    return {**numbers, "groups": count, "conclusion": conclusion}
+    return {**numbers, "misfit": misfit, "groups": count, "conclusion": conclusion}
 
 
 def _fit_logistic(values: np.ndarray, responses: np.ndarray) -> np.ndarray:
