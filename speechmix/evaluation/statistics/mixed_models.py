@@ -1,21 +1,20 @@
-"""Mixed models of a long table, fitted by statsmodels and told in plain words.
+"""Linear mixed models of a long table, fitted by statsmodels and reported in sentences.
 
-In: a table, a formula, the columns of its groups (clips, speakers). Out: a `MixedModel`.
-
-- Each column of groups has a random intercept and uncorrelated random slopes, as variance components,
-  so that columns may be crossed. Slopes are of predictors that vary within its groups: without them, tests
-  of such predictors find too much (Barr et al. 2013). Predictors of slopes are standardised.
-- Variances by REML; standard errors of generalised least squares at these variances.
-- Intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
-  random slope: groups less such constant terms; of others: what remains in the rows (Pinheiro & Bates 2000).
+- Random effects: for each column of groups an intercept, and slopes of the predictors that vary within
+  its groups; without slopes, tests of these find too much (Barr et al. 2013). Those of one column are
+  correlated, as ``(1 + layer | clip)`` of lme4. Several columns may be crossed; their effects are
+  variance components without correlations, as ``(1 + layer || clip) + (1 | speaker)``.
+- Variances by REML; intervals and p by Student's t. Degrees of freedom of a term that is constant within
+  groups, or has a random slope: groups less constant terms; of others: those of the rows (Pinheiro &
+  Bates 2000).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,9 +38,10 @@ class MixedModel:
         A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (assumes no
         distribution; see `ModelDesign.sign_flip_p`).
     random : DataFrame
-        Columns groups, effect, count (of groups), sd (of the effect between groups); the last row
-        is the residual.
-    rows : int
+        Standard deviations: groups, term, sd (between groups, of the level at the mean of other terms,
+        or of a term's effect); the last row is the residual.
+    counts : dict
+        Rows, and different values of each column of groups.
     notes : tuple of str
         What was left out, and why results may not be trusted.
     """
@@ -49,7 +49,7 @@ class MixedModel:
     formula: str
     fixed: pd.DataFrame
     random: pd.DataFrame
-    rows: int
+    counts: dict[str, int]
     notes: tuple[str, ...]
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -59,20 +59,18 @@ class MixedModel:
     @property
     def summary(self) -> str:
         """Sentences: fixed effects, variation between groups, warnings."""
-        levels = self.random[self.random["effect"] == _INTERCEPT]
-        counts = [f"{row['count']:.0f} of {row['groups']!r}" for row in levels.to_dict("records")]
-        lines = [f"{self.formula}: {self.rows} rows, groups: {', '.join(counts)}"]
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        lines = [f"{self.formula}: {counts}"]
         for row in self.fixed.to_dict("records"):
-            limits = f"{row['estimate']:.4g}, 95 % interval [{row['low']:.4g}, {row['high']:.4g}]"
-            tests = f", p {_format_p(row['p'])}, by sign flips p {_format_p(row['sign_flip_p'])}"
-            lines.append(f"{row['term']}: {limits}{tests if row['term'] != _INTERCEPT else ''}")
-        for row in self.random.to_dict("records"):
-            what = (
-                f"{row['effect']} differs between {row['groups']!r}"
-                if row["effect"]
-                else "residual"
+            p, flip_p = (
+                f"{row[name]:.3f}".replace("0.000", "< .001") for name in ("p", "sign_flip_p")
             )
-            lines.append(f"{what}: standard deviation {row['sd']:.4g}")
+            limits = f"{row['estimate']:.4g}, 95 % interval [{row['low']:.4g}, {row['high']:.4g}]"
+            lines.append(f"{row['term']}: {limits}, p {p}, by sign flips {flip_p}")
+        lines += [
+            f"standard deviation, {row['groups']} {row['term']}: {row['sd']:.4g}"
+            for row in self.random.to_dict("records")
+        ]
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
@@ -123,42 +121,47 @@ def mixed_model(
     """
     design = build_design(table, formula, groups)
     fixed, random, notes = fit_design(design, slopes)
-    fixed["sign_flip_p"] = [
-        np.nan if term == _INTERCEPT else design.sign_flip_p(index)
-        for index, term in enumerate(design.terms)
-    ]
+    fixed["sign_flip_p"] = [design.sign_flip_p(index) for index in range(len(design.terms))]
     doubtful = fixed[(fixed["p"] < 1 - LEVEL) & (fixed["sign_flip_p"] >= 1 - LEVEL)]["term"]
-    notes += [f"{term}: sign flips do not confirm it, report no effect" for term in doubtful]
-    return MixedModel(formula, fixed, random, len(design.y), (*design.notes, *notes))
+    notes += [f"{term}: sign flips do not confirm the effect" for term in doubtful]
+    counts = {"rows": len(design.y)} | {g: int(c.max()) + 1 for g, c in design.groups.items()}
+    return MixedModel(formula, fixed, random, counts, (*design.notes, *notes))
 
 
 def fit_design(
     design: ModelDesign, slopes: Sequence[str] | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """Return fixed effects, random effects and warnings; see `mixed_model`."""
+    from scipy.stats import t as student
+
     notes: list[str] = []
     effects = [_random_effects(design, group, slopes, notes) for group in design.groups]
     scale = float(design.y.std())
-    covariances, variance, is_converged = _estimate_variances(design, effects, scale)
-    if not is_converged:
+    result, covariances = _fit(replace(design, y=design.y / scale), effects)
+    if not result.converged:
         notes.append("the fit did not converge: use a simpler formula, or slopes=()")
-    residual = scale * np.sqrt(variance)
     rows: list[tuple[object, ...]] = []
     for effect, covariance in zip(effects, covariances, strict=True):
-        sds = residual * np.sqrt(np.diag(covariance)) / effect.units
-        rows += [
-            (effect.group, term, effect.count, sd)
-            for term, sd in zip(effect.terms, sds, strict=True)
-        ]
-        if np.linalg.eigvalsh(covariance)[0] < _ZERO_SHARE:
+        sds = scale * np.sqrt(np.diag(covariance)) / effect.units
+        rows += [(effect.group, *row) for row in zip(effect.terms, sds, strict=True)]
+        if np.linalg.eigvalsh(covariance)[0] < _ZERO_SHARE * result.scale:
             notes.append(
-                f"singular fit: differences between values of {effect.group!r} in {', '.join(effect.terms)} "
-                "cannot be told from none, or from each other; their standard deviations are rough"
+                f"singular fit: of what differs between values of {effect.group!r} "
+                f"({', '.join(effect.terms)}), a variance is estimated as zero, or two effects go "
+                "together entirely"
             )
-    random = pd.DataFrame(
-        [*rows, ("", "", None, residual)], columns=["groups", "effect", "count", "sd"]
-    )
-    return _fixed_effects(design, effects, covariances, residual), random, notes
+    rows.append(("residual", "", scale * np.sqrt(result.scale)))
+    random = pd.DataFrame(rows, columns=["groups", "term", "sd"])
+    estimate, count = scale * np.asarray(result.fe_params), len(design.terms)
+    # `bse_fe` of statsmodels 0.15 is off by up to 60 % where groups differ in their rows, lme4's are these
+    information = -result.model.hessian(result.params_object)[0][:count, :count]
+    error = scale * np.sqrt(np.diag(np.linalg.inv(information)))
+    df = _degrees_of_freedom(design, effects)
+    half = student.ppf((1 + LEVEL) / 2, df) * error
+    columns = {"term": design.terms, "estimate": estimate, "error": error, "df": df}
+    columns |= {"low": estimate - half, "high": estimate + half}
+    fixed = pd.DataFrame({**columns, "p": 2 * student.sf(abs(estimate) / error, df)})
+    return fixed, random, notes
 
 
 class _RandomEffects(NamedTuple):
@@ -171,7 +174,7 @@ class _RandomEffects(NamedTuple):
     units: np.ndarray  # standard deviations of the terms, [terms]
 
     @property
-    def count(self) -> int:
+    def group_count(self) -> int:
         return int(self.codes.max()) + 1
 
 
@@ -203,71 +206,31 @@ def _random_effects(
     return _RandomEffects(group, codes, terms, values, np.array([1.0, *x.std(axis=0)]))
 
 
-def _estimate_variances(
-    design: ModelDesign, effects: Sequence[_RandomEffects], scale: float
-) -> tuple[list[np.ndarray], float, bool]:
-    """Return each column's covariance of effects, in units of the residual variance; that variance,
-    for responses in units of `scale`; and whether the fit converged.
+def _fit(design: ModelDesign, effects: Sequence[_RandomEffects]) -> tuple[Any, list[np.ndarray]]:
+    """Return statsmodels' results, and the covariance of each column's effects.
 
     Powell's method agrees with lme4. The gradient methods of statsmodels 0.15 stop early where a
     variance is small, with a log likelihood that is lower by up to 15.
     """
     from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
-    y, first = design.y / scale, effects[0]
     if len(effects) == 1:
-        model = MixedLM(y, design.x, first.codes, exog_re=first.values)
-    else:  # crossed columns: all rows are one block, with a variance component for each effect
-        parts = [(effect, index) for effect in effects for index in range(len(effect.terms))]
-        names = [f"{effect.group} {effect.terms[index]}" for effect, index in parts]
-        columns = [[[str(code) for code in range(effect.count)]] for effect, _ in parts]
+        options = {"groups": effects[0].codes, "exog_re": effects[0].values}
+    else:  # crossed columns: all rows are one block
+        parts = [(e, e.terms[i], e.values[:, [i]]) for e in effects for i in range(len(e.terms))]
+        names = [f"{effect.group} {term}" for effect, term, _ in parts]
+        columns = [[[str(code) for code in range(effect.group_count)]] for effect, _, _ in parts]
         matrices = [
-            [_indicators(effect.codes, effect.values[:, [index]])] for effect, index in parts
+            [np.eye(effect.group_count)[effect.codes] * values] for effect, _, values in parts
         ]
-        components = VCSpec(names, columns, matrices)
-        model = MixedLM(y, design.x, np.zeros(len(y)), exog_vc=components)
+        options = {"groups": np.zeros(len(design.y)), "exog_vc": VCSpec(names, columns, matrices)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # told as notes
-        result = model.fit(reml=True, method="powell")
+        warnings.simplefilter("ignore")  # they become notes
+        result = MixedLM(design.y, design.x, **options).fit(reml=True, method="powell")
     if len(effects) == 1:
-        return [result.cov_re / result.scale], result.scale, result.converged
+        return result, [result.cov_re]
     ends = np.cumsum([len(effect.terms) for effect in effects])[:-1]
-    components = [np.diag(part) for part in np.split(result.vcomp / result.scale, ends)]
-    return components, result.scale, result.converged
-
-
-def _indicators(codes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return each column of values [rows, terms] in columns by group, [rows, groups * terms]."""
-    in_group = np.eye(codes.max() + 1)[codes]
-    columns: np.ndarray = np.hstack([in_group * column[:, None] for column in values.T])
-    return columns
-
-
-def _fixed_effects(
-    design: ModelDesign,
-    effects: Sequence[_RandomEffects],
-    covariances: Sequence[np.ndarray],
-    residual: float,
-) -> pd.DataFrame:
-    """Generalised least squares, by the identity of Woodbury."""
-    from scipy.stats import t as student
-
-    parts = []
-    for effect, covariance in zip(effects, covariances, strict=True):
-        variances, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(variances.clip(0))
-        parts.append(_indicators(effect.codes, effect.values @ root))
-    z = np.hstack(parts)
-    zx, zy = z.T @ design.x, z.T @ design.y
-    inner = np.linalg.solve(np.eye(z.shape[1]) + z.T @ z, np.column_stack([zx, zy]))
-    covariance = np.linalg.inv(design.x.T @ design.x - zx.T @ inner[:, :-1])
-    estimate = covariance @ (design.x.T @ design.y - zx.T @ inner[:, -1])
-    error = residual * np.sqrt(np.diag(covariance))
-    df = _degrees_of_freedom(design, effects)
-    half = student.ppf((1 + LEVEL) / 2, df) * error
-    columns = {"term": design.terms, "estimate": estimate, "error": error, "df": df}
-    columns |= {"low": estimate - half, "high": estimate + half}
-    return pd.DataFrame({**columns, "p": 2 * student.sf(abs(estimate) / error, df)})
+    return result, [np.diag(variances) for variances in np.split(result.vcomp, ends)]
 
 
 def _degrees_of_freedom(design: ModelDesign, effects: Sequence[_RandomEffects]) -> np.ndarray:
@@ -276,13 +239,9 @@ def _degrees_of_freedom(design: ModelDesign, effects: Sequence[_RandomEffects]) 
     for effect in effects:
         constant = design.is_constant(effect.group)
         of_group = constant | [bool({*term.split(":")} & {*effect.terms}) for term in design.terms]
-        df = np.where(of_group, np.minimum(df, effect.count - constant.sum()), df)
-        row_df -= effect.count - 1
+        df = np.where(of_group, np.minimum(df, effect.group_count - constant.sum()), df)
+        row_df -= effect.group_count - 1
     df = np.where(np.isinf(df), row_df - np.isinf(df).sum(), df)
     if df.min() < 1:
         raise InputError(f"{len(design.terms)} terms are too many for these groups: use fewer")
     return df
-
-
-def _format_p(p: float) -> str:
-    return "< .001" if p < 0.001 else f"= {p:.3f}"

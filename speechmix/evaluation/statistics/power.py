@@ -1,21 +1,19 @@
 """Power of a planned study, by simulation from a pilot run.
 
-In: the pilot's table, a formula, the term that the study is about, numbers of clips. Out: a
-`PowerEstimate`.
-
 A simulated study draws the pilot's clips with replacement, each with its predictors and all its residuals,
-so that what differs between and within clips stays as it is; residuals are widened by
-sqrt(G / (G - k)) for G clips and k terms that are constant within them. It adds the effect and applies
-the test. A pilot does not determine the effect in units of its spread: `power_low` and `power_high`
-are the power at the limits of a 95 % interval of that ratio t,
+so that what differs between and within clips stays as it is. Residuals are widened by sqrt(G / (G - k))
+for G clips and k terms that are constant within them. The effect is added, and the test applied.
 
-    t -+ t_0.975(G - k) sqrt(1 + t^2 / (2 (G - k)))
+A pilot leaves open what the effect is in units of its spread. `power_low` and `power_high` are the power
+at the limits of a 95 % interval: of the pilot's effect b with error e, |b| -+ t sqrt(e^2 + b^2 / (2 (G - k)));
+where the effect is assumed, by the interval of the spread (chi squared).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -26,50 +24,7 @@ from .mixed_models import fit_design
 from .model_design import ModelDesign, build_design
 
 TESTS = ("sign_flip", "mixed_model")
-
-
-@dataclass(frozen=True, eq=False)
-class PowerEstimate:
-    """Power of a test for some numbers of clips.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row for each number: clips, power, low, high (Monte-Carlo error, 95 %), power_low,
-        power_high (range that the pilot leaves open).
-    effect : float
-        Of the term, for which the power is.
-    pilot_clips : int
-    text : str
-        What was tested how.
-    notes : tuple of str
-        What was left out of the pilot.
-    """
-
-    table: pd.DataFrame
-    effect: float
-    pilot_clips: int
-    text: str
-    notes: tuple[str, ...] = ()
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """Return a copy of the table, a row for each number of clips."""
-        return self.table.copy()
-
-    @property
-    def summary(self) -> str:
-        """Sentences: the power, and how uncertain it is."""
-        lines = [self.text, *self.notes]
-        for row in (100 * self.table).to_dict("records"):
-            lines.append(
-                f"{row['clips'] / 100:.0f} clips: power {row['power']:.0f} % (simulation error "
-                f"[{row['low']:.0f}, {row['high']:.0f}]); a pilot of {self.pilot_clips} clips leaves "
-                f"{row['power_low']:.0f} to {row['power_high']:.0f} % open"
-            )
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return self.summary
+COLUMNS = "clips power low high power_low power_high effect pilot_clips".split()
 
 
 def power(
@@ -83,7 +38,7 @@ def power(
     effect: float | None = None,
     simulations: int = 400,
     seed: int = 0,
-) -> PowerEstimate:
+) -> pd.DataFrame:
     """Estimate the power of a planned number of clips from a pilot run.
 
     Parameters
@@ -106,7 +61,10 @@ def power(
 
     Returns
     -------
-    PowerEstimate
+    DataFrame
+        A row for each number: clips, power, low, high (error of the simulation, 95 %), power_low,
+        power_high (what the pilot leaves open), effect, pilot_clips. There is a warning where the
+        pilot leaves more than half of all power open.
 
     Raises
     ------
@@ -116,7 +74,7 @@ def power(
     Examples
     --------
     >>> pilot = pd.DataFrame({"clip": range(12), "drop": np.random.default_rng(0).normal(0.5, 1, 12)})
-    >>> power(pilot, "drop ~ 1", clips=[10, 60], effect=0.5).table["power"].round(1).tolist()
+    >>> power(pilot, "drop ~ 1", clips=[10, 60], effect=0.5)["power"].round(1).tolist()
     [0.5, 1.0]
     """
     design = build_design(pilot, formula, groups)
@@ -137,11 +95,16 @@ def power(
             sum(_finds(study, index, value, test) for study in studies) for value in (size, *limits)
         )
         error = proportion_interval(found, simulations)
-        rows.append((number, found / simulations, *error, *(n / simulations for n in at_limits)))
-    columns = ["clips", "power", "low", "high", "power_low", "power_high"]
-    source = "the pilot's" if effect is None else "assumed"
-    text = f"{test} test of {term} in {formula}, effect {size:.4g} ({source}), two-sided at 5 %"
-    return PowerEstimate(pd.DataFrame(rows, columns=columns), size, pilot_clips, text, design.notes)
+        shares = [count / simulations for count in at_limits]
+        rows.append((number, found / simulations, *error, *shares, size, pilot_clips))
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    if (table["power_high"] - table["power_low"]).min() > 0.5:
+        warnings.warn(
+            f"a pilot of {pilot_clips} clips leaves the power of {term} open, see power_low and "
+            "power_high: enlarge it, or plan with the smallest effect that matters (effect=...)",
+            stacklevel=2,
+        )
+    return table
 
 
 def _effect_sizes(

@@ -16,6 +16,7 @@ groups alike: a row over few groups has large values of t by chance, but no smal
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 
 import numpy as np
 
@@ -74,6 +75,7 @@ def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return t
 
 
+@lru_cache(maxsize=8)  # a simulation asks for the same ones thousands of times
 def _sign_flips(count: int) -> np.ndarray:
     """Return sign flips of groups [flips, G], the identity first: all flips, or random ones."""
     if count <= _MAX_EXACT_GROUPS:
