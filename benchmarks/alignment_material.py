@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ import soundfile
 
 from speechmix.alignment.alignment_result import aligned_words
 from speechmix.alignment.espeak import speak
+from speechmix.alignment.phones import spoken_phones
 from speechmix.inputs.audio.spectrograms import resample
 
 RATE = 16_000
@@ -60,7 +61,7 @@ REDUCED = {
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Audio [S] at 16 kHz, its text, and the true times [W, 2] of its words in seconds; `condition`
-    is what was done to it."""
+    is what was done to it. Of synthetic speech also its phones, with the index of their word."""
 
     name: str
     kind: str
@@ -68,17 +69,19 @@ class Sample:
     audio: np.ndarray
     text: str
     times: np.ndarray
+    phones: tuple[tuple[str, int], ...] = ()
+    phone_times: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))
 
 
 def samples(
-    shared: Path, part: str, *, count: int, seed: int = 0, conditions=CONDITIONS
+    shared: Path, part: str, *, count: int, seed: int = 0, conditions=CONDITIONS, room: bool = True
 ) -> Iterator[Sample]:
-    """Every sentence of a part in every condition."""
+    """Every sentence of a part in every condition; without `room`, close to the microphone."""
     for kind in KINDS:
         for index, text in enumerate(_texts(shared, part, kind, count, seed)):
             rng = np.random.default_rng([seed, KINDS.index(kind), index, len(part)])
             voice = VOICES[part][index % len(VOICES[part])]
-            spoken = _spoken(text, voice, rng, spontaneous=kind == "spontaneous")
+            spoken = _spoken(text, voice, rng, spontaneous=kind == "spontaneous", room=room)
             spoken = replace(spoken, name=f"{kind}_{index:02d}", kind=kind)
             tone = _room_tone(shared, part, len(spoken.audio) + 4 * RATE, rng)
             for condition in conditions:
@@ -110,10 +113,13 @@ def _texts(shared: Path, part: str, kind: str, count: int, seed: int) -> list[st
     return [texts[i] for i in rng.permutation(len(texts))[:count]]
 
 
-def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: bool) -> Sample:
+def _spoken(
+    text: str, voice: str, rng: np.random.Generator, *, spontaneous: bool, room: bool
+) -> Sample:
     """Phrase by phrase, with pauses; spontaneous: fillers, repetitions, reduced words, uneven
     tempo."""
     words, pieces, times = text.split(), [], []
+    phones, phone_times = [], []
     tract, rate, pitch = (
         rng.uniform(0.88, 1.14),
         int(rng.integers(140, 200)),
@@ -131,7 +137,7 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
             hum = _varied(filler, voice, 90, pitch, tract, rng, uneven=0.4)[0]
             pieces += [hum, np.zeros(int(rng.choice([0, rng.uniform(0, 0.4)]) * RATE))]
             at += sum(map(len, pieces[-2:])) / RATE
-        audio, edges = _varied(
+        audio, edges, spoken = _varied(
             " ".join(extra + said),
             voice,
             rate,
@@ -140,14 +146,26 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
             rng,
             uneven=0.35 if spontaneous else 0.2,
         )
+        for label, owner, start, end in spoken:
+            if owner >= len(extra):
+                phones.append((label, len(times) + owner - len(extra)))
+                phone_times.append((at + start, at + end))
         times += [(at + start, at + end) for start, end in edges[len(extra) :]]
         pause = rng.choice([0.0, rng.uniform(0.1, 1.0)]) if words else 0.0
         pieces += [audio, np.zeros(int(pause * RATE))]
         at += sum(map(len, pieces[-2:])) / RATE
     audio = np.concatenate(pieces)
-    audio = _roomy(_tilted(audio, rng), rng)
+    audio = _tilted(audio, rng)
+    audio = _roomy(audio, rng) if room else audio
     return Sample(
-        "", "", "", (0.5 * audio / np.abs(audio).max()).astype(np.float32), text, np.array(times)
+        "",
+        "",
+        "",
+        (0.5 * audio / np.abs(audio).max()).astype(np.float32),
+        text,
+        np.array(times),
+        tuple(phones),
+        np.array(phone_times),
     )
 
 
@@ -162,7 +180,7 @@ def _varied(
     uneven: float,
 ):
     """Speech with another vocal tract, each phoneme stretched on its own; times of what is heard of
-    each word."""
+    each word, and of each phone (label, word, start, end)."""
     speech = speak(text, voice=voice, rate=rate, pitch=pitch)
     audio = resample(speech.audio, RATE, round(RATE / tract))
     scale = len(audio) / len(speech.audio)
@@ -176,10 +194,20 @@ def _varied(
     audio = _stretched(audio, old, new)
     heard = np.flatnonzero(np.abs(audio) > 0.02 * np.abs(audio).max()) / RATE
     first, last = heard[0], heard[-1]
-    edges = [np.interp([word.start * scale, word.end * scale], old, new) for word in speech.words]
-    return audio[: int(last * RATE) + 1], [
-        (max(start, first), min(end, last)) for start, end in edges
-    ]
+
+    def heard_times(unit):
+        start, end = np.interp([unit.start * scale, unit.end * scale], old, new)
+        return max(start, first), min(end, last)
+
+    phones, owners = spoken_phones(speech)
+    return (
+        audio[: int(last * RATE) + 1],
+        [heard_times(word) for word in speech.words],
+        [
+            (phone.text, owner, *heard_times(phone))
+            for phone, owner in zip(phones, owners, strict=True)
+        ],
+    )
 
 
 def _stretched(audio: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -241,15 +269,17 @@ def _room_tone(shared: Path, part: str, length: int, rng: np.random.Generator) -
 def _in_condition(
     spoken: Sample, condition: str, tone: np.ndarray, rng: np.random.Generator
 ) -> Sample:
-    audio, times = spoken.audio, spoken.times
+    audio, times, phone_times = spoken.audio, spoken.times, spoken.phone_times
     before, after = rng.uniform(0.1, 1.0, 2)
     if condition in ("faster", "slower"):
         factor = 1.3 if condition == "faster" else 0.8
         old = np.array([0, len(audio) / RATE])
         audio, times = _stretched(audio, old, old / factor), times / factor
+        phone_times = phone_times / factor
     if condition == "tight":
         before = after = 0.0
         cut = int(max(0, times[0, 0] - 0.01) * RATE)
+        phone_times = phone_times - cut / RATE
         audio, times = audio[cut : int((times[-1, 1] + 0.01) * RATE)], times - cut / RATE
     audio = np.pad(audio, (int(before * RATE), int(after * RATE)))
     level = np.sqrt(np.mean(spoken.audio**2))
@@ -272,6 +302,7 @@ def _in_condition(
         condition=condition,
         audio=audio.astype(np.float32),
         times=times + int(before * RATE) / RATE,
+        phone_times=phone_times + int(before * RATE) / RATE,
     )
 
 

@@ -4,29 +4,39 @@ attention, synthesis and warping."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
+from ..inputs.words.multipart_words import join_words
+from ..inputs.words.unit_tiers import PHONE, unit_owners
 from .alignment_result import Alignment, aligned_words
 
 if TYPE_CHECKING:
     from ..adapters import Model
     from ..inputs.clips.clip import Clip
 
+WORD = "word"
 METHODS = ("auto", "ctc", "transducer", "whisper", "synthesis")
 
 __all__ = ["METHODS", "Alignment", "align", "aligned_words", "place_words"]
 
 
 def align(
-    clip: Clip, *, model: Model | None = None, method: str = "auto", language: str | None = None
+    clip: Clip,
+    *,
+    model: Model | None = None,
+    method: str = "auto",
+    language: str | None = None,
+    tiers: Sequence[str] = (WORD,),
 ) -> Clip:
-    """Give a clip that has only text its word times.
+    """Give a clip that has only text its word times, and its phones.
 
     Parameters
     ----------
     clip : Clip
-        With text. One that has words already is returned as it is.
+        With text. Words that it has already are kept.
     model : Model, optional
         A model with a CTC head, for method "ctc"; an RNN-T or TDT for "transducer"; a trained
         Whisper for "whisper".
@@ -39,6 +49,10 @@ def align(
     language : str, optional
         For synthesis and Whisper; by default the clip's. Whisper detects one that is not known,
         synthesis asks for it.
+    tiers : sequence of {"word", "phone"}
+        "phone" adds ``clip.tiers["phone"]``, by synthesis only: the phones that espeak-ng says for
+        the text, in IPA. The score of each is the probability that neither of its borders is more
+        than 20 ms off, if the speaker says these phones. Phones that the clip has are kept.
 
     Returns
     -------
@@ -51,7 +65,8 @@ def align(
     AlignmentError
         If the words cannot be placed at all.
     InputError
-        If the text is to be spoken by synthesis and nobody says in which language.
+        If the text is to be spoken by synthesis and nobody says in which language; for other tiers,
+        and for phones by another method.
 
     Examples
     --------
@@ -60,22 +75,74 @@ def align(
     """
     if method not in METHODS:
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
+    if WORD not in tiers or not set(tiers) <= {WORD, PHONE}:
+        raise InputError(
+            f"tiers must be ['word'] or ['word', 'phone'], found {list(tiers)}: syllables come from a "
+            "file (Clip.from_file(..., words=, tiers={'syllable': ...}))"
+        )
+    needs_phones = PHONE in tiers and PHONE not in clip.tiers
+    if needs_phones and method not in ("auto", "synthesis"):
+        raise InputError(f"phones are placed by method 'synthesis' only, found {method!r}")
     if clip.words is not None:
-        return clip
+        return _add_phones(clip, language) if needs_phones else clip
     if not clip.text:
         raise AlignmentError(
             f"clip {clip.name!r} has neither words nor text: give text=, or words= with times"
         )
-    alignment = place_words(clip, clip.text, model=model, method=method, language=language)
+    alignment = place_words(
+        clip,
+        clip.text,
+        model=model,
+        method="synthesis" if needs_phones and model is None else method,
+        language=language,
+    )
     aligned = clip.replace(
         words=alignment.words, alignment=alignment.method, doubts=alignment.doubts
     )
+    if needs_phones:
+        aligned = (
+            aligned.replace(tiers={**clip.tiers, PHONE: alignment.phones})
+            if alignment.phones
+            else _add_phones(aligned, language)
+        )
     for doubt in alignment.doubts:
         warnings.warn(
             f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}",
             stacklevel=2,
         )
     return aligned
+
+
+def _add_phones(clip: Clip, language: str | None) -> Clip:
+    """Phones for words whose times are known: those that synthesis places in each word, stretched
+    with it.
+
+    Raises
+    ------
+    InputError
+        If the words are no single words in one piece each, as synthesis needs them.
+    """
+    words = clip.spoken_words
+    spoken = [aligned_words(word.text) for word in words]
+    if not words or any(
+        word.pieces or len(parts) != 1 for word, parts in zip(words, spoken, strict=True)
+    ):
+        raise InputError(
+            f"clip {clip.name!r}: phones need words of one piece each, without spaces in their labels: "
+            "align the text (words=None), or read the phones from a file"
+        )
+    alignment = place_words(clip, join_words(words), method="synthesis", language=language)
+    phones = []
+    for phone, owner in zip(
+        alignment.phones, unit_owners(alignment.phones, alignment.words), strict=True
+    ):
+        placed, word = alignment.words[owner or 0], words[owner or 0]
+        factor = word.seconds / max(placed.seconds, 1e-6)
+        start, end = (
+            word.start + factor * (time - placed.start) for time in (phone.start, phone.end)
+        )
+        phones.append(replace(phone, start=start, end=min(end, word.end)))
+    return clip.replace(tiers={**clip.tiers, PHONE: phones})
 
 
 def place_words(

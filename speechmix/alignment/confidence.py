@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,7 @@ _TRUSTED_WORD = 0.75
 _CLEAN_RANGE_DB = 40.0  # dB between the loud level and the noise, above which noise says nothing
 _FAR_FRAMES = 20  # 100 ms
 # in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
-_SURE = 20.0
+SURE = 20.0
 _SOUNDING = 0.5  # share of a word's frames
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
 _TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
@@ -87,6 +87,8 @@ class Evidence:
     borders : array [2, W, T]
         What the cheapest path of the text costs with each word's first and last frame in each place
         (`border_costs`).
+    phone_borders : array [2, P, T]
+        The same of the first speaker's phones (`phones.spoken_phones`).
     """
 
     recording: RecordingCepstra
@@ -96,6 +98,7 @@ class Evidence:
     decoys: tuple[Warp, ...]
     likeness: float
     borders: np.ndarray
+    phone_borders: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))
 
     @cached_property
     def sound(self) -> np.ndarray:
@@ -155,7 +158,7 @@ class Evidence:
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
         near_costs = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
-        margin: np.ndarray = np.clip((elsewhere - near_costs).min(0), -_SURE, _SURE)
+        margin: np.ndarray = np.clip((elsewhere - near_costs).min(0), -SURE, SURE)
         return margin
 
     @cached_property

@@ -11,7 +11,7 @@ with several voices and prices: a word lies at their median, and where they diff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .alignment_result import Alignment, aligned_words, remove_signs
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, analyse_recording
 from .confidence import Evidence, Warp, list_doubts, seconds_in, text_confidence, word_confidence
 from .espeak import speak
+from .phones import phone_border_costs, phone_confidence, phone_features, place_phones
 from .speaker_sounds import SpeakerVoice
 from .synthesis_distances import Chorus, SpeechPlan, estimate_tempo, plan_speech
 from .threads import run_on_one_thread
@@ -107,18 +108,29 @@ def align_by_synthesis(
     with run_on_one_thread():
         chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)
         evidence = collect_evidence(chorus)
+        word_times = _seconds(evidence.edges)
+        borders = place_phones(evidence, chorus.speakers[0], word_times)
+        features = phone_features(evidence, borders, chorus.speakers[0])
     scores = word_confidence(evidence)
     words = tuple(
         Word(word, start, end, float(score))
-        for word, (start, end), score in zip(
-            transcript_words, _seconds(evidence.edges), scores, strict=True
-        )
+        for word, (start, end), score in zip(transcript_words, word_times, scores, strict=True)
+    )
+    phone_scores = phone_confidence(features).tolist()
+    phones = tuple(
+        replace(phone, score=score)
+        for phone, score in zip(borders.phones, phone_scores, strict=True)
     )
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = speaker_voice is not None
     doubts = list_doubts(words, evidence, adapted=adapted, language=language)
     return Alignment(
-        words, ADAPTED if adapted else "synthesis", text_confidence(evidence), doubts, phonemes
+        words,
+        ADAPTED if adapted else "synthesis",
+        text_confidence(evidence),
+        doubts,
+        phonemes,
+        phones,
     )
 
 
@@ -191,7 +203,9 @@ def collect_evidence(chorus: Chorus) -> Evidence:
     """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one
     of three orders."""
     forwards = np.arange(len(chorus.words))
-    warp, borders = _add_borders(*_refine_until_stable(chorus, forwards))
+    plan, distances, gap, path = _refine_until_stable(chorus, forwards)
+    warp, borders = _add_borders(plan, distances, gap, path)
+    phone_borders = phone_border_costs(plan.times, distances, gap, chorus.speakers[0])
     ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
     decoys = [
         _warp(chorus, order, flipped=True)
@@ -201,7 +215,14 @@ def collect_evidence(chorus: Chorus) -> Evidence:
     ]
     likeness = chorus.likeness(warp.times)
     return Evidence(
-        chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), likeness, borders
+        chorus.recording,
+        chorus.natural,
+        warp,
+        tuple(ways),
+        tuple(decoys),
+        likeness,
+        borders,
+        phone_borders,
     )
 
 

@@ -20,7 +20,8 @@ from ..files.whole_files import whole_file
 from ..inputs.audio.byte_ranges import file_signature
 from ..inputs.audio.loading import cache_recording
 from ..inputs.clips.clip import Clip
-from ..inputs.formats.word_files import write_textgrid
+from ..inputs.formats.file_tiers import file_tier_names
+from ..inputs.formats.textgrid import write_tiers
 from .kinds.result_kind import ResultItem
 from .kinds.word_times import WORD_TIMES_KIND, add_stored_words, alignment_options
 from .model_run import ClipOutcome, RunRequest
@@ -51,6 +52,8 @@ class ClipAligner:
         Of `speechmix.align`. A job that names neither uses those of the run in the folder.
     needs_words : bool
         Whether a clip without words cannot be scored.
+    needs_phones : bool
+        Whether clips without phones get them.
     job : str
         Name of the job that computes kinds alone in the folder; empty for the run itself.
     uses_pairs : bool
@@ -68,13 +71,19 @@ class ClipAligner:
     aligner: Model | None
     method: str
     needs_words: bool
+    needs_phones: bool = False
     job: str = ""
     uses_pairs: bool = False
     pairs: dict[str, Clip] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         fingerprint = None if self.aligner is None else self.aligner.fingerprint
-        self.options = alignment_options(self.method, fingerprint, is_required=self.needs_words)
+        self.options = alignment_options(
+            self.method,
+            fingerprint,
+            is_required=self.needs_words,
+            needs_phones=self.needs_phones,
+        )
         run_options = self._run_options()
         self._all_options = (
             [self.options] if run_options == self.options else [run_options, self.options]
@@ -111,7 +120,8 @@ class ClipAligner:
             remember_recordings(results)
             pending = []
             for clip in self.clips:
-                if self.shard.holds(clip.name) and clip.text and clip.words is None:
+                can_gain = self.needs_phones or (clip.text and clip.words is None)
+                if self.shard.holds(clip.name) and can_gain:
                     with suppress(SpeechmixError):  # `align_clips` says why
                         clip.validate()
                         key = self._key(results, clip)
@@ -230,7 +240,7 @@ class ClipAligner:
         if path.is_file() and not replace:
             return
         with whole_file(path) as unfinished:
-            write_textgrid(unfinished, clip.words or (), clip.duration)
+            write_tiers(unfinished, file_tier_names(clip.words, clip.tiers), clip.duration)
 
     @staticmethod
     def _facts_key(results: Results, clip: Clip, position: int) -> Key:

@@ -16,12 +16,14 @@ import numpy as np
 
 from ..adapters.loading.load import load
 from ..adapters.model import Model
+from ..alignment import WORD
 from ..errors import InputError, SpeechmixError
 from ..evaluation.cue_contribution import cue_contribution
 from ..files.json_files import Json, JsonObject
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.manifest_rows import TEXT_COLUMNS
 from ..inputs.formats.word_items import words_from_items
+from ..inputs.words.unit_tiers import PHONE
 from ..mixing.maps.map_set import Maps
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.passes.mix import mix_one
@@ -180,7 +182,10 @@ class Scorer:
             return {**columns, _ERROR: str(error)}
 
     def _aligned(self, clip: Clip) -> Clip:
-        if clip.words is not None or not clip.text or self._mix_request.units != "word":
+        units = self._mix_request.units
+        if units == PHONE and PHONE not in clip.tiers:
+            return align_quietly(clip, None, self._method, (WORD, PHONE))
+        if clip.words is not None or not clip.text or units != WORD:
             return clip
         aligner = None if self._aligner is None else self._at_hand("aligner")
         return align_quietly(clip, aligner, self._method)  # doubts are a column

@@ -14,6 +14,7 @@ from ..files.locks import hold_lock, hold_writing_lock
 from ..files.names import refuse_duplicate_label
 from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
+from ..inputs.words.unit_tiers import PHONE, TIER_UNITS
 from .clip_aligner import ClipAligner
 from .kinds.result_kind import ClipSnapshot
 from .model_run import ModelRun, RunRequest
@@ -137,7 +138,8 @@ class StartedJob:
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
         self.marker = marker = CompletionRecord(shard.label, asked="", skipped=run.skipped)
-        needs_words = job.mix_request.units == "word"
+        units = job.mix_request.units
+        needs_words = units in ("word", *TIER_UNITS)
         if job.name:
             needs_words = any(kind.needs_words for kind, _ in job.kinds)
         aligner = ClipAligner(
@@ -147,6 +149,7 @@ class StartedJob:
             self._aligner,
             job.align_method,
             needs_words=needs_words,
+            needs_phones=units == PHONE and not job.name,
             job=job.name,
             uses_pairs=any(kind.uses_pairs for kind, _ in job.kinds),
         )

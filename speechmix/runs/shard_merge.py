@@ -23,6 +23,7 @@ from ..files.cache_keys import digest
 from ..files.json_files import JsonObject, read_checked_json
 from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
+from ..inputs.words.unit_tiers import PHONE
 from .kinds.ablation import ABLATION_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
@@ -172,7 +173,7 @@ class _MergedTables:
         """The clips that were not dropped, with their words."""
         return [
             add_stored_words(clip, self._words[clip.name])
-            if clip.words is None and clip.name in self._words
+            if clip.name in self._words and (clip.words is None or PHONE not in clip.tiers)
             else clip
             for clip in self.all_clips
             if clip.name in self._order

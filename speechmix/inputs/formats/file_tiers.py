@@ -13,7 +13,7 @@ from ...errors import InputError
 from ..audio.frame_grid import Seconds
 from ..words.phone_labels import convert_to_ipa
 from ..words.timed_words import Word
-from ..words.unit_tiers import PHONE, SYLLABLE, TIER_UNITS
+from ..words.unit_tiers import PHONE, SYLLABLE, TIER_UNITS, Tiers
 from .textgrid import SILENCE_LABELS
 from .word_items import words_from_items
 
@@ -75,6 +75,12 @@ def unit_tiers_of_file(
                 f"{where}: expected {unit}s in tier {name!r}, found no labelled interval"
             )
     return tiers
+
+
+def file_tier_names(words: Sequence[Word] | None, tiers: Tiers) -> dict[str, Sequence[Word]]:
+    """Words, phones and syllables by the names that tiers have in files ("words", "phones")."""
+    named = {f"{unit}s": tier for unit, tier in tiers.items()}
+    return {"words": words or (), **named}
 
 
 def unit_of_tier_name(name: str) -> str | None:

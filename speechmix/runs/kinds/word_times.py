@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from ...adapters.model import Model
-from ...alignment import align
-from ...alignment.alignment_result import REVISION
+from ...alignment import WORD, align
+from ...alignment.alignment_result import PHONE_REVISION, REVISION
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
+from ...inputs.words.unit_tiers import PHONE
 from .result_kind import Result, ResultItem, ResultKind
 
 
-def alignment_options(method: str, aligner: str | None, *, is_required: bool) -> dict[str, Json]:
+def alignment_options(
+    method: str, aligner: str | None, *, is_required: bool, needs_phones: bool = False
+) -> dict[str, Json]:
     """Return the options of the kind.
 
     Parameters
@@ -31,38 +35,56 @@ def alignment_options(method: str, aligner: str | None, *, is_required: bool) ->
         Fingerprint of the model that aligns.
     is_required : bool
         Whether a clip that has neither words nor text fails.
+    needs_phones : bool
+        Whether clips get phones, too.
     """
-    return {"method": method, "aligner": aligner, "is_required": is_required}
+    phones: dict[str, Json] = {"phones": True} if needs_phones else {}
+    return {"method": method, "aligner": aligner, "is_required": is_required, **phones}
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     clip, options = item.clip, item.options
-    if clip.words is not None or not (clip.text or options["is_required"]):
+    lacks_phones = "phones" in options and PHONE not in clip.tiers
+    if clip.words is not None and not lacks_phones:
+        return None
+    is_required = options["is_required"] and ("phones" not in options or lacks_phones)
+    if clip.words is None and not (clip.text or is_required):
         return None
     ingredients = clip.fingerprint_fields
     key: dict[str, object] = {name: ingredients[name] for name in ("sound", "text", "language")}
+    if lacks_phones:
+        key |= {"phones": PHONE_REVISION, "words": ingredients["words"]}
     return {**key, **{name: options[name] for name in ("method", "aligner")}, "revision": REVISION}
 
 
 def _compute(item: ResultItem) -> Result:
-    clip = align_quietly(item.clip, item.loaded_model, item.options["method"])
+    tiers = (WORD, PHONE) if "phones" in item.options else (WORD,)
+    clip = align_quietly(item.clip, item.loaded_model, item.options["method"], tiers)
     words = [_word_fields(word) for word in clip.words or ()]
     content = {"alignment": clip.alignment, "doubts": list(clip.doubts), "text": clip.text}
+    if PHONE in tiers:
+        content["phones"] = [_word_fields(phone) for phone in clip.tiers[PHONE]]
     return Result({**content, "words": words})
 
 
 WORD_TIMES_KIND = ResultKind("words", _compute, cache_key=_cache_key)
 
 
-def align_quietly(clip: Clip, aligner: Model | None, method: str) -> Clip:
+def align_quietly(
+    clip: Clip, aligner: Model | None, method: str, tiers: Sequence[str] = (WORD,)
+) -> Clip:
     """Align a clip as `speechmix.align` does, without warnings: its doubts are reported with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return align(clip, model=aligner, method=method)
+        return align(clip, model=aligner, method=method, tiers=tiers)
 
 
 def _word_fields(word: Word) -> JsonObject:
-    return {name: value for name, value in asdict(word).items() if value or name not in ("pieces", "source_label")}
+    return {
+        name: value
+        for name, value in asdict(word).items()
+        if value or name not in ("pieces", "source_label")
+    }
 
 
 def add_stored_words(clip: Clip, content: str) -> Clip:
@@ -76,7 +98,11 @@ def add_stored_words(clip: Clip, content: str) -> Clip:
     try:
         stored = json.loads(content)
         words = [Word(**word) for word in stored["words"]]
-        return clip.with_words(words, alignment=stored["alignment"]).with_doubts(stored["doubts"])
+        aligned = clip.with_words(words, alignment=stored["alignment"])
+        if "phones" in stored:
+            phones = [Word(**phone) for phone in stored["phones"]]
+            aligned = aligned.replace(tiers={**clip.tiers, PHONE: phones})
+        return aligned.with_doubts(stored["doubts"])
     except (SpeechmixError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"the stored word times of {clip.name!r} cannot be used ({error})"

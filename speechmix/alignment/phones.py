@@ -1,0 +1,227 @@
+"""Phones of an alignment by synthesis: where they are, and how sure their borders are.
+
+In: what is known of an alignment (`confidence.Evidence`), and the first synthetic speaker, who knows
+its phones. Out: phones in IPA inside their words. Each way of aligning says where in the recording the
+synthesis passes a border; the border lies at their median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from ..inputs.words.timed_words import Word
+from ..inputs.words.unit_tiers import unit_owners
+from .cepstra import HOP, SAMPLE_RATE, compute_cepstra, mel_power
+from .confidence import SURE, Evidence, Warp
+from .espeak import Speech
+from .warping import border_costs
+
+NEAR = 0.02  # seconds: a border that is further off is wrong
+_MARKS = str.maketrans("", "", "ˈˌ-")  # stress, and espeak-ng's mark of a reduced vowel
+# espeak-ng's closures are silent but for echo: level of the loudest sample, and seconds at most, and
+# what may sound before the release (the ringing of a resampling filter).
+_SILENCE, _MAX_CLOSURE, _RINGING = 0.01, 0.1, 0.005
+_CHANGE_FRAMES = 3  # frames on either side of a border whose spectra are compared
+_FRAME = HOP / SAMPLE_RATE
+
+# Logistic regression, fitted by benchmarks/fit_alignment_confidence.py on the development part of
+# benchmarks/alignment_material.py, in a room and close to the microphone; the order is that of
+# `phone_features`. With voices and sentences kept apart the area under the ROC curve is 0.82, and
+# 0.73 in the room, whose reverberation moves every border by some 10 ms.
+_OFF_WEIGHTS = np.array([-0.43, -0.64, -1.46, 0.37, 0.59]), 2.64
+
+
+@dataclass(frozen=True, eq=False)
+class PhoneBorders:
+    """Phones laid over a recording.
+
+    Parameters
+    ----------
+    phones : tuple of Word
+        Without scores.
+    words : array [P]
+        Index of the word of each phone.
+    spread : array [P, 2]
+        Mean distance in seconds between a phone's start or end and where the ways have it.
+    """
+
+    phones: tuple[Word, ...]
+    words: np.ndarray
+    spread: np.ndarray
+
+
+def spoken_phones(speech: Speech) -> tuple[tuple[Word, ...], list[int]]:
+    """Phones of a synthetic utterance, and the index of the word that each is in.
+
+    espeak-ng marks a stop at its release. Here its closure belongs to it, as phoneticians have it.
+
+    Examples
+    --------
+    >>> from speechmix.alignment.espeak import speak
+    >>> phones, owners = spoken_phones(speak("petit chat", voice="fr"))
+    >>> " ".join(phone.text for phone in phones), owners
+    ('p ə t i ʃ a', [0, 0, 0, 0, 1, 1])
+    """
+    loudness = np.abs(speech.audio)
+    is_silent = loudness < _SILENCE * loudness.max()
+    phones: list[Word] = []
+    previous: Word | None = None
+    for phoneme in speech.phonemes:
+        start = phoneme.start
+        if previous is not None and previous.text and phoneme.text:
+            first = round(max(previous.start, start - _MAX_CLOSURE) * speech.sample_rate)
+            release = round((start - _RINGING) * speech.sample_rate)
+            sounding = np.flatnonzero(~is_silent[first:release])
+            closure = first + (sounding[-1] + 1 if len(sounding) else 0)
+            if closure < release - _RINGING * speech.sample_rate:
+                start = closure / speech.sample_rate
+            if phones and start < phones[-1].end:
+                phones[-1] = Word(phones[-1].text, phones[-1].start, start)
+        if phoneme.text:
+            phones.append(Word(phoneme.text.translate(_MARKS) or phoneme.text, start, phoneme.end))
+        previous = phoneme
+    owners = unit_owners(phones, speech.words)
+    known = [0 if owner is None else owner for owner in owners]
+    return tuple(phones), np.maximum.accumulate(known).tolist()
+
+
+def phone_border_costs(
+    times: np.ndarray, distances: np.ndarray, gap: np.ndarray, speech: Speech
+) -> np.ndarray:
+    """What the cheapest path costs with each phone's first and last frame in each place, as
+    `warping.border_costs` says it of words [2, P, T]; infinite for a phone without a synthetic frame.
+
+    Parameters
+    ----------
+    times : array [N]
+        Seconds of the synthetic frames on the first speaker's clock.
+    distances : array [T, N]
+    gap : array [T]
+    speech : Speech
+        Of the first speaker.
+    """
+    phones, _ = spoken_phones(speech)
+    slot = np.searchsorted([phone.start for phone in phones], times, side="right") - 1
+    slot = np.maximum.accumulate(np.maximum(slot, 0))
+    present, dense = np.unique(slot, return_inverse=True)
+    costs = np.full((2, len(phones), len(distances)), np.inf, np.float32)
+    costs[:, present] = border_costs(distances, gap, dense)
+    return costs
+
+
+def place_phones(
+    evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
+) -> PhoneBorders:
+    """Lay the phones of the first synthetic speaker over the recording.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    speech : Speech
+        Of the first speaker, on whose clock the evidence is.
+    word_times : sequence of (start, end)
+        Seconds of each word in the recording; its first phone begins and its last one ends with it.
+    """
+    spoken, owners = spoken_phones(speech)
+    ways = (evidence.warp, *evidence.ways)
+    phones: list[Word] = []
+    spreads: list[list[float]] = []
+    for word, members in groupby(range(len(spoken)), key=lambda index: owners[index]):
+        indices = list(members)
+        starts = [spoken[index].start for index in indices[1:]]
+        inner = np.array([_pass_times(way, word, starts) for way in ways])  # [ways, borders]
+        start, end = word_times[word]
+        borders = _spread_out(
+            np.concatenate([[start], np.clip(np.median(inner, axis=0), start, end), [end]])
+        )
+        deviation = np.abs(inner - np.median(inner, axis=0)).mean(axis=0)
+        edge = evidence.spread[word] * _FRAME
+        deviation = np.concatenate([[edge], deviation, [edge]])
+        spreads += np.stack([deviation[:-1], deviation[1:]], axis=1).tolist()
+        phones += [
+            Word(spoken[index].text, first, last)
+            for index, first, last in zip(
+                indices, borders[:-1].tolist(), borders[1:].tolist(), strict=True
+            )
+        ]
+    return PhoneBorders(tuple(phones), np.array(owners), np.array(spreads))
+
+
+def phone_features(evidence: Evidence, borders: PhoneBorders, speech: Speech) -> np.ndarray:
+    """What the quality of each phone's borders is computed from [P, 5], in the order of its
+    weights: the smaller and the larger of the margins of its two borders, the smaller change of the
+    spectrum at them in the recording, the larger spread of the ways, the smaller change in the
+    synthesis."""
+    spoken, _ = spoken_phones(speech)
+    margins = _border_margins(evidence.phone_borders, borders.phones)
+    changes = _border_changes(evidence.recording.cepstra, borders.phones)
+    natural = _border_changes(compute_cepstra(mel_power(speech.audio)), spoken)
+    return np.stack(
+        [
+            margins.min(axis=0),
+            margins.max(axis=0),
+            np.log1p(changes).min(axis=1),
+            np.log1p(1000 * borders.spread).max(axis=1),
+            np.log1p(natural).min(axis=1),
+        ],
+        axis=1,
+    )
+
+
+def _border_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
+    """What the cheapest path costs more that has a border over 20 ms from where it lies [2, P]."""
+    edges = np.array([(phone.start, phone.end) for phone in phones]).T / _FRAME
+    frames = edges + np.array([[0.5], [-0.5]])  # the first and the last one of the phone
+    is_far = np.abs(np.arange(costs.shape[2]) - frames[:, :, None]) > NEAR / _FRAME
+    near_costs, far_costs = (
+        np.where(mask, np.inf, costs).min(axis=2) for mask in (is_far, ~is_far)
+    )
+    with np.errstate(invalid="ignore"):
+        margins = np.nan_to_num(far_costs - near_costs, nan=0.0)
+    clipped: np.ndarray = np.clip(margins, -SURE, SURE)
+    return clipped
+
+
+def phone_confidence(features: np.ndarray) -> np.ndarray:
+    """Probability [P] that neither border of a phone is more than 20 ms off."""
+    weights, intercept = _OFF_WEIGHTS
+    confidence: np.ndarray = 1 / (1 + np.exp(features @ weights + intercept))
+    return confidence
+
+
+def _pass_times(way: Warp, word: int, starts: Sequence[float]) -> np.ndarray:
+    """Seconds in the recording at which a way passes these times of the synthesis, in a word."""
+    frames = np.flatnonzero(way.owner == word)
+    times = np.maximum.accumulate(way.times[frames])
+    after = np.clip(np.searchsorted(times, starts), 1, max(1, len(times) - 1))
+    if len(frames) < 2:
+        return np.full(len(starts), frames.mean() * _FRAME)
+    step = np.maximum(times[after] - times[after - 1], 1e-6)
+    share = np.clip((np.asarray(starts) - times[after - 1]) / step, 0, 1)
+    passed: np.ndarray = (frames[after - 1] + share * (frames[after] - frames[after - 1])) * _FRAME
+    return passed
+
+
+def _spread_out(borders: np.ndarray) -> np.ndarray:
+    """Borders in order and a frame apart, as far as there is room."""
+    room = min(_FRAME, (borders[-1] - borders[0]) / (len(borders) - 1))
+    steps = room * np.arange(len(borders))
+    ordered = np.maximum.accumulate(borders - steps) + steps
+    limits = borders[-1] - steps[::-1]
+    spaced: np.ndarray = np.minimum(ordered, limits)
+    return spaced
+
+
+def _border_changes(cepstra: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
+    """How much the spectrum changes at the start and at the end of each phone [P, 2]."""
+    padded = np.pad(cepstra, ((_CHANGE_FRAMES, _CHANGE_FRAMES), (0, 0)), mode="edge")
+    edges = np.array([(phone.start, phone.end) for phone in phones]) / _FRAME
+    frames = np.clip(np.round(edges).astype(int), 0, len(cepstra) - 1) + _CHANGE_FRAMES
+    before = np.mean([padded[frames - step] for step in range(1, _CHANGE_FRAMES + 1)], axis=0)
+    behind = np.mean([padded[frames + step] for step in range(_CHANGE_FRAMES)], axis=0)
+    changes: np.ndarray = np.linalg.norm(behind - before, axis=-1)
+    return changes
