@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.words.phone_classes import phone_features
+from speechmix.inputs.words.phone_classes import articulatory_features
 from speechmix.studies.assimilation.design import (
     read_assimilation_design,
     speak_assimilation_design,
@@ -27,7 +27,7 @@ def test_a_change_is_in_the_assimilating_feature_and_the_viable_word_has_it(desi
     items = read_assimilation_design(design)
     assert len(items) >= 8  # as many groups as an interval needs
     for item in items:
-        before, after = phone_features(item.phone), phone_features(item.changed_phone)
+        before, after = articulatory_features(item.phone), articulatory_features(item.changed_phone)
         assert {name for name in before if before[name] != after[name]} <= changing
         assert item.viable[0] in ("b" if design == "french" else "bp")
 

@@ -6,7 +6,7 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.words import phone_classes
-from speechmix.inputs.words.phone_classes import PHONE_CLASSES, phone_class, phone_features
+from speechmix.inputs.words.phone_classes import PHONE_CLASSES, phone_class, articulatory_features
 
 pytest.importorskip("panphon", reason="the extra `phones` is not installed")
 
@@ -42,10 +42,10 @@ def test_classes_are_those_of_the_chart():
 
 def test_features_of_minimal_pairs():
     for voiced, voiceless in ("bp", "dt", "ɡk", "zs", "ʒʃ", "vf"):
-        first, second = phone_features(voiced), phone_features(voiceless)
+        first, second = articulatory_features(voiced), articulatory_features(voiceless)
         assert {name for name in first if first[name] != second[name]} == {"voi"}
-    assert phone_features("ɑ̃")["nas"] == 1 > phone_features("ɑ")["nas"]
-    assert phone_features("oʊ") == phone_features("o")
+    assert articulatory_features("ɑ̃")["nas"] == 1 > articulatory_features("ɑ")["nas"]
+    assert articulatory_features("oʊ") == articulatory_features("o")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def phone_class(label: str, *, where: str = "") -> str:
     return classes[0]
 
 
-def phone_features(label: str, *, where: str = "") -> dict[str, int]:
+def articulatory_features(label: str, *, where: str = "") -> dict[str, int]:
     """Return the phonological features of a phone: 1 for +, -1 for -, 0 where it has none.
 
     Parameters
@@ -76,7 +76,7 @@ def phone_features(label: str, *, where: str = "") -> dict[str, int]:
 
     Examples
     --------
-    >>> m, n = phone_features("m"), phone_features("n")
+    >>> m, n = articulatory_features("m"), articulatory_features("n")
     >>> [name for name in m if m[name] != n[name]]
     ['cor', 'distr', 'lab']
     """
