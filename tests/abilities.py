@@ -1,0 +1,325 @@
+"""What can be done with each type of speech model, measured: the columns of docs/families.md.
+
+    python -m tests.abilities --out tests/abilities.json     # about ten minutes; with types, only those
+
+In: tiny models of the types in transformers' speech mappings (`tests.mapping_coverage`), with the processors of
+`tests.models.synthetic_processors` and a clip of three words. Out: for each type and ability a number (how far off a run
+by hand it is, as a share of the largest change) or the reason why not. What is by hand here: values are zeroed in the call
+of torch that attends, states by hooks, sound in the samples; of the tables it is read which modules are the layers, and
+the last norm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch.nn import functional as F
+
+import speechmix
+from speechmix.adapters.tracing.input_search import find_input_form
+from speechmix.errors import SpeechmixError
+from speechmix.interventions.decision import Decision
+from tests import mapping_coverage
+from tests.models.synthetic_processors import build_processor
+from tests.oracle_by_call import Zeroed, layer_states, with_swapped_states
+
+TEXT, SECONDS, LONG = "le chat dort", 1.5, 4
+_LOGIT_MEASURES = ("alti_logit", "decompx", "lrp")
+
+
+@dataclass
+class Subject:
+    """A model with what it is given: a clip, or inputs where no clip can be prepared, with the reason."""
+
+    model: Any
+    inputs: dict[str, torch.Tensor]
+    clip: speechmix.Clip | None
+    why_no_clip: str = ""
+
+    def output(self, inputs: dict[str, torch.Tensor] | None = None) -> Any:
+        """Run the model itself; the encoder or base model where it has no head."""
+        inputs = {
+            name: x.to(self.model.dtype) if x.is_floating_point() else x
+            for name, x in (self.inputs if inputs is None else inputs).items()
+        }
+        with torch.no_grad():
+            if self.model.has_head:
+                return self.model.run_with_head(inputs)
+            return self.model.family.run(self.model.base, inputs, tuple(self.model.stacks))
+
+
+def make_clip(seconds: float = SECONDS, muted: int | None = None) -> speechmix.Clip:
+    """Noise that changes in time; `muted` is the word whose samples are zero."""
+    rng, words = np.random.default_rng(0), TEXT.split()
+    audio = 0.1 * rng.standard_normal(round(16_000 * seconds)).astype(np.float32)
+    audio *= 1 + np.sin(np.arange(len(audio)) / 900, dtype=np.float32)
+    step = seconds / len(words)
+    if muted is not None:
+        audio[round(16_000 * step * muted) : round(16_000 * step * (muted + 1))] = 0
+    times = [(word, round(step * i, 3), round(step * (i + 1), 3)) for i, word in enumerate(words)]
+    return speechmix.Clip.from_array(audio, 16_000, name="clip", text=TEXT, words=times, target=2)
+
+
+def make_subject(model_type: str, mapping: dict[str, Any]) -> Subject:
+    """Load the tiny model of a type, with its processor where there can be one."""
+    module = copy.deepcopy(mapping_coverage.build(model_type, mapping))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for weight in (x for x in module.parameters() if x.ndim > 1):
+            weight.normal_(0, 0.2)  # transformers' own are so small that nothing mixes
+    try:
+        model = speechmix.load(module)
+    except SpeechmixError:  # some cannot run in 64 bits
+        model = speechmix.load(module.float())
+    shapes = model.family.tiny_inputs(model.config)
+    try:
+        processor = build_processor(model_type, module, shapes)
+        model = speechmix.load(module, processor=processor)
+        clip = make_clip()
+        speechmix.mix(model, clip, measures="attention_norm", layers=0)
+        return Subject(model, prepare(model, clip), clip)
+    except (SpeechmixError, ValueError, ImportError) as error:
+        try:
+            inputs = find_input_form(module.base_model).make(module.base_model)
+        except SpeechmixError:
+            inputs = shapes
+        return Subject(model, inputs, None, str(error))
+
+
+def prepare(model: Any, clip: speechmix.Clip) -> dict[str, torch.Tensor]:
+    """The inputs that the model gets for a clip."""
+    return dict(model.family.prepare(model, clip, model.capabilities.prepared_stacks).inputs)
+
+
+def relative(pairs: list[tuple[float, float]]) -> float:
+    """Largest difference of the package's number from the one by hand, as a share of the largest."""
+    package, by_hand = np.array(pairs, dtype=float).T
+    if not np.abs(by_hand).max() > 0:
+        raise AssertionError("the run by hand changes nothing")
+    return float(np.abs(package - by_hand).max() / np.abs(by_hand).max())
+
+
+def last_logit(output: Any) -> torch.Tensor:
+    """One number of a model's output: of the last row, label or token 1."""
+    return output.logits.double().flatten(0, -2)[-1, 1]
+
+
+def attends(subject: Subject, stack: str) -> Callable[[int], bool]:
+    """Which calls are of this stack where layers attend twice: by the number of positions."""
+    if "cross" not in subject.model.stacks or stack == "encoder":
+        return lambda size: True
+    count = subject.inputs["decoder_input_ids"].shape[1]
+    return lambda size: (size == count) == (stack == "decoder")
+
+
+def measure_maps(subject: Subject) -> str:
+    """Value Zeroing of three sources in all stacks and layers, against the model run by hand."""
+    model, pairs = subject.model, []
+    maps = speechmix.mix(model, subject.inputs)
+    for stack in model.stacks.values():
+        found = maps["value_zeroing", stack.name]
+        for index, layer in enumerate(stack.layers):
+            is_last = index == len(stack) - 1 and stack.final_norm is not None
+            norm = stack.final_norm if is_last else (lambda x: x)
+            before = layer_states(layer.module, subject.output)
+            for source in {0, len(found.sources) // 2, len(found.sources) - 1}:
+                rows = list(found.sources[source].positions)
+                with Zeroed(layer.module, rows, attends(subject, stack.name)):
+                    after = layer_states(layer.module, subject.output)
+                with torch.no_grad():
+                    states = (norm(x).flatten(0, -2).double() for x in (before, after))
+                    moved = 1 - F.cosine_similarity(*states, dim=-1)
+                expected = [float(moved[list(span.positions)].mean()) for span in found.targets]
+                pairs += zip(found.scores[index, :, source], expected, strict=True)
+    return f"{relative(pairs):.0e}"
+
+
+def measure_interventions(subject: Subject) -> str:
+    """Knock-out, patched states and (of a clip) muted words, against hooks and zeroed samples."""
+    model, inputs, pairs = subject.model, subject.inputs, []
+    other = {name: 0.5 * x if x.is_floating_point() else x for name, x in inputs.items()}
+    read = lambda: float(last_logit(subject.output()))  # noqa: E731
+    intact, decision = read(), Decision.prepare(model, inputs, objective=last_logit)
+    for name, stack in model.stacks.items():
+        chosen = decision.select_sources(name, None)[1:4:2]
+        words = [[source.index] for source in chosen]
+        options = {"stacks": [name], "words": words, "objective": last_logit}
+        drops = speechmix.knock_out(model, inputs, **options).scores(name)
+        if name != "cross":
+            patched = speechmix.patch(model, inputs, other, **options).scores(name)
+        for index, layer in enumerate(stack.layers):
+            for column, source in enumerate(chosen):
+                rows = list(source.positions)
+                with Zeroed(layer.module, rows, attends(subject, name)):
+                    pairs.append((drops[index, column], intact - read()))
+                if name != "cross":
+                    run_other = partial(subject.output, other)
+                    output = with_swapped_states(layer.module, rows, subject.output, run_other)
+                    pairs.append((patched[index, column], intact - float(last_logit(output))))
+    errors = [relative(pairs)]
+    if subject.clip is not None:
+        table = speechmix.ablate_input(
+            model, subject.clip, sides=["sound"], fills=["zeros"], objective=last_logit
+        ).table
+        text = {name: x for name, x in inputs.items() if name.startswith("decoder_")}
+        muted = [{**prepare(model, make_clip(muted=word)), **text} for word in table["word"]]
+        by_hand = [intact - float(last_logit(subject.output(x))) for x in muted]
+        errors.append(relative([*zip(table["drop"], by_hand, strict=True)]))
+    return f"{max(errors):.0e}" + (" (without the sound)" if subject.clip is None else "")
+
+
+def measure_explain(subject: Subject) -> str:
+    """Attributions are finite; the Shapley values of words add up to the effect of their removal together."""
+    model, clip = subject.model, subject.clip
+    if clip is None:
+        return "prepared inputs only"
+    options = {"text": None if model.has_label_head else TEXT, "sound_fill": "zeros"}
+    why = speechmix.explain(
+        model, clip, measures=("occlusion", "shapley", "gradient_input"), **options
+    )
+    whole = clip.replace(words=[(TEXT, 0.0, SECONDS)], target=0)
+    joint = speechmix.explain(model, whole, measures="occlusion", **options)
+    choice, sound = (
+        why.choices.index(why.units[0]),
+        [source.side == "sound" for source in why.sources],
+    )
+    assert model.has_label_head or [unit.label for unit in why.units][:3] == TEXT.split()
+    for name, attribution in why.attributions.items():
+        assert np.isfinite(attribution.values[choice, sound]).all(), name
+    added = np.nansum(why.attributions["shapley"].values[choice])
+    first = joint.choices.index(joint.units[0])
+    removed = joint.values[first] - joint.value_without[first, 0]
+    return f"{relative([(added, removed)]):.0e}"
+
+
+def measure_output_attributions(subject: Subject) -> str:
+    """Parts of a logit add up to the logit of the model, by measure; the steps of integrated gradients to its change."""
+    model, inputs = subject.model, subject.inputs
+    output, notes = subject.output(), []
+    row = output.logits.flatten(0, -2).double()[-1]
+    objective = (1,) if model.has_label_head else (output.logits.shape[-2] - 1, 1)
+    for measure in _LOGIT_MEASURES:
+        try:
+            parts = speechmix.logit_contributions(
+                model, inputs, objective=objective, measure=measure, dtype="float64"
+            )
+        except SpeechmixError:  # not defined for this kind of model
+            continue
+        arrays = [*parts.scores.values(), *parts.layer_parts.values(), *parts.single_parts.values()]
+        added = sum(float(np.sum(array)) for array in arrays)
+        notes.append(f"{measure} {relative([(added, float(row[1]))]):.0e}")
+    maps = speechmix.mix(
+        model,
+        inputs,
+        measures=["gradient_input", "integrated_gradients"],
+        objective=last_logit,
+        layers=0,
+        steps=20,
+    )
+    assert all(np.isfinite(found.scores).all() for found in maps.values())
+    return ", ".join([*notes, "gradients"])
+
+
+def measure_long_files(subject: Subject) -> str:
+    """Maps of a sound four times as long, against the run by hand; or the window that a clip is cut to."""
+    model = subject.model
+    if subject.clip is None:
+        form = find_input_form(model.base)
+        length = LONG * (form.length if form.hears else 8)
+        try:
+            return measure_maps(Subject(model, form.make(model.base, length=length), None))
+        except (RuntimeError, ValueError):  # transformers' own: positions that are not there
+            return "prepared inputs of its window only"
+    clip = make_clip(LONG * SECONDS)
+    try:
+        return measure_maps(Subject(model, prepare(model, clip), clip))
+    except SpeechmixError as error:
+        window = re.search(r"t up to ([\d.]+)", str(error))
+        if window is None:
+            raise
+    limit = float(window[1])
+    part = speechmix.Clip.from_array(clip.audio(16_000)[: round(16_000 * limit)], 16_000)
+    options = {"units": "frame", "measures": "value_zeroing", "stacks": "encoder", "layers": 0}
+    cut, alone = (
+        speechmix.mix(model, sound, **options)["value_zeroing", "encoder"].scores
+        for sound in (clip.replace(words=None, target=None).cut(0.0, limit), part)
+    )
+    assert np.array_equal(cut, alone)
+    return f"in parts of {limit:g} s"
+
+
+ABILITIES: dict[str, Callable[[Subject], str]] = {
+    "maps": measure_maps,
+    "interventions": measure_interventions,
+    "explain": measure_explain,
+    "output attributions": measure_output_attributions,
+    "long files": measure_long_files,
+}
+# What a reason says, and how it is written in the table; "" is a fault to be mended.
+REASONS = {
+    "predicts nothing": "no head in the table",
+    "without a head": "no head in the table",
+    "prepared inputs": "prepared inputs only",
+}
+
+
+def measure_type(model_type: str, mapping: dict[str, Any]) -> dict[str, str]:
+    """Return the cell of each ability for a type; a fault of the package begins with "fault"."""
+    subject, cells = make_subject(model_type, mapping), {}
+    for name, measure in ABILITIES.items():
+        try:
+            cells[name] = measure(subject)
+        except SpeechmixError as error:
+            text = " ".join(str(error).split())
+            cells[name] = next((words for key, words in REASONS.items() if key in text), text)
+        except Exception as error:  # what this run is to find
+            cells[name] = f"fault: {type(error).__name__}: {error}"
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("types", nargs="*", help="model types; all by default")
+    parser.add_argument(
+        "--out", type=Path, help="write the cells as JSON, beside those of other types there"
+    )
+    options = parser.parse_args()
+    same: dict[str, dict[str, str]] = {}  # of a class that two mappings name
+    found = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
+    for (kind, name), mapping in mapping_coverage.list_types(
+        mapping_coverage.SPEECH_MAPPINGS
+    ).items():
+        if options.types and name not in options.types:
+            continue
+        try:
+            cells = same.setdefault(str(mapping[name]), {}) or measure_type(name, mapping)
+            same[str(mapping[name])] = cells
+        except (
+            Exception
+        ) as error:  # it is not built, or does not load: tests.mapping_coverage says why
+            print(f"{kind}: {name}: does not load ({type(error).__name__})", flush=True)
+            found.pop(f"{kind}: {name}", None)
+            continue
+        found[f"{kind}: {name}"] = cells
+        print(f"{kind}: {name}: {cells}", flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    main()
