@@ -117,10 +117,10 @@ def _carry_through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: O
     """
     details = objective.details
     position: int | None = details.get("position", details.get("row"))
-    read_shape = steps[0].step_input.shape
-    if position is not None and len(read_shape) == 3 and read_shape[1] != len(vectors):
+    counts = {step.step_input.shape[1] for step in steps if step.step_input.ndim == 3}
+    if position is not None and counts - {len(vectors)}:
         raise InputError(
-            f"decompx: the head reads {read_shape[1]} positions, made of {len(vectors)} states of the "
+            f"decompx: the head reads {max(counts)} positions, made of {len(vectors)} states of the "
             "last layer. Use measure='lrp'"
         )
     carried_vectors, previous_output = (
