@@ -23,6 +23,7 @@ FACES = {
     "mixing/maps/decision_map.py",
     "evaluation/head_choice.py",
     "evaluation/look_ahead_curves.py",
+    "evaluation/phone_sources.py",
     "evaluation/response_curves.py",
     "explanations/explanation.py",
     "explanations/spectral_explanation.py",

@@ -6,7 +6,7 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.words import phone_classes
-from speechmix.inputs.words.phone_classes import PHONE_CLASSES, phone_class, articulatory_features
+from speechmix.inputs.words.phone_classes import PHONE_CLASSES, articulatory_features, phone_class
 
 pytest.importorskip("panphon", reason="the extra `phones` is not installed")
 
