@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import speechmix
+from speechmix import Clip
 from speechmix.errors import InputError
 from speechmix.inputs.audio.frequency_bands import band_edges
 from speechmix.inputs.bundled import clips
+from speechmix.interventions.decision import Decision
 from tests.conftest import trained
 from tests.explanations.planted_bands import (
     EDGES,
@@ -49,6 +51,24 @@ def test_the_time_and_band_that_are_read_lead():
     result = explain_bands(model, noisy_clip(2), units="word", samples=16)
     assert result.leading_cells == ((1, 2),)
     assert "1.8 to 3.2 kHz of 'bb'" in result.summary
+
+
+def test_phones_of_a_clip_are_times_and_within_selects_some():
+    phones = [("a", 0.02, 0.1), ("s", 0.1, 0.2), ("b", 0.2, 0.38), ("c", 0.38, 0.58)]
+    clip = noisy_clip(2).replace(tiers={"phone": phones})
+    model = band_reader([inner_range(2)], window=(0.1, 0.2))
+    result = explain_bands(model, clip, units="phone", within=(0.0, 0.2), samples=4)
+    assert [time.text for time in result.times] == ["a", "s"]
+    assert result.leading_cells == ((1, 2),)
+    assert "1.8 to 3.2 kHz of 's'" in result.summary
+
+
+def test_the_decision_with_and_without_the_sound_is_that_of_the_sound_and_of_silence():
+    model, clip = trained("tiny-french-ctc"), clips()[1]
+    (game,) = speechmix.spectral_explain(model, clip, units="clip", bands=1, fills=["zeros"]).games
+    silence = Clip.from_array(0 * clip.audio(), 16_000, words=clip.words, target=1, foil=clip.foil)
+    ends = [Decision.prepare(model, sound).margin for sound in (clip, silence)]
+    assert (game.full, game.empty) == pytest.approx(ends, abs=1e-3)
 
 
 def test_nothing_is_claimed_of_a_model_that_ignores_the_sound():
