@@ -201,7 +201,7 @@ def _find_unit(key: Any, items: Sequence[Item]) -> UnitOccurrence | None:
     words = item.words or ()
     if (key.kind in ROLES and key.label) or key.word >= 0:
         index = getattr(item, key.kind) if key.kind in ROLES else int(key.word)
-        indices = cue_words(index) if index is None or index < len(words) else ()
+        indices = cue_words(index) if key.word < len(words) else ()
         text = cue_text(words, indices)
         if not indices or text != (key.label or text):
             raise InputError(

@@ -83,6 +83,11 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
         )
     _refuse_mixtures(table, formula, names)
     rows = table.loc[~table.astype(str).duplicated()].reset_index(drop=True)
+    response = formula.partition("~")[0].strip()
+    if response in rows and not set(rows[response].dropna().unique()) - {0, 1}:
+        raise InputError(
+            f"{response!r} is only true or false: take a number, such as a margin or drop"
+        )
     rows = rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
     try:
         model = OLS.from_formula(formula, rows, missing="drop")
@@ -91,8 +96,6 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
             f"formula {formula!r}: {error}; columns: {', '.join(map(str, rows))}"
         ) from error
     x, kept = model.exog, rows.loc[model.data.row_labels]
-    if model.endog.ndim > 1 or np.isin(model.endog, (0, 1)).all():
-        raise InputError(f"{formula!r}: the response must be a number that is not only 0 or 1")
     if np.linalg.matrix_rank(x) < x.shape[1]:
         raise InputError(
             f"{formula!r}: the terms {model.exog_names} are not independent in the table"

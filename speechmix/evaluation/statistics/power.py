@@ -74,8 +74,8 @@ def power(
     Examples
     --------
     >>> pilot = pd.DataFrame({"clip": range(12), "drop": np.random.default_rng(0).normal(0.5, 1, 12)})
-    >>> power(pilot, "drop ~ 1", clips=[10, 60], effect=0.5)["power"].round(1).tolist()
-    [0.5, 1.0]
+    >>> power(pilot, "drop ~ 1", clips=[60], effect=0.8, simulations=50)["power"].round(1).tolist()
+    [1.0]
     """
     design = build_design(pilot, formula, groups)
     if term not in design.terms or test not in TESTS or min(clips) < 2 or simulations < 1:

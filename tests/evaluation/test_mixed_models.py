@@ -1,0 +1,222 @@
+"""Mixed models and power, against closed forms, known simulated truths and lme4."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import nct
+from scipy.stats import t as student
+
+import speechmix
+from speechmix.errors import InputError, MissingExtraError
+from speechmix.evaluation.statistics.mixed_models import fit_design
+from speechmix.evaluation.statistics.model_design import build_design
+
+pytest.importorskip("statsmodels")
+
+
+# Estimates and standard errors of lme4 1.1-31 for the table of `test_unbalanced_tables_are_as_in_lme4`;
+# z and n are layer and number, standardised.
+LME4 = {
+    # lmer(contribution ~ layer * number + (1 + z | clip))
+    "clip": [
+        (0.19343408, 0.02497407), (-0.02182867, 0.03666243),
+        (0.01724823, 0.00759877), (0.00158675, 0.01132402),
+    ],
+    # lmer(contribution ~ layer * number + (1 | clip) + (0 + z | clip) + (1 | speaker) + (0 + z | speaker)
+    #      + (0 + n | speaker))
+    "crossed": [
+        (0.191541112, 0.02582546), (-0.011614387, 0.03295936),
+        (0.017423745, 0.00739354), (0.000974538, 0.01097702),
+    ],
+}  # fmt: skip
+
+
+def simulated(seed, *, clips=20, layers=6, slope=0.02, speakers=0):
+    """A synthetic table: level and slope differ between clips; number has no effect."""
+    rng = np.random.default_rng(seed)
+    clip, layer = np.repeat(np.arange(clips), layers), np.tile(np.arange(layers), clips)
+    level, slopes = rng.normal(0.2, 0.05, clips), rng.normal(slope, 0.01, clips)
+    y = level[clip] + slopes[clip] * layer + rng.normal(0, 0.05, len(clip))
+    table = pd.DataFrame({"clip": [f"c{i}" for i in clip], "layer": layer, "contribution": y})
+    table["number"] = np.where(clip % 2, "pl", "sg")
+    if speakers:
+        speaker = rng.permutation(np.arange(clips) % speakers)[clip]
+        table["speaker"] = [f"s{i}" for i in speaker]
+        table["contribution"] += rng.normal(0, 0.05, speakers)[speaker]
+    return table
+
+
+def test_a_balanced_one_way_layout_is_its_analysis_of_variance():
+    rng = np.random.default_rng(3)
+    clip = np.repeat(np.arange(15), 5)
+    table = pd.DataFrame({"clip": clip, "y": 3 + rng.normal(0, 2, 15)[clip] + rng.normal(size=75)})
+    by_clip = table.groupby("clip")["y"]
+    between, within = 5 * by_clip.mean().var(ddof=1), by_clip.var(ddof=1).mean()
+    fitted = speechmix.mixed_model(table, "y ~ 1")
+    sds = [np.sqrt((between - within) / 5), np.sqrt(within)]
+    np.testing.assert_allclose(fitted.random["sd"], sds, rtol=1e-5)
+    row, error = fitted.fixed.iloc[0], np.sqrt(between / 75)
+    half = student.ppf(0.975, 14) * error
+    expected = [table["y"].mean(), error, 14, table["y"].mean() - half, table["y"].mean() + half]
+    np.testing.assert_allclose(
+        row[["estimate", "error", "df", "low", "high"]].astype(float), expected, rtol=1e-5
+    )
+    assert not fitted.notes
+
+
+def test_a_within_effect_is_the_paired_t_test():
+    table = simulated(0, layers=2)
+    values = table.pivot(index="clip", columns="layer", values="contribution")
+    differences = values[1] - values[0]
+    t = differences.mean() / (differences.std(ddof=1) / np.sqrt(20))
+    fitted = speechmix.mixed_model(table, "contribution ~ layer")
+    assert fitted.fixed["p"][1] == pytest.approx(2 * student.sf(abs(t), 19), rel=1e-4)
+    assert "too few rows for each 'clip'" in str(fitted)
+
+
+@pytest.mark.parametrize(
+    ("groups", "errors"),
+    [
+        ("clip", LME4["clip"]),
+        (["clip", "speaker"], LME4["crossed"]),
+    ],
+)
+def test_unbalanced_tables_are_as_in_lme4(groups, errors):
+    table = simulated(7, clips=24, layers=5, speakers=9).sample(frac=0.6, random_state=1)
+    fixed = speechmix.mixed_model(table, "contribution ~ layer * number", groups).fixed
+    np.testing.assert_allclose(
+        fixed[["estimate", "error"]].to_numpy(), errors, rtol=2e-3, atol=2e-5
+    )
+
+
+def test_a_variance_of_zero_is_told():
+    table = simulated(1)
+    layer_mean = table.groupby("layer")["contribution"].transform("mean")
+    rng = np.random.default_rng(0)
+    table["contribution"] = layer_mean + rng.normal(0, 0.1, len(table))  # clips differ in nothing
+    assert "singular fit" in speechmix.mixed_model(table, "contribution ~ layer").summary
+
+
+@pytest.mark.parametrize(
+    ("change", "formula", "groups", "message"),
+    [
+        ({}, "contribution ~ layers", "clip", "columns: clip, layer"),
+        ({}, "contribution ~ layer", "speaker", "no column 'speaker'"),
+        ({}, "contribution ~ layer + I(2 * layer)", "clip", "not independent"),
+        (
+            {"stack": ["encoder", "decoder"] * 60},
+            "contribution ~ layer",
+            "clip",
+            "several values of 'stack'",
+        ),
+        ({"init": ["trained", "random"] * 60}, "contribution ~ init", "clip", "compare_with_twins"),
+        (
+            {"speaker": ["a", "b"] * 60},
+            "contribution ~ layer",
+            ["clip", "speaker"],
+            "2 different values of 'speaker'",
+        ),
+        ({"right": [True, False] * 60}, "right ~ layer", "clip", "only true or false"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(change, formula, groups, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        speechmix.mixed_model(simulated(0).assign(**change), formula, groups)
+
+
+def test_rows_and_clips_that_come_twice_count_once():
+    table = simulated(2)
+    renamed = table.assign(clip=table["clip"] + " (2)")
+    once = speechmix.mixed_model(table, "contribution ~ layer")
+    for other in (table, renamed):
+        twice = speechmix.mixed_model(pd.concat([table, other]), "contribution ~ layer")
+        pd.testing.assert_frame_equal(twice.fixed, once.fixed)
+        assert "left out" in twice.notes[0]
+
+
+def test_without_statsmodels_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "statsmodels.regression.linear_model", None)
+    with pytest.raises(MissingExtraError, match="statistics"):
+        speechmix.mixed_model(simulated(0), "contribution ~ layer")
+
+
+def drops(count, mean=0.5, seed=0):
+    """A synthetic pilot: one normal number for each clip, with exactly this mean and deviation 1."""
+    values = np.random.default_rng(seed).normal(size=count)
+    values = (values - values.mean()) / values.std(ddof=1)
+    return pd.DataFrame({"clip": [f"c{i}" for i in range(count)], "drop": values + mean})
+
+
+def power_of_t_test(effect, count):
+    limit, shift = student.ppf(0.975, count - 1), effect * np.sqrt(count)
+    return nct.sf(limit, count - 1, shift) + nct.cdf(-limit, count - 1, shift)
+
+
+def test_power_is_that_of_the_t_test_within_the_error_of_the_simulation():
+    plan = speechmix.power(drops(200, 0.4), "drop ~ 1", clips=[20, 40], simulations=150)
+    for row in plan.itertuples():
+        assert row.low <= power_of_t_test(0.4, row.clips) <= row.high
+        assert row.power_low < row.power < row.power_high
+
+
+def test_without_an_effect_power_is_the_level():
+    plan = speechmix.power(drops(60), "drop ~ 1", clips=[20], effect=0.0, simulations=150)
+    assert plan["low"][0] <= 0.05 <= plan["high"][0]
+
+
+@pytest.mark.parametrize("suffix", ["", " (2)"])
+def test_clips_that_are_in_the_pilot_twice_give_no_power(suffix):
+    pilot = drops(12)
+    twice = pd.concat([pilot, pilot.assign(clip=pilot["clip"] + suffix)])
+    options = {"clips": [20], "simulations": 40}
+    with pytest.warns(UserWarning, match="pilot of 12 clips leaves the power of Intercept open"):
+        plan = speechmix.power(pilot, "drop ~ 1", **options)
+    with pytest.warns(UserWarning, match="pilot of 12 clips"):
+        pd.testing.assert_frame_equal(speechmix.power(twice, "drop ~ 1", **options), plan)
+
+
+def test_power_of_a_mixed_model():
+    plan = speechmix.power(
+        simulated(0, clips=12, layers=4), "contribution ~ layer", "layer",
+        clips=[8], test="mixed_model", effect=0.1, simulations=4,
+    )  # fmt: skip
+    assert plan["power"].tolist() == [1.0]
+
+
+def test_power_refuses_a_term_that_is_not_there():
+    with pytest.raises(InputError, match="found 'number'"):
+        speechmix.power(simulated(0), "contribution ~ number", "number")
+    with pytest.raises(InputError, match="at least 8"):
+        speechmix.power(drops(5), "drop ~ 1")
+
+
+@pytest.mark.long
+def test_intervals_cover_and_null_tests_reject_as_often_as_they_say():
+    """250 tables; the limits allow for the error of so many."""
+    covers, rejections = [], []
+    for seed in range(250):
+        fixed = fit_design(build_design(simulated(seed), "contribution ~ layer * number", "clip"))[
+            0
+        ]
+        fixed = fixed.set_index("term")
+        covers.append(fixed.loc["layer", "low"] <= 0.02 <= fixed.loc["layer", "high"])
+        rejections.append(fixed["p"].drop(["Intercept", "layer"]) < 0.05)
+    assert 0.92 <= np.mean(covers) <= 0.98
+    assert 0.02 <= np.mean(rejections) <= 0.08
+
+
+@pytest.mark.long
+def test_the_range_of_power_holds_the_true_one():
+    """100 pilots of 15 clips of a population with a known power."""
+    true, inside = power_of_t_test(0.5, 30), []
+    for seed in range(100):
+        values = np.random.default_rng(seed).normal(0.5, 1, 15)
+        pilot = pd.DataFrame({"clip": range(15), "drop": values})
+        with pytest.warns(UserWarning, match="pilot"):
+            plan = speechmix.power(pilot, "drop ~ 1", clips=[30], simulations=60).iloc[0]
+        inside.append(plan["power_low"] - 0.1 <= true <= plan["power_high"] + 0.1)
+    assert np.mean(inside) >= 0.9
