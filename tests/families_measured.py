@@ -1,6 +1,7 @@
 """How exact every family is, measured against the slow oracles: makes docs/families.md.
 
     python -m tests.mapping_coverage --out tests/mapping_coverage.json
+    python -m tests.abilities --out tests/abilities.json
     python -m tests.families_measured > docs/families.md
 
 In: the tiny models that the tests use; which speech models of transformers load (`tests.mapping_coverage`). Out: a page
@@ -11,6 +12,7 @@ Zeroing; of all heads for attention. Takes about a minute.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from tests.mapping_coverage import LOADS, NOT_BUILT
 from tests.models.more_families import MORE_FAMILIES, built
 
 COVERAGE_FILE = Path(__file__).parent / "mapping_coverage.json"
+ABILITIES_FILE = Path(__file__).parent / "abilities.json"
 
 HEAD = """# Supported models and their precision
 
@@ -71,6 +74,26 @@ weights. The last column says what happened:
 
 | kind | `model_type` | stacks | table |
 |---|---|---|---|"""
+
+ABILITIES = """
+## What can be done with each type
+
+Measured with a tiny model with random weights, the feature extractor of the type, a tokenizer of letters and a clip
+of three words. Each number is the largest difference from a run by hand, divided by the largest change. An
+empty cell is not measured.
+
+- **maps**: Value Zeroing of three sources in all stacks and layers. By hand, values are zeroed in torch's attention call.
+- **interventions**: `knock_out`, `patch` and `ablate_input`. By hand, hooks change values and states, and samples are
+  set to zero.
+- **explain**: attributions of the written words (or the label) are finite, and Shapley values add up to the effect of
+  removing all words together.
+- **output attributions**: parts of a logit add up to it (ALTI-Logit, DecompX, LRP); gradients are finite. A measure that is
+  missing is not defined for the type.
+- **long files**: maps as above, of a sound at least four times as long. "In parts" means that the clip is refused with the
+  length of the window, and that a part of it gives the same map as the part alone.
+
+{abilities}
+"""
 
 FOOT = """
 For another model, see [Use a new architecture](howto/new_architecture.md).
@@ -233,6 +256,24 @@ def coverage_row(kind: str, name: str, result: dict[str, str]) -> str:
     return f"| {kind} | `{name}` | {stacks} | {outcome} |"
 
 
+def ability_table() -> str:
+    """The count of types for which each ability was measured, and a row for each type."""
+    found = json.loads(ABILITIES_FILE.read_text(encoding="utf-8"))
+    names = ("maps", "interventions", "explain", "output attributions", "long files")
+    works = re.compile(r"\d+e[-+]\d|in parts|gradients")
+    counts = [
+        f"{name}: {sum(bool(works.search(cells.get(name, ''))) for cells in found.values())}"
+        for name in names
+    ]
+    head = f"Of {len(found)} types that were measured, these work: {', '.join(counts)}."
+    lines = ["| kind | `model_type` | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for key, cells in found.items():
+        kind, _, name = key.partition(": ")
+        texts = [cells.get(ability, "") for ability in names]
+        lines.append(f"| {kind} | `{name}` | " + " | ".join(texts) + " |")
+    return "\n".join([head, "", *lines])
+
+
 def page() -> str:
     rows = [row(name, *row_of_first(name)) for name in ALL_FAMILIES]
     rows += [row(name, *row_of_more(name)) for name in MORE_FAMILIES]
@@ -245,7 +286,8 @@ def page() -> str:
     ]
     same = f"\nThe same tables serve {', '.join(sorted(others))}."
     count, of_mappings = coverage()
-    texts = [HEAD.replace("{count}", count), *rows, same, COVERAGE, *of_mappings, FOOT]
+    abilities = ABILITIES.replace("{abilities}", ability_table()).rstrip("\n")
+    texts = [HEAD.replace("{count}", count), *rows, same, COVERAGE, *of_mappings, abilities, FOOT]
     return "\n".join(texts).replace("{version}", transformers.__version__)
 
 

@@ -3,15 +3,22 @@ makes a part of docs/families.md."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
+from transformers.models.auto import modeling_auto
 
 import speechmix
 from tests import abilities, mapping_coverage
 from tests.abilities import ABILITIES, make_subject
+from tests.families_measured import COVERAGE_FILE
 
-TYPES = mapping_coverage.list_types(mapping_coverage.SPEECH_MAPPINGS)
+_NAMES = json.loads(COVERAGE_FILE.read_text(encoding="utf-8"))  # listing the types imports them all
+TYPES = {
+    (kind, name): dict(getattr(modeling_auto, mapping_coverage.SPEECH_MAPPINGS[kind]))
+    for kind, _, name in (key.partition(": ") for key in _NAMES)
+}
 QUICK = {
     ("CTC", "wav2vec2"): tuple(ABILITIES),
     ("CTC", "parakeet_ctc"): ("interventions", "explain"),
