@@ -19,6 +19,7 @@ TYPES = {
     (kind, name): dict(getattr(modeling_auto, mapping_coverage.SPEECH_MAPPINGS[kind]))
     for kind, _, name in (key.partition(": ") for key in _NAMES)
 }
+pytestmark = pytest.mark.long  # tens of seconds each
 QUICK = {
     ("CTC", "wav2vec2"): tuple(ABILITIES),
     ("CTC", "parakeet_ctc"): ("interventions", "explain"),
