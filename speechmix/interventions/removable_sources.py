@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.capture.forward_pass import Capture, use_attention
 from ..inputs.words.spans import Span
 
 if TYPE_CHECKING:
@@ -140,9 +142,28 @@ def audio_frame_spans(model: Model, item: Item) -> list[list[tuple[int, int]]] |
     if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
         return None
     sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
+    if model.family.is_traced:  # how features become frames is not in the table
+        return [[(frame, frame + 1)] for frame in range(_count_frames(model, item))]
     n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
     grid = model.grid(n_samples)
     return [grid.position_ranges([(frame, frame + 1)]) for frame in range(grid.n_frames)]
+
+
+def _count_frames(model: Model, inputs: Mapping[str, object]) -> int:
+    """Run the encoder of prepared inputs, and count its frames."""
+    counts: list[int] = []
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    with (
+        model.in_use(model.state_dtype),
+        torch.no_grad(),
+        use_attention(model.module, model.readable_attention),
+        Capture(
+            [model.stacks["encoder"]], lambda block: counts.append(block.n_sources), layers=(0,)
+        ),
+    ):
+        moved = inputs_to_device(tensors, model.device, model.state_dtype)
+        model.family.run(model.base, moved, ("encoder",))
+    return counts[0]
 
 
 def _audio_frame_sources(
