@@ -122,9 +122,9 @@ def spectral_explain(
     if gradients is not None:
         silent = SpectralCells(item, times, edges).remove(range(all_cells[0].count))
         provenance["gradients"] = gradients
-        gradient, provenance["gradients_missed"] = spectral_gradients(
-            decision, prepare_sound_inputs(model, silent), times, edges, gradients
-        )
+        baseline = prepare_sound_inputs(model, silent)
+        gradient, missed = spectral_gradients(decision, baseline, times, edges, gradients)
+        provenance["gradients_missed"] = None if np.isnan(missed) else missed
     largest = max((float(np.abs(values).max()) for values in twin_values), default=0.0)
     choice = _name_choice(decision)
     return SpectralExplanation(
@@ -147,12 +147,14 @@ def _list_times(
         **clip.tiers,
     }
     if not isinstance(units, str):
-        if not 0 < units <= 1000 * clip.duration:
+        seconds = units / 1000
+        if not 0 < seconds <= clip.duration:
             raise InputError(
                 f"{clip.name}: the clip of {1000 * clip.duration:.0f} ms is shorter than a window of {units:g} ms: give "
                 "shorter windows, or units='clip'"
             )
-        tiers[units] = segment_clip(clip, units / 1000).words or ()
+        units = f"{units:g} ms"
+        tiers[units] = segment_clip(clip, seconds).words or ()
     times = tiers.get(units, ())
     middles = [(time.start + time.end) / 2 for time in times]
     inside = [t for t, middle in zip(times, middles, strict=True) if start <= middle <= end]

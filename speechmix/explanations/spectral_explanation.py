@@ -184,19 +184,12 @@ class SpectralExplanation:
         ]
         if self.gradients is not None:
             cells["gradient"] = self.gradients.ravel()
-        return pd.concat(
-            [
-                cells.assign(
-                    fill=game.fill,
-                    draw=game.draw,
-                    shapley=game.values.ravel(),
-                    error=game.errors.ravel(),
-                    alone=game.alone.ravel(),
-                )
-                for game in self.games
-            ],
-            ignore_index=True,
-        )
+        tables = []
+        for game in self.games:
+            arrays = {"shapley": game.values, "error": game.errors, "alone": game.alone}
+            values = {name: array.ravel() for name, array in arrays.items()}
+            tables.append(cells.assign(fill=game.fill, draw=game.draw, **values))
+        return pd.concat(tables, ignore_index=True)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the values on the spectrogram, with formants; see `plots.spectral_figure`."""
@@ -206,13 +199,15 @@ class SpectralExplanation:
 
     def write(self, folder: str | Path) -> Path:
         """Write the table (CSV), summary and provenance (JSON) and the figure into a folder."""
-        from ..reporting.plots.figure_style import write_figure
+        from ..reporting.plots.figure_style import new_figure, write_figure
 
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         write_csv(self.to_dataframe(), path / "spectral.csv")
         write_json(path / "spectral.json", {"summary": self.summary, **self.provenance})
-        write_figure(self.plot().figure, path / "spectral.png", dpi=160)
+        figure = new_figure(7.2, 3.8)
+        self.plot(ax=figure.subplots())
+        write_figure(figure, path / "spectral.png", dpi=160)
         return path
 
     def __repr__(self) -> str:

@@ -93,20 +93,20 @@ class SpectralCells:
         mean_noise = self._make_mean_noise() if self.fill == "mean" else band_sounds
         for time_index, time in enumerate(self.times):
             gate = _make_gate(time, len(sound))
-            samples = slice(
-                int((gate > 0).argmax()), int(np.max(np.flatnonzero(gate), initial=-1)) + 1
-            )
+            inside = np.flatnonzero(gate)
+            samples = slice(int(inside[0]), int(inside[-1]) + 1)
             gate = gate[samples]
             for band, band_sound in enumerate(band_sounds):
                 rng = np.random.default_rng([self.seed, time_index, band])
-                cell = filler = gate * band_sound[samples]
+                cell = gate * band_sound[samples]
+                filler = np.zeros_like(cell)
                 if self.fill == "noise":
                     filler = gate * _scatter_phases(cell, rng)
-                    filler *= np.linalg.norm(cell) / max(np.linalg.norm(filler), 1e-12)
+                    filler *= np.linalg.norm(cell) / max(float(np.linalg.norm(filler)), 1e-12)
                 elif self.fill == "mean":
                     noise = np.roll(mean_noise[band], rng.integers(mean_noise.shape[1]))
                     filler = gate * np.resize(noise, len(gate))
-                changes.append((samples.start, (filler if self.fill != "zeros" else 0) - cell))
+                changes.append((samples.start, filler - cell))
         return changes
 
     def _make_mean_noise(self) -> np.ndarray:

@@ -53,6 +53,16 @@ def test_the_time_and_band_that_are_read_lead():
     assert "1.8 to 3.2 kHz of 'bb'" in result.summary
 
 
+def test_a_clip_without_words_has_windows():
+    clip, model = (
+        noisy_clip(2).replace(words=None),
+        band_reader([inner_range(2)], window=(0.2, 0.4)),
+    )
+    result = explain_bands(model, clip, units=200, bands=[0, 1800, 3200, 8000])
+    assert [time.text for time in result.times] == ["0.00-0.20 s", "0.20-0.40 s", "0.40-0.60 s"]
+    assert result.leading_cells == ((1, 1),)
+
+
 def test_phones_of_a_clip_are_times_and_within_selects_some():
     phones = [("a", 0.02, 0.1), ("s", 0.1, 0.2), ("b", 0.2, 0.38), ("c", 0.38, 0.58)]
     clip = noisy_clip(2).replace(tiers={"phone": phones})
