@@ -45,6 +45,8 @@ _PUBLIC = {
     "graded_changes": "interventions.continua",
     "spectral_explain": "explanations.spectral_explain",
     "explain": "explanations.explain",
+    "lens": "interventions.lens",
+    "lens_curves": "evaluation.lens_curves",
     "ground": "explanations.grounding.ground",
     "calibrate": "explanations.grounding.calibrate",
     "alignment_heads": "evaluation.alignment_heads",

@@ -19,6 +19,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import SegmentOption
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.timed_words import Word
+from ..interventions.lens import lens as read_lens
 from ..mixing.passes.requested_spans import segment_item
 from .choices import AGAINST, list_choices, list_units
 from .explanation import Explanation
@@ -57,6 +58,7 @@ def explain(
     aligner: Model | None = None,
     align_method: str = "auto",
     segments: SegmentOption | None = None,
+    lens: str | None = None,
 ) -> Explanation:
     """Why did the model write each of its words: what may it have come from, and does it go when
     that is taken away?
@@ -123,6 +125,8 @@ def explain(
         Segments of the sound as sources instead of words, as in `speechmix.segment_clip`: seconds of
         each, stretches of voice, or frames. The padding of a fixed window (Whisper) is one more
         source, ``<padding>``: measures attribute to it, but there is no sound to remove.
+    lens : {"logit", "encoder"}, optional
+        Also list what the model would have written from each layer, by `speechmix.lens`.
 
     Returns
     -------
@@ -210,4 +214,5 @@ def explain(
             frames=asked_of_frames,
             framed=measures_with_frames(frames),
         )
-        return replace(explanation, remarks=remarks)
+        texts = () if lens is None else read_lens(model, item, kind=lens).texts
+        return replace(explanation, remarks=remarks, layer_texts=texts)

@@ -83,6 +83,9 @@ class ExplanationNumbers:
     remarks : tuple of str
         What a reader must know of all words: that nobody seems to speak, and the sources are
         segments of the sound.
+    layer_texts : tuple of str
+        What the model would have written from the input of the first layer and from each layer,
+        where a lens was asked for (``explain(lens="logit")``).
     clip : Clip or None
         With the words that are sources, if it is a sound.
     provenance : dict
@@ -111,6 +114,7 @@ class ExplanationNumbers:
     frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
     left_out: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
+    layer_texts: tuple[str, ...] = ()
     clip: Clip | None = field(default=None, repr=False)
     provenance: Mapping[str, object] = field(default_factory=dict)
 

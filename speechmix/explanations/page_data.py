@@ -90,6 +90,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
             for name, attribution in explanation.attributions.items()
         ],
         "fills": [{"side": fill.side, "label": fill.label} for fill in explanation.fills],
+        "layers": list(explanation.layer_texts),
         "columns": {"attributions": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
         "frames": _frame_edges(explanation.frames),
         "units": [_encode_unit(explanation, unit) for unit in explanation.units],

@@ -133,7 +133,7 @@
       list.addEventListener("keydown", (event) => this.walk(event));
       this.root.replaceChildren(...[
         make("p", { class: "quiet" }, `${data.item} · ${data.by}${said}`),
-        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines, this.remarks,
+        list, this.instead, this.measures(), this.heading, this.sound(), ...this.read(), this.lines, this.remarks, this.layers(),
         ...data.notes.map((note) => make("p", { class: "quiet note" }, note)),
         make("p", { class: "quiet" }, NOTE, data.frames.length ? FINE : ""),
         make("p", { class: "w-tools" }, hear, fine, ...this.files()), this.audio,
@@ -200,6 +200,13 @@
         read.forEach(([source, index]) => this.parts.set(index, [make("span", { class: "w-chip" }, source.label, make("small", {}))]));
         return read.length ? make("p", { class: "w-read" }, make("small", { class: "quiet" }, name), ...read.map(([, index]) => this.parts.get(index)[0])) : null;
       });
+    }
+
+    // What the model would have written from each layer, the last one first.
+    layers() {
+      const texts = this.data.layers ?? [];
+      const row = (text, index) => make("p", { class: "w-line" }, make("em", {}, index ? `layer ${index - 1}` : "input of layer 0"), make("span", {}, text || "–"));
+      return texts.length ? make("div", { class: "w-layers" }, make("p", { class: "quiet" }, "What the model would have written from each layer:"), ...texts.map(row).reverse()) : null;
     }
 
     // What happens -------------------------------------------------------------------------------------------------------

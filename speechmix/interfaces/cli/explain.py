@@ -97,6 +97,11 @@ def add_commands(commands: Subparsers) -> None:
         choices=("silence",),
         help="silence: pauses are sources too",
     )
+    command.add_argument(
+        "--lens",
+        choices=("logit", "encoder"),
+        help="also list what the model would have written from each layer",
+    )
     add_segments_option(command)
     add_fill_option(command, default="zeros, noise; of a text three")
     command.add_argument(
@@ -153,6 +158,7 @@ def _collect_explain_arguments(options: argparse.Namespace) -> JsonObject:
         "frames": True if options.frames == ["all"] else options.frames,
         "sound_fill": audio_fills,
         "token_fill": token_fills,
+        "lens": options.lens,
     }
     given = {name: value for name, value in arguments.items() if value}
     return given if options.segments is None else {**given, "segments": options.segments}

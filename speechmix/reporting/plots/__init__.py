@@ -17,6 +17,7 @@ the size it has in a paper.
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
+| `lens_panel`, `lens_curve_panel` | margins and text of each layer (of `speechmix.lens`); over clips (of `speechmix.lens_curves`) |
 | `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
 | `response_panel` | what a model decides along a continuum, and where it crosses 50 % (of `speechmix.response_curve`) |
 | `spectral_figure` | which frequency band of which word a decision rests on, with formants (of `speechmix.spectral_explain`) |
@@ -51,6 +52,7 @@ from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
 from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
+from .lens_figure import lens_curve_panel, lens_panel
 from .look_ahead_figure import look_ahead_figure
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
@@ -85,6 +87,8 @@ __all__ = [
     "heat_map",
     "layer_curves",
     "layer_grid",
+    "lens_curve_panel",
+    "lens_panel",
     "look_ahead_figure",
     "measure_heat_map",
     "model_panels",

@@ -13,6 +13,7 @@ from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .grounding import GROUNDING_KIND
 from .knock_out import KNOCK_OUT_KIND
+from .lens import LENS_KIND
 from .look_ahead import LOOK_AHEAD_KIND
 from .map_results import CONTRIBUTIONS_KIND
 from .probes import STATES_KIND
@@ -33,6 +34,7 @@ _PACKAGE_KINDS = (
     SPEECH_ABLATION_KIND,
     KNOCK_OUT_KIND,
     LOOK_AHEAD_KIND,
+    LENS_KIND,
     FAITHFULNESS_KIND,
     GROUNDING_KIND,
 )

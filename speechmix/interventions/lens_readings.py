@@ -1,0 +1,155 @@
+"""What a lens reads of the log-probabilities behind each layer: words, and a target against its foil.
+
+In: an item's inputs and decision. Out: a `LensReader` for each choice. Margins are in nats:
+
+    foil       log p(target) - log p(foil), where they part; of a CTC model of the whole text with either
+    runner_up  log p of a word's token less that of the likeliest other one, the lowest of its tokens
+    absence    of a CTC model: log p(text) - log p(text without the word)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..inputs.clips.clip import Clip
+from ..inputs.sentences.sentence import Sentence
+from ..mixing.maps.numerics import ctc_log_probability
+from .lens_result import LensChoice
+
+if TYPE_CHECKING:
+    from ..adapters.generation.model_inputs import PreparedInputs
+    from ..adapters.model import Model
+    from .decision import Decision
+
+Reading = tuple[float, float, float]  # margin, log-probability, rank (NaN of a whole text)
+
+
+class LensReader(NamedTuple):
+    """A choice, and the function that reads it off log-probabilities [T, V]."""
+
+    choice: LensChoice
+    read: Callable[[Tensor], Reading]
+
+
+def list_readers(
+    model: Model,
+    item: Clip | Sentence,
+    prepared: PreparedInputs,
+    decision: Decision | None,
+    written: str,
+) -> list[LensReader]:
+    """Return readers of each word, behind that of the target against its foil.
+
+    Parameters
+    ----------
+    written : str
+        What the model writes: words of a CTC model whose item brings no text.
+    """
+    details = {} if decision is None else decision.objective.details
+    word = item.target if isinstance(item.target, int) else None
+    if model.capabilities.decoding == "frames":
+        text = " ".join((item.text or written).split())
+        readers = _text_readers(model, text)
+        if details.get("kind") == "contrast":
+            label, foil = str(details["label"]), str(item.foil)
+            choice = LensChoice(word, label, "foil", foil)
+            readers.insert(0, LensReader(choice, _read_texts(model, *details["texts"])))
+        return readers
+    readers = [] if model.capabilities.decoding == "masked" else _word_readers(prepared)
+    if "position" in details:
+        token, positions = [details["token"]], [details["position"]]
+        foil_id = details.get("foil")
+        against = "runner_up" if foil_id is None else "foil"
+        label, foil = str(details["label"]), "" if foil_id is None else str(item.foil)
+        if foil_id is not None or not readers:
+            choice = LensChoice(word, label, against, foil)
+            readers.insert(0, LensReader(choice, _read_tokens(token, positions, foil_id)))
+    return readers
+
+
+def text_places(prepared: PreparedInputs) -> list[int]:
+    """Places of the text among the decoder's tokens that something predicts."""
+    if prepared.tokens is None:
+        return []
+    audio_tokens, tokens = prepared.audio_tokens, prepared.tokens
+    first = tokens.n_prefix
+    if audio_tokens is not None and audio_tokens.answer_position is not None:
+        first = audio_tokens.answer_position
+    places = range(max(first, 1), len(tokens.ids))
+    return [place for place in places if tokens.kinds[place] == "token"]
+
+
+def _word_readers(prepared: PreparedInputs) -> list[LensReader]:
+    """Readers of the words of a decoder's text; of its tokens where no words are known."""
+    if prepared.tokens is None:
+        return []
+    tokens, groups = prepared.tokens, dict[tuple[int | None, int], list[int]]()
+    places = text_places(prepared)
+    has_words = any(tokens.words[place] is not None for place in places)
+    for place in places:
+        word = tokens.words[place]
+        if word is None and has_words:  # a space between them
+            continue
+        groups.setdefault((word, place if word is None else -1), []).append(place)
+    readers = []
+    for (word, _), word_places in groups.items():
+        is_named = word is not None and word < len(tokens.word_labels)
+        names = [tokens.labels[place] for place in word_places]
+        label = tokens.word_labels[word] if is_named and word is not None else "".join(names)
+        ids = [tokens.ids[place] for place in word_places]
+        positions = [place - 1 for place in word_places]
+        choice = LensChoice(word, label.strip(), "runner_up")
+        readers.append(LensReader(choice, _read_tokens(ids, positions)))
+    return readers
+
+
+def _read_tokens(
+    ids: Sequence[int], positions: Sequence[int], foil_id: int | None = None
+) -> Callable[[Tensor], Reading]:
+    """Read tokens at the positions that predict them; the rank is the lowest of theirs."""
+
+    def read(log_probs: Tensor) -> Reading:
+        rows = log_probs[list(positions)]
+        index = torch.tensor(ids, device=rows.device)[:, None]
+        values = rows.gather(1, index)
+        ranks = 1 + (rows > values).sum(dim=1)
+        if foil_id is None:
+            others = rows.scatter(1, index, -torch.inf).amax(dim=1)
+        else:
+            others = rows[:, foil_id]
+        margin = (values[:, 0] - others).min()
+        return float(margin), float(values.sum()), float(ranks.max())
+
+    return read
+
+
+def _text_readers(model: Model, text: str) -> list[LensReader]:
+    """Readers of each word of a CTC model's text: how much likelier the text is with it."""
+    words, readers = text.split(), []
+    for index, word in enumerate(words):
+        rest = " ".join(words[:index] + words[index + 1 :])
+        choice = LensChoice(index, word, "absence")
+        readers.append(LensReader(choice, _read_texts(model, text, rest)))
+    return readers
+
+
+def _read_texts(model: Model, text: str, other_text: str) -> Callable[[Tensor], Reading]:
+    blank = model.config.pad_token_id
+    labels = [model.tokenizer(each).input_ids if each else [] for each in (text, other_text)]
+
+    def read(log_probs: Tensor) -> Reading:
+        score, other_score = (
+            float(
+                ctc_log_probability(log_probs, ids, blank=blank)
+                if ids
+                else log_probs[:, blank].sum()
+            )
+            for ids in labels
+        )
+        return score - other_score, score, float("nan")
+
+    return read
