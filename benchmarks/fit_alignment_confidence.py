@@ -72,13 +72,13 @@ def collect_phones(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     """Features of the phones of a sample that are said as the aligner expects [P, 5], and how far
     their starts and ends are off, in seconds [P, 2]."""
     found: list[np.ndarray] = []
-    phone_confidence = synthesis_aligner.phone_confidence
+    phone_confidence = phones.phone_confidence
 
     def keep(features: np.ndarray) -> np.ndarray:
         found.append(features)
         return phone_confidence(features)
 
-    with patch.object(synthesis_aligner, "phone_confidence", keep):
+    with patch.object(phones, "phone_confidence", keep):
         try:
             aligned = synthesis_aligner.align_by_synthesis(sample.audio, sample.text, language="fr")
         except AlignmentError:

@@ -84,11 +84,9 @@ class Evidence:
     likeness : float
         How alike the recording and the speakers, as they are, go along the path
         (`Chorus.likeness`).
-    borders : array [2, W, T]
-        What the cheapest path of the text costs with each word's first and last frame in each place
-        (`border_costs`).
-    phone_borders : array [2, P, T]
-        The same of the first speaker's phones (`phones.spoken_phones`).
+    borders, phone_borders : array [2, W, T] and [2, P, T]
+        What the cheapest path of the text costs with each word's or phone's first and last frame in
+        each place (`border_costs`).
     """
 
     recording: RecordingCepstra

@@ -8,7 +8,7 @@ synthesis passes a border; the border lies at their median.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -111,6 +111,33 @@ def phone_border_costs(
     costs = np.full((2, len(phones), len(distances)), np.inf, np.float32)
     costs[:, present] = border_costs(distances, gap, dense)
     return costs
+
+
+def align_phones(
+    evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
+) -> tuple[Word, ...]:
+    """Phones of an alignment with scores; the parameters are those of `place_phones`."""
+    borders = place_phones(evidence, speech, word_times)
+    scores = phone_confidence(phone_features(evidence, borders, speech)).tolist()
+    return tuple(
+        replace(phone, score=score) for phone, score in zip(borders.phones, scores, strict=True)
+    )
+
+
+def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
+    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
+    each frame."""
+    word_frames = np.flatnonzero(np.isfinite(times))
+    phoneme_indices = (
+        np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
+    )
+    first = np.flatnonzero(
+        np.diff(phoneme_indices, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1)
+    )
+    stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
+    edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
+    runs = zip(phoneme_indices[first].tolist(), edges.tolist(), strict=True)
+    return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
 
 def place_phones(

@@ -10,8 +10,7 @@ with several voices and prices: a word lies at their median, and where they diff
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from .alignment_result import Alignment, aligned_words, remove_signs
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, analyse_recording
 from .confidence import Evidence, Warp, list_doubts, seconds_in, text_confidence, word_confidence
 from .espeak import speak
-from .phones import phone_border_costs, phone_confidence, phone_features, place_phones
+from .phones import align_phones, heard_phonemes, phone_border_costs
 from .speaker_sounds import SpeakerVoice
 from .synthesis_distances import Chorus, SpeechPlan, estimate_tempo, plan_speech
 from .threads import run_on_one_thread
@@ -109,19 +108,13 @@ def align_by_synthesis(
         chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)
         evidence = collect_evidence(chorus)
         word_times = _seconds(evidence.edges)
-        borders = place_phones(evidence, chorus.speakers[0], word_times)
-        features = phone_features(evidence, borders, chorus.speakers[0])
+        phones = align_phones(evidence, chorus.speakers[0], word_times)
     scores = word_confidence(evidence)
     words = tuple(
         Word(word, start, end, float(score))
         for word, (start, end), score in zip(transcript_words, word_times, scores, strict=True)
     )
-    phone_scores = phone_confidence(features).tolist()
-    phones = tuple(
-        replace(phone, score=score)
-        for phone, score in zip(borders.phones, phone_scores, strict=True)
-    )
-    phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
+    phonemes = heard_phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = speaker_voice is not None
     doubts = list_doubts(words, evidence, adapted=adapted, language=language)
     return Alignment(
@@ -224,22 +217,6 @@ def collect_evidence(chorus: Chorus) -> Evidence:
         borders,
         phone_borders,
     )
-
-
-def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
-    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
-    each frame."""
-    word_frames = np.flatnonzero(np.isfinite(times))
-    phoneme_indices = (
-        np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
-    )
-    first = np.flatnonzero(
-        np.diff(phoneme_indices, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1)
-    )
-    stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
-    edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
-    runs = zip(phoneme_indices[first].tolist(), edges.tolist(), strict=True)
-    return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
 
 def _warp(

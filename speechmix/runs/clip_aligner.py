@@ -44,20 +44,16 @@ class ClipAligner:
 
     Parameters
     ----------
-    folder : RunFolder
-    clips : sequence of Clip
-        All of the job.
-    shard : Shard
+    folder, clips, shard
+        Of the job.
     aligner, method
         Of `speechmix.align`. A job that names neither uses those of the run in the folder.
-    needs_words : bool
-        Whether a clip without words cannot be scored.
-    needs_phones : bool
-        Whether clips without phones get them.
+    needs_words, needs_phones : bool
+        Whether a clip without words cannot be scored, and whether one without phones gets them.
     job : str
-        Name of the job that computes kinds alone in the folder; empty for the run itself.
+        Name of the job that computes kinds alone; empty for the run itself.
     uses_pairs : bool
-        Whether the other clip of each clip's pair gets words, too, where it is in another shard.
+        Whether the other clip of each pair gets words, too, from another shard.
 
     Attributes
     ----------
@@ -77,13 +73,8 @@ class ClipAligner:
     pairs: dict[str, Clip] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        fingerprint = None if self.aligner is None else self.aligner.fingerprint
-        self.options = alignment_options(
-            self.method,
-            fingerprint,
-            is_required=self.needs_words,
-            needs_phones=self.needs_phones,
-        )
+        weights = None if self.aligner is None else self.aligner.fingerprint
+        self.options = alignment_options(self.method, weights, self.needs_words, self.needs_phones)
         run_options = self._run_options()
         self._all_options = (
             [self.options] if run_options == self.options else [run_options, self.options]
@@ -118,14 +109,13 @@ class ClipAligner:
         """Return the clips of the shard whose word times are to be computed."""
         with self.open_results(report) as results:
             remember_recordings(results)
-            pending = []
-            for clip in self.clips:
-                can_gain = self.needs_phones or (clip.text and clip.words is None)
-                if self.shard.holds(clip.name) and can_gain:
+            pending: list[Clip] = []
+            for clip in filter(lambda clip: self.shard.holds(clip.name), self.clips):
+                if self.needs_phones or (clip.text and clip.words is None):
                     with suppress(SpeechmixError):  # `align_clips` says why
                         clip.validate()
-                        key = self._key(results, clip)
-                        pending += [clip] if key is not None and key not in results else []
+                        if (key := self._key(results, clip)) and key not in results:
+                            pending.append(clip)
         return pending
 
     def align_clips(

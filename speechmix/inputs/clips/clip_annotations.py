@@ -52,7 +52,7 @@ def annotation_fields(
                 "that has them as words=, or their intervals"
             )
         if words is not None:
-            fields.update(words=words, alignment=alignment)
+            fields |= ClipFields(words=words, alignment=alignment)
         return fields
     from ..formats.word_files import read_words_and_tiers, word_file_kind  # only for a file
 
@@ -64,7 +64,7 @@ def annotation_fields(
         utterance=clip.path.stem if is_own_file and clip.path is not None else clip.name,
     )
     if timed_words:
-        fields.update(words=timed_words, alignment=alignment or word_file_kind(words))
+        fields |= ClipFields(words=timed_words, alignment=alignment or word_file_kind(words))
     if tiers is not None:
         fields["tiers"] = {**file_tiers, **intervals}
         return fields

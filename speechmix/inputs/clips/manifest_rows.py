@@ -176,8 +176,8 @@ def row_from_cells(
         words, tiers, alignment = _read_word_cell(
             cells["words"], root, utterance or file_name, tier, allow_outside
         )
-    if isinstance(cells.get("tiers"), dict):
-        tiers = _read_tiers_cell(cells["tiers"], words)
+    if isinstance(tiers_cell := cells.get("tiers"), dict):
+        tiers = _read_tiers_cell(tiers_cell, words)
     requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
     text = check_text(sentence or string_cells[text_column], where=where)
@@ -242,8 +242,8 @@ def _read_word_cell(
             return check_words(words_from_items(word_cell, where="words")), {}, "given"
         word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
         words, tiers = read_words_and_tiers(word_path, tier=tier, utterance=utterance)
-        tiers = usable_tiers(tiers, words, where=word_path) if tiers else tiers
-        return tuple(words) or None, tiers, word_file_kind(word_path)
+        usable = usable_tiers(tiers, words, where=word_path) if tiers else {}
+        return tuple(words) or None, usable, word_file_kind(word_path)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 

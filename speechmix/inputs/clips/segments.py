@@ -10,7 +10,6 @@ from ..audio.audio_source import AudioPart, Recording
 from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import RoleRequests
 from ..words.multipart_words import join_words
-from ..words.timed_words import Word
 from ..words.unit_roles import make_unit_role
 from .clip import Clip
 from .clip_metadata import ClipFields
@@ -71,16 +70,14 @@ def cut_clip(
         language=clip.language,
         meta=clip.meta,
     )
-    tiers, unit_requests = _cut_tiers(clip, start, end)
+    tier_fields = _cut_tiers(clip, start, end)
     shift = [words[index].shift(-start) for index in word_indices]
     if shift:
         segment = segment.with_words(shift, alignment=clip.alignment)
-    return segment.replace(tiers=tiers, **unit_requests)
+    return segment.replace(**tier_fields)
 
 
-def _cut_tiers(
-    clip: Clip, start: Seconds, end: Seconds
-) -> tuple[dict[str, tuple[Word, ...]], ClipFields]:
+def _cut_tiers(clip: Clip, start: Seconds, end: Seconds) -> ClipFields:
     """Phones and syllables that lie wholly between two times, moved; and cue and target among
     them."""
     indices_by_unit = {
@@ -96,7 +93,7 @@ def _cut_tiers(
         for unit, indices in indices_by_unit.items()
         if indices
     }
-    requests: dict[str, object] = {}
+    fields: dict[str, object] = {"tiers": tiers}
     for name, role in clip.unit_roles.items():
         indices = indices_by_unit[role.unit]
         if not set(role.indices) <= set(indices):
@@ -104,8 +101,8 @@ def _cut_tiers(
                 f"clip {clip.name!r}: the {name} is not wholly between {start} and {end} s"
             )
         new_indices = [indices.index(index) for index in role.indices]
-        requests[name] = make_unit_role(tiers, None, role.unit, new_indices).request
-    return tiers, cast("ClipFields", requests)
+        fields[name] = make_unit_role(tiers, None, role.unit, new_indices).request
+    return cast("ClipFields", fields)
 
 
 def file_part(clip: Clip, start: Seconds, end: Seconds) -> Clip:

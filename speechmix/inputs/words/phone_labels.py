@@ -58,9 +58,10 @@ def convert_to_ipa(phones: Sequence[Word], *, where: str = "phones") -> tuple[Wo
         return tuple(phones)
     converted = []
     for phone in phones:
-        ipa = None if phone.text.casefold() in _NOISE else convert(phone.text)
-        changed = ipa and ipa != phone.text
-        converted.append(replace(phone, text=ipa, source_label=phone.text) if changed else phone)
+        ipa = "" if phone.text.casefold() in _NOISE else convert(phone.text)
+        if ipa not in ("", phone.text):
+            phone = replace(phone, text=ipa, source_label=phone.text)
+        converted.append(phone)
     return tuple(converted)
 
 

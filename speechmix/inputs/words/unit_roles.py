@@ -163,7 +163,8 @@ def role_units(spans: Sequence[Span], role: UnitRole) -> list[int] | None:
 def _find_intervals(tier: Sequence[Word], text: str, where: str) -> list[int]:
     """Indices of one label with or without its occurrence, or of labels that follow each other."""
     numbered = re.fullmatch(r"(.+):([0-9]{1,9})", text)
-    for label, occurrence in ((text, None), *([numbered.groups()] if numbered else [])):
+    readings = [(text, "")] + ([(numbered[1], numbered[2])] if numbered else [])
+    for label, occurrence in readings:
         starts = _find_labels(tier, label.split())
         if occurrence and 1 <= int(occurrence) <= len(starts):
             starts = starts[int(occurrence) - 1 : int(occurrence)]

@@ -23,7 +23,7 @@ from .result_kind import Result, ResultItem, ResultKind
 
 
 def alignment_options(
-    method: str, aligner: str | None, *, is_required: bool, needs_phones: bool = False
+    method: str, aligner: str | None, is_required: bool, needs_phones: bool = False
 ) -> dict[str, Json]:
     """Return the options of the kind.
 
@@ -61,7 +61,11 @@ def _compute(item: ResultItem) -> Result:
     tiers = (WORD, PHONE) if "phones" in item.options else (WORD,)
     clip = align_quietly(item.clip, item.loaded_model, item.options["method"], tiers)
     words = [_word_fields(word) for word in clip.words or ()]
-    content = {"alignment": clip.alignment, "doubts": list(clip.doubts), "text": clip.text}
+    content: JsonObject = {
+        "alignment": clip.alignment,
+        "doubts": list(clip.doubts),
+        "text": clip.text,
+    }
     if PHONE in tiers:
         content["phones"] = [_word_fields(phone) for phone in clip.tiers[PHONE]]
     return Result({**content, "words": words})
