@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from ..errors import InputError
 from ..files.json_files import JsonObject
 from ..files.parquet_files import read_parquet
 from ..files.user_tables import RowError, read_table
+from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import segment_clip
 from ..interventions.continua import Continuum
 from ..interventions.decision import Decision
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ..adapters.model import Model
-    from ..inputs.clips.clip import Clip
     from ..mixing.maps.map_set import Maps
 
 Attribution = str | Callable[["Model", "Clip"], float]
@@ -98,7 +99,7 @@ class ResponseCurve:
 
 def response_curve(
     model: Model,
-    continua: Continuum | Sequence[Continuum],
+    continua: Continuum | Sequence[Continuum | Clip],
     *,
     labels: tuple[str, str] | None = None,
     attribution: Attribution | None = None,
@@ -109,8 +110,8 @@ def response_curve(
     ----------
     model : Model
         A speech model with its head.
-    continua : Continuum or sequence of Continuum
-        Clips with target and foil. Several continua are items of a design; those of one sound, pair
+    continua : Continuum, sequence of Continuum, or clips in order
+        With target and foil. Several continua are items of a design; those of one sound, pair
         or target are one group.
     labels : (str, str), optional
         Of a classifier: the label in the place of the target, and that in the place of the foil.
@@ -131,13 +132,16 @@ def response_curve(
     --------
     >>> import speechmix
     >>> from speechmix.inputs import bundled
-    >>> plural, singular = bundled.clips()[:2]  # synthetic
+    >>> singular, plural = bundled.clips()[:2]  # synthetic
     >>> steps = speechmix.continuum(singular, plural, 5, method="mix")
     >>> curve = response_curve(speechmix.load("bundled:tiny-french-whisper"), steps)
     >>> len(curve.to_dataframe())
     5
     """
-    items = [continua] if isinstance(continua, Continuum) else list(continua)
+    sequence = [continua] if isinstance(continua, Continuum) else continua
+    items = [item for item in sequence if isinstance(item, Continuum)]
+    if clips := [item for item in sequence if isinstance(item, Clip)]:
+        items.append(Continuum(clips, range(1, len(clips) + 1), label="step"))
     if not items:
         raise InputError("expected a continuum, found none")
     objective, rows = _choose_objective(model, items, labels), list[dict[str, Any]]()
@@ -151,7 +155,7 @@ def response_curve(
             if model.has_label_head and not clip.words:  # which a decision about a label needs not
                 clip = segment_clip(clip, clip.duration)
             decision = Decision.prepare(model, clip, objective=objective)
-            response = 1 / (1 + np.exp(-decision.margin))
+            response = float(expit(decision.margin))
             row |= {"step": step, "value": value, "response": response, "margin": decision.margin}
             if attribution is not None:
                 row["attribution"] = _attribute(model, clip, attribution)

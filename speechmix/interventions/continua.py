@@ -100,12 +100,12 @@ def continuum(
     Examples
     --------
     >>> from speechmix.inputs import bundled
-    >>> plural, singular = bundled.clips()[:2]  # synthetic
+    >>> singular, plural = bundled.clips()[:2]  # synthetic
     >>> steps = continuum(singular, plural, 5, method="mix")
     >>> steps.values, steps.clips[4].text
     ([0.0, 0.25, 0.5, 0.75, 1.0], 'notre maison')
     """
-    if not isinstance(steps, int) or steps < 2:
+    if not isinstance(steps, int | np.integer) or steps < 2:
         raise InputError(f"a continuum has 2 steps or more, found steps={steps!r}")
     if method not in _METHODS or text_of not in ("a", "b"):
         raise InputError(

@@ -198,6 +198,9 @@ class TestBundledModels:
         maps = speechmix.mix(trained, steps[0].clips[0])["value_zeroing", "encoder"]
         share = speechmix.cue_contribution(maps, cue=2, target=0).mean()
         assert curve.table["attribution"][0] == pytest.approx(share)
+        clips = speechmix.response_curve(trained, steps[0].clips)
+        assert clips.table["value"].tolist() == clips.table["step"].tolist() == [1, 2, 3, 4, 5]
+        np.testing.assert_allclose(clips.table["margin"], margins)
         untrained = speechmix.response_curve(random, steps)
         assert "no crossing" in untrained.summary
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from .bootstrap import MIN_GROUPS, percentile_levels, resample_groups
 
@@ -62,7 +63,7 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
             crossing = -intercept / slope
             low, high = np.quantile(-fits[:, 0] / fits[:, 1], levels)
             low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
-            misfit = float(abs(means - 1 / (1 + np.exp(-intercept - slope * x))).max())
+            misfit = float(abs(means - expit(intercept + slope * x)).max())
             interval = f" [{low:.3g}, {high:.3g}]"
             interval += f"; the fit is up to {misfit:.0%} off" if misfit > _MISFIT else ""
     elif len(flips) > 1:
@@ -81,7 +82,7 @@ def _fit_logistic(values: np.ndarray, responses: np.ndarray) -> np.ndarray:
     design = np.stack([np.ones(len(values)), (values - centre) / scale], axis=1)
     fits = np.zeros((len(responses), 2))
     for _ in range(_NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-fits @ design.T))
+        p = expit(fits @ design.T)
         gradient = (responses - p) @ design - _RIDGE * fits
         curvature = np.einsum("rs,si,sj->rij", p * (1 - p), design, design) + _RIDGE * np.eye(2)
         steps = np.linalg.solve(curvature, gradient[..., None])[..., 0]

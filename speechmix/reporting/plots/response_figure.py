@@ -6,6 +6,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import expit
 
 from .figure_style import (
     LABEL_SIZE,
@@ -65,7 +66,7 @@ def response_panel(
                 ax.plot(lines.index, lines, color=color, linewidth=0.4, alpha=0.35)
             if row["low"] < row["high"]:
                 x = np.linspace(means.index.min(), means.index.max(), 200)
-                fitted = 1 / (1 + np.exp(-row["slope"] * (x - row["crossing"])))
+                fitted = expit(row["slope"] * (x - row["crossing"]))
                 ax.plot(x, fitted, color=color, linestyle=":", linewidth=0.8)
                 limits = np.clip([row["low"], row["high"]], x[0], x[-1])
                 ax.plot(limits, [0.5, 0.5], color=color, linewidth=4, alpha=0.4)
