@@ -28,6 +28,7 @@ import transformers
 from torch.nn import functional as F
 
 import speechmix
+from speechmix.adapters.capture.random_state import isolated_random_numbers
 from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.errors import SpeechmixError
 from speechmix.interventions.decision import Decision
@@ -54,7 +55,8 @@ class Subject:
             name: x.to(self.model.dtype) if x.is_floating_point() else x
             for name, x in (self.inputs if inputs is None else inputs).items()
         }
-        with torch.no_grad():
+        # VibeVoice adds noise to its sound; in a pass of the package it is the same each time.
+        with torch.no_grad(), isolated_random_numbers():
             if self.model.has_head:
                 return self.model.run_with_head(inputs)
             return self.model.family.run(self.model.base, inputs, tuple(self.model.stacks))
