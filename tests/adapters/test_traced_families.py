@@ -182,8 +182,9 @@ def test_an_architecture_is_traced_once_for_all_its_twins(monkeypatch):
         "trace_family",
         lambda config, *rest: traced.append(config.model_type) or original(config, *rest),
     )
-    module = build_traced_model("lasr_ctc")
+    module = copy.deepcopy(build_traced_model("lasr_ctc"))
     for seed in range(3):
+        module.config._name_or_path = f"moved/to/folder-{seed}"  # says nothing of the architecture
         speechmix.load(module, init="random", seed=seed)
     assert traced == ["lasr_ctc"]
 

@@ -223,6 +223,13 @@ def _qwen3_omni() -> transformers.PretrainedConfig:
     return config
 
 
+def _gemma4() -> transformers.PretrainedConfig:
+    """Of as many bins as its front end's first convolution has channels."""
+    config = tiny_config("gemma4")
+    config.audio_config.subsampling_conv_channels = [128, 8]
+    return config
+
+
 # Name (that of the mapping) -> (class, config).
 TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]] = {
     "lasr_ctc": ("LasrForCTC", _lasr),
@@ -278,6 +285,11 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
     "kyutai_speech_to_text": ("KyutaiSpeechToTextForConditionalGeneration", _kyutai),
     "qwen3_omni_moe_thinker": ("Qwen3OmniMoeThinkerForConditionalGeneration", _qwen3_omni),
     "phi4_multimodal": ("Phi4MultimodalForCausalLM", lambda: tiny_config("phi4_multimodal")),
+    "gemma4": ("Gemma4ForConditionalGeneration", _gemma4),
+    "gemma4_unified": (
+        "Gemma4UnifiedForConditionalGeneration",
+        lambda: tiny_config("gemma4_unified"),
+    ),
     "pop2piano": ("Pop2PianoForConditionalGeneration", lambda: tiny_config("pop2piano")),
     "dia": ("DiaForConditionalGeneration", lambda: tiny_config("dia")),
     "vibevoice": ("VibeVoiceForConditionalGeneration", lambda: tiny_config("vibevoice")),

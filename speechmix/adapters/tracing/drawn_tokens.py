@@ -17,6 +17,9 @@ def count_audio_positions(base: PretrainedModule, inputs: Mapping[str, Tensor]) 
     """Count the positions that an audio language model's decoder has for a sound."""
     with torch.no_grad():
         output: Any = base.get_audio_features(**inputs)
+    mask = getattr(output, "attention_mask", None)
+    if isinstance(mask, Tensor):  # the decoder gets the positions that are no padding
+        return int(mask.sum())
     states = getattr(output, "pooler_output", None)
     states = output if states is None else states
     tensors = [states] if isinstance(states, Tensor) else [x for x in states if x is not None]

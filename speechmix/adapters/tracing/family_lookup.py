@@ -55,7 +55,8 @@ def find_family(
             model_class = transformers_class(class_name)
     extractor = read_extractor() if _hears(model_class) else None
     described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
-    key = digest([model_class.__qualname__, str(config.to_dict()), described])
+    fields = {name: x for name, x in config.to_dict().items() if name != "_name_or_path"}
+    key = digest([model_class.__qualname__, str(fields), described])
     if key not in _traced_families:
         try:
             _traced_families[key] = trace_family(config, model_class, extractor)

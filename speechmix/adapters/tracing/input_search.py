@@ -254,7 +254,9 @@ def _iterate_forms(base: PretrainedModule) -> Iterator[InputForm]:
     ]
     yield from forms
     yield from (replace(form, mask_type=torch.bool) for form in forms if form.mask_names)
-    if kind != "audio tokens" and hasattr(base, "get_encoder"):
+    if kind == "audio tokens":
+        yield InputForm("text")
+    elif hasattr(base, "get_encoder"):
         yield from (replace(form, kind="audio", encoder_alone=True) for form in forms)
 
 

@@ -67,6 +67,10 @@ def trace_family(
     base = module.base_model
     form = find_input_form(base)
     architecture = infer_stacks(base, form.make(base), run=partial(form.run, base))
+    if not form.hears and hasattr(base, "get_audio_features"):
+        _warn_stack_alone(
+            architecture.name, "decoder", "it runs on no form of sound that was tried"
+        )
     stacks, form = _select_stacks(architecture, form)
     family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason and any(spec.feed_forwards for spec in stacks):
