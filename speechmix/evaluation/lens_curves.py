@@ -60,7 +60,8 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
     parts = []
     for names, rows in by_clip.groupby(keys[:5], dropna=False, sort=False):
         curve = pd.concat([_average(rows, value) for value in _VALUES], axis=1).reset_index()
-        parts.append(curve.assign(**dict(zip(keys[:5], names, strict=True))))
+        curve[keys[:5]] = names
+        parts.append(curve)
     curves = pd.concat(parts, ignore_index=True)
     compared = _compare_twins(curves)
     return compared[[*keys[:6], *(column for column in compared if column not in keys)]]

@@ -10,6 +10,7 @@ the place of the last one's; all that follows is the model's own (`adapters.patc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,16 +37,18 @@ from .lens_result import LensResult, TunedLens
 if TYPE_CHECKING:
     from ..adapters.generation.model_inputs import PreparedInputs
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
 
 LENSES = ("logit", "encoder")
 
 
 def lens(
     model: Model,
-    item: Clip | Sentence | str,
+    item: Item,
     *,
     kind: str = "logit",
     tuned: TunedLens | str | Path | None = None,
+    objective: tuple[int, int, int] | None = None,
 ) -> LensResult:
     """Read words, margins and the text off every layer.
 
@@ -53,12 +56,14 @@ def lens(
     ----------
     model : Model
         With a head that writes: CTC, encoder-decoder, transducer, decoder, masked.
-    item : Clip, Sentence or str
+    item : Clip, Sentence, str or mapping
         Its words are read, and its target against its foil if it has them.
     kind : {"logit", "encoder"}
         Which stack ends at each layer: the last one, or the encoder in front of a decoder.
     tuned : TunedLens or path, optional
         Of this model and kind.
+    objective : tuple of int, optional
+        Position, token id and foil's id, for prepared inputs.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def lens(
             f"expected a tuned lens of the {stack} of {model.name} ({model.fingerprint}), found one "
             f"of the {tuned.stack} of {tuned.weights}: fit one to this model"
         )
-    prepared, decision = prepare_item(model, item)
+    prepared, decision = prepare_item(model, item, objective)
     # What an encoder gives must not be remembered while it ends earlier.
     model = copy(model)
     model.activation_cache, model.generated_texts = None, {}
@@ -105,7 +110,7 @@ def lens(
     values = np.array(readings[::-1], float).reshape(len(texts), len(readers), 3)
     margins, log_probabilities, ranks = np.moveaxis(values, 2, 0)
     return LensResult(
-        clip=str(item.name),
+        clip="inputs" if isinstance(item, Mapping) else str(item.name),
         kind=kind if tuned is None else f"tuned {kind}",
         stack=stack,
         choices=tuple(reader.choice for reader in readers),
@@ -144,10 +149,12 @@ def lens_stack(model: Model, kind: str) -> str:
     return stacks[0] if kind == "encoder" else stacks[-1]
 
 
-def prepare_item(model: Model, item: Clip | Sentence) -> tuple[PreparedInputs, Decision | None]:
-    """Prepare the inputs of an item, and its decision if it has a target."""
-    if item.target is not None:
-        decision = Decision.prepare(model, item)
+def prepare_item(
+    model: Model, item: Item, objective: tuple[int, int, int] | None = None
+) -> tuple[PreparedInputs, Decision | None]:
+    """Prepare the inputs of an item, and its decision if it has a target or an objective."""
+    if objective is not None or getattr(item, "target", None) is not None:
+        decision = Decision.prepare(model, item, objective=objective)
         return decision.prepared, decision
     view = make_view(model, item, MixRequest(units="frame" if model.hears else "token"))
     view.prepare(model.capabilities.prepared_stacks)
@@ -156,7 +163,7 @@ def prepare_item(model: Model, item: Clip | Sentence) -> tuple[PreparedInputs, D
 
 def _write(
     model: Model,
-    item: Clip | Sentence,
+    item: Item,
     prepared: PreparedInputs,
     decision: Decision | None,
     logits: Tensor,
@@ -164,13 +171,15 @@ def _write(
 ) -> str:
     """What the model writes: at frames, freely behind an encoder, or token by token on the text so far."""
     decoding = model.capabilities.decoding
+    if isinstance(item, Mapping) or model.tokenizer is None:
+        return ""
     if decoding == "frames":
         return str(model.tokenizer.decode(logits.argmax(dim=-1)).strip())
     if stack == "encoder" and decoding != "masked":
         if isinstance(item, Clip) and model.can_transcribe:
             return transcribe(model, item)
         return "" if model.family.generate is None else model.family.generate(model, item).text
-    positions = [place - 1 for place in text_places(prepared)] or []
+    positions = [place - 1 for place in text_places(prepared)]
     if decoding == "masked":
         positions = [] if decision is None else decision.read_positions
     ids = logits[positions].argmax(dim=-1).tolist()

@@ -9,20 +9,19 @@ In: an item's inputs and decision. Out: a `LensReader` for each choice. Margins 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..inputs.clips.clip import Clip
-from ..inputs.sentences.sentence import Sentence
 from ..mixing.maps.numerics import ctc_log_probability
 from .lens_result import LensChoice
 
 if TYPE_CHECKING:
     from ..adapters.generation.model_inputs import PreparedInputs
     from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item
     from .decision import Decision
 
 Reading = tuple[float, float, float]  # margin, log-probability, rank (NaN of a whole text)
@@ -37,7 +36,7 @@ class LensReader(NamedTuple):
 
 def list_readers(
     model: Model,
-    item: Clip | Sentence,
+    item: Item,
     prepared: PreparedInputs,
     decision: Decision | None,
     written: str,
@@ -50,24 +49,23 @@ def list_readers(
         What the model writes: words of a CTC model whose item brings no text.
     """
     details = {} if decision is None else decision.objective.details
-    word = item.target if isinstance(item.target, int) else None
-    if model.capabilities.decoding == "frames":
-        text = " ".join((item.text or written).split())
-        readers = _text_readers(model, text)
-        if details.get("kind") == "contrast":
-            label, foil = str(details["label"]), str(item.foil)
-            choice = LensChoice(word, label, "foil", foil)
-            readers.insert(0, LensReader(choice, _read_texts(model, *details["texts"])))
-        return readers
-    readers = [] if model.capabilities.decoding == "masked" else _word_readers(prepared)
-    if "position" in details:
-        token, positions = [details["token"]], [details["position"]]
-        foil_id = details.get("foil")
-        against = "runner_up" if foil_id is None else "foil"
-        label, foil = str(details["label"]), "" if foil_id is None else str(item.foil)
-        if foil_id is not None or not readers:
-            choice = LensChoice(word, label, against, foil)
-            readers.insert(0, LensReader(choice, _read_tokens(token, positions, foil_id)))
+    word, foil = getattr(item, "target", None), str(getattr(item, "foil", None) or "")
+    reads_words = not isinstance(item, Mapping) and model.tokenizer is not None
+    if model.capabilities.decoding == "frames" and reads_words:
+        text = str(getattr(item, "text", None) or written)
+        readers = _text_readers(model, " ".join(text.split()))
+    else:
+        is_masked = model.capabilities.decoding == "masked"
+        readers = _word_readers(prepared) if reads_words and not is_masked else []
+    if details.get("kind") == "contrast" and "texts" in details:
+        choice = LensChoice(word, str(details["label"]), "foil", foil)
+        readers.insert(0, LensReader(choice, _read_texts(model, *details["texts"])))
+    elif "position" in details and ("foil" in details or not readers):
+        against = "foil" if "foil" in details else "runner_up"
+        foil = foil or str(details.get("foil_label", ""))
+        choice = LensChoice(word, str(details["label"]), against, foil)
+        read = _read_tokens([details["token"]], [details["position"]], details.get("foil"))
+        readers.insert(0, LensReader(choice, read))
     return readers
 
 

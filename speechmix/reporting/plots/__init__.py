@@ -17,7 +17,7 @@ the size it has in a paper.
 | `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
-| `lens_panel`, `lens_curve_panel` | margins and text of each layer (of `speechmix.lens`); over clips (of `speechmix.lens_curves`) |
+| `lens_panel`, `lens_curve_panel` | margins and text of each layer (`speechmix.lens`); over clips (`speechmix.lens_curves`) |
 | `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
 | `response_panel` | what a model decides along a continuum, and where it crosses 50 % (of `speechmix.response_curve`) |
 | `spectral_figure` | which frequency band of which word a decision rests on, with formants (of `speechmix.spectral_explain`) |

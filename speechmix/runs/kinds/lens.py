@@ -19,7 +19,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 def _compute(item: ResultItem) -> Result:
     table = lens(item.model, item.clip, **item.options).to_dataframe().drop(columns=_OWNER_COLUMNS)
-    return Result(table.astype(object).where(table.notna(), None).to_dict("records"))
+    return Result(table.astype(object).mask(table.isna(), None).to_dict("records"))
 
 
 _NUMBERS = ("error_rate", "difference", "margin", "log_probability", "rank", "decided_layer")

@@ -1,0 +1,261 @@
+"""Lenses: the last layer is the model's own output, layers agree with runs by hand, planted layers are found."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers.modeling_outputs import BaseModelOutput
+
+import speechmix
+from speechmix.adapters.capture.device_copy import inputs_to_device
+from speechmix.adapters.generation.greedy_generation import transcribe
+from speechmix.adapters.patching.layer_replay import LayerReplay
+from speechmix.errors import InputError
+from speechmix.evaluation.planted import plant
+from speechmix.inputs import bundled
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.lens_result import TunedLens, decided_layers
+from speechmix.runs.score_clips import compute_kinds
+from tests.models import inputs_of, tiny, trained
+
+CLIPS = bundled.clips()
+HEADS = {
+    "wav2vec2-post": "encoder",
+    "wav2vec2-adapters": "encoder",
+    "hubert-post": "encoder",
+    "wavlm-post": "encoder",
+    "data2vec-audio": "encoder",
+    "whisper-80": "decoder",
+    "bart": "decoder",
+    "marian": "encoder",
+    "bert": "encoder",
+    "gpt2": "decoder",
+    "llama": "decoder",
+}
+
+
+@functools.cache
+def twin(name, seed=0):
+    return speechmix.load(bundled.models()[name], init="random", seed=seed, device="cpu")
+
+
+def replayed(model, stack, inputs, read=lambda output: output.logits):
+    """Logits of the model, and of it ending at each layer."""
+    inputs = inputs_to_device(inputs, model.device, model.state_dtype)
+    with model.in_use(model.state_dtype), torch.no_grad():
+        intact = read(model.run_with_head(inputs))
+        replay = LayerReplay.record(model, stack, inputs)
+        ended = []
+        for layer in range(-1, len(model.stacks[stack])):
+            with replay.ending_at(layer):
+                ended.append(read(model.run_with_head(inputs)))
+        assert torch.equal(read(model.run_with_head(inputs)), intact)  # nothing of it stays
+    return intact, ended
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("name", "stack"), HEADS.items())
+def test_the_last_layer_is_the_output_of_the_model(name, stack, dtype):
+    model = tiny(name, dtype)
+    intact, ended = replayed(model, stack, inputs_of(model))
+    assert torch.equal(ended[-1], intact)
+    assert not any(torch.allclose(each, intact) for each in ended[:-1])
+
+
+def test_layers_of_decoders_and_ctc_encoders_agree_with_norm_and_head_by_hand():
+    readouts = {
+        "gpt2": ("decoder", lambda m, h: m.lm_head(m.transformer.ln_f(h))),
+        "llama": ("decoder", lambda m, h: m.lm_head(m.model.norm(h))),
+        "wav2vec2-post": ("encoder", lambda m, h: m.lm_head(h)),
+        "wav2vec2-adapters": ("encoder", lambda m, h: m.lm_head(m.wav2vec2.encoder.layer_norm(h))),
+    }
+    for name, (stack, read) in readouts.items():
+        model = tiny(name)
+        inputs = inputs_of(model)
+        _, ended = replayed(model, stack, inputs)
+        states = model.module(**inputs, output_hidden_states=True).hidden_states
+        for layer in range(len(ended) - 1):  # transformers put the norm behind the last one
+            torch.testing.assert_close(ended[layer], read(model.module, states[layer]))
+
+
+def test_the_decoder_reads_an_early_encoder_layer_as_by_hand():
+    model = tiny("whisper-80")
+    inputs = inputs_of(model)
+    _, ended = replayed(model, "encoder", inputs)
+    encoder = model.module.model.encoder
+    states = encoder(inputs["input_features"], output_hidden_states=True).hidden_states
+    for layer in range(len(ended) - 1):
+        read = BaseModelOutput(encoder.layer_norm(states[layer]))
+        by_hand = model.module(encoder_outputs=read, decoder_input_ids=inputs["decoder_input_ids"])
+        torch.testing.assert_close(ended[layer], by_hand.logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tiny-french-ctc", "logit"),
+        ("tiny-french-whisper", "logit"),
+        ("tiny-french-whisper", "encoder"),
+    ],
+)
+def test_margin_and_text_of_the_last_layer_are_the_models(name, kind):
+    model, clip = trained(name), CLIPS[1]
+    with model.unchanged():  # which remembers what an encoder gives
+        assert transcribe(model, clip) == "nos maisons"
+        result = speechmix.lens(model, clip, kind=kind)
+        assert transcribe(model, clip) == "nos maisons"
+    assert result.choices[0].against == "foil"
+    assert result.margins[-1, 0] == Decision.prepare(model, clip).margin
+    assert result.texts[-1] == transcribe(model, clip)
+    assert len(set(result.texts)) > 1
+    assert [choice.label for choice in result.choices[1:]] == ["nos", "maisons"]
+    assert (result.margins[-1] > 0).all()
+    table = result.to_dataframe()
+    assert len(table) == result.margins.size
+    assert table.groupby("layer").error_rate.first().iloc[-1] == 0
+    assert result.plot() is not None
+
+
+def test_a_ctc_margin_is_that_of_torchs_loss():
+    model, clip = trained("tiny-french-ctc"), CLIPS[1]
+    result = speechmix.lens(model, clip)
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+    encoder = model.module.wav2vec2.encoder
+    with torch.no_grad():
+        states = model.module(**inputs, output_hidden_states=True).hidden_states[2]
+        normed = encoder.layer_norm(states) if model.config.do_stable_layer_norm else states
+        scores = model.module.lm_head(normed)[0].double().log_softmax(-1)
+    losses = [
+        torch.nn.functional.ctc_loss(
+            scores[:, None],
+            torch.tensor([ids]),
+            torch.tensor([len(scores)]),
+            torch.tensor([len(ids)]),
+            blank=model.config.pad_token_id,
+            reduction="sum",
+        )
+        for ids in (model.tokenizer(text).input_ids for text in ("nos maisons", "nos maison"))
+    ]
+    assert result.margins[2, 0] == pytest.approx(float(losses[1] - losses[0]), abs=1e-4)
+
+
+def found_layer(family, layer, seed):
+    """Layer that the lens says decides in a planted model, the planted one being `layer`."""
+    model = plant("copy", family=family, layer=layer, seed=seed, rotation_seed=seed, noise=0.02)
+    result = speechmix.lens(model.model, model.item, objective=model.objective)
+    return float(result.decided_layers[0])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "wav2vec2", "whisper"])
+def test_a_planted_layer_is_found(family):
+    assert [found_layer(family, layer, seed=layer) for layer in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["gpt2", "wav2vec2", "whisper", "bert"])
+def test_planted_layers_are_found_in_95_of_100_models(family):
+    layers = np.random.default_rng(0).integers(3, size=100)
+    hits = [found_layer(family, int(layer), seed) == layer for seed, layer in enumerate(layers)]
+    assert sum(hits) >= 95
+
+
+def test_idle_layers_behind_the_last_do_not_move_the_layer_that_decides():
+    module = copy.deepcopy(plant("copy", family="gpt2", layer=1).model.module)
+    before = plant("copy", family="gpt2", layer=1)
+    for _ in range(2):
+        idle = copy.deepcopy(module.transformer.h[0])
+        for projection in (idle.attn.c_proj, idle.mlp.c_proj):
+            projection.weight.data.zero_()
+            projection.bias.data.zero_()
+        module.transformer.h.append(idle)
+    module.config.n_layer += 2
+    model = speechmix.load(module, check=False, device="cpu")
+    longer = speechmix.lens(model, before.item, objective=before.objective)
+    shorter = speechmix.lens(before.model, before.item, objective=before.objective)
+    assert len(longer.texts) == len(shorter.texts) + 2
+    assert longer.decided_layers[0] == shorter.decided_layers[0] == 1
+
+
+def test_the_sign_alone_would_be_found_too_early_and_an_unsure_end_has_no_layer():
+    margins = np.array([[0.1, -0.1, 0, 1], [0.2, 2, 0, np.nan], [4, -3, 0, np.nan]])
+    assert decided_layers(margins).tolist()[:2] == [1, 1]
+    assert np.isnan(decided_layers(margins)[2:]).all()
+
+
+def test_a_trained_model_decides_in_a_layer_and_an_untrained_twin_in_none():
+    clips = [clip for clip in CLIPS if clip.meta["control"] == "no"][:16]
+    name = "tiny-french-ctc"
+    table = pd.concat(
+        speechmix.lens(model, clip).to_dataframe()
+        for model in (trained(name), twin(name), twin(name, 1))
+        for clip in clips
+    )
+    curves = speechmix.lens_curves(table, clips)
+    assert curves["decides"].tolist() == [False, False, False, True, True]
+    assert curves["error_rate"].iloc[-1] < 0.1 < curves["error_rate"].iloc[1]
+    assert curves["difference"].iloc[-1] == 0
+    assert (curves["twin_accuracy"] <= 0.75).all()
+    assert (curves["twin_error_rate"] > 0.5).all()
+    as_trained = table[table["init"] == "random"].assign(init="trained")
+    assert not speechmix.lens_curves(as_trained, clips)["decides"].any()
+    twice = pd.concat([table, table.assign(clip=table["clip"] + " (2)")])
+    repeated = speechmix.lens_curves(twice, [*clips, *clips])
+    columns = ["accuracy", "accuracy_low", "accuracy_high"]  # copies are no new evidence
+    pd.testing.assert_frame_equal(repeated[columns], curves[columns])
+
+
+def test_a_run_has_the_table_of_the_calls(tmp_path):
+    clips, name = CLIPS[:2], "tiny-french-whisper"
+    options = {"lens": {"kind": "logit"}}
+    models = [trained(name), twin(name)]
+    compute_kinds(models, clips, tmp_path, options, progress=False, report=lambda line: None)
+    stored = pd.read_parquet(tmp_path / "lens.parquet")
+    assert set(stored["init"]) == {"trained", "random"}
+    called = speechmix.lens(models[0], clips[0]).to_dataframe()
+    of_clip = stored[(stored["clip"] == clips[0].name) & (stored["init"] == "trained")]
+    assert of_clip["text"].tolist() == called["text"].tolist()
+    np.testing.assert_allclose(of_clip["margin"].astype(float), called["margin"], rtol=1e-6)
+
+
+def test_an_explanation_lists_the_text_of_each_layer():
+    model, clip = trained("tiny-french-ctc"), CLIPS[1]
+    explanation = speechmix.explain(model, clip, measures="occlusion", lens="logit")
+    assert explanation.layer_texts == speechmix.lens(model, clip).texts
+    assert explanation.layer_texts[0] in explanation.to_html()
+
+
+def test_an_identity_is_the_logit_lens_and_a_lens_of_another_model_is_refused(tmp_path):
+    model, clip = trained("tiny-french-ctc"), CLIPS[1]
+    width, count = model.stacks["encoder"].width, len(model.stacks["encoder"])
+    identity = np.stack([np.eye(width + 1, width, dtype=np.float32)] * count)
+    path = TunedLens("encoder", model.fingerprint, identity).save(tmp_path / "lens.npz")
+    result, plain = speechmix.lens(model, clip, tuned=path), speechmix.lens(model, clip)
+    assert result.kind == "tuned logit"
+    assert result.texts == plain.texts
+    np.testing.assert_allclose(result.margins, plain.margins, atol=1e-4)
+    zeros = TunedLens("encoder", model.fingerprint, 0 * identity)
+    blank = speechmix.lens(model, clip, tuned=zeros)
+    assert len(set(blank.texts[:-1])) == 1
+    assert blank.texts[-1] == plain.texts[-1]
+    with pytest.raises(InputError, match="fit one to this model"):
+        speechmix.lens(twin("tiny-french-ctc"), clip, tuned=path)
+    (tmp_path / "other.npz").write_bytes(b"no numbers")
+    with pytest.raises(InputError, match="is no tuned lens"):
+        speechmix.lens(model, clip, tuned=tmp_path / "other.npz")
+
+
+def test_what_has_no_lens_is_refused():
+    model = trained("tiny-french-ctc")
+    with pytest.raises(InputError, match="no decoder behind an encoder"):
+        speechmix.lens(model, CLIPS[1], kind="encoder")
+    with pytest.raises(InputError, match="kind should be one of"):
+        speechmix.lens(model, CLIPS[1], kind="tuned")
+    result = speechmix.lens(model, CLIPS[1].replace(cue=None, target=None, foil=None))
+    assert [choice.against for choice in result.choices] == ["absence", "absence"]
+    with pytest.raises(InputError, match="not among the items"):
+        speechmix.lens_curves(result.to_dataframe(), CLIPS[2:4])
