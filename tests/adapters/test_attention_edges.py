@@ -127,3 +127,16 @@ def test_what_cannot_be_removed_is_refused():
     assert not any(
         module._forward_pre_hooks for module in model.stacks["encoder"].layers[0].module.modules()
     )
+
+
+def test_a_part_that_has_its_own_attention_implementation_has_it_again_afterwards():
+    """A config hands what it is given on to the configs inside it."""
+    module = built("granite-speech")
+    config = module.config
+    config._attn_implementation = {"": "eager", "encoder_config": "eager", "text_config": "sdpa"}
+    before = [part._attn_implementation for part in (config, config.text_config)]
+    with use_attention(module, "sdpa"):
+        assert config.text_config._attn_implementation == "sdpa" == config._attn_implementation
+    assert [part._attn_implementation for part in (config, config.text_config)] == before
+    with use_attention(module, "flash_attention_2", exceptions=["sdpa"]):
+        assert config.text_config._attn_implementation == "sdpa"

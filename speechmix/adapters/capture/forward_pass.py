@@ -255,13 +255,13 @@ def use_attention(
     exceptions : collection of str
         Implementations that stay as they are.
     """
-    configs = [
-        (config, name)
-        for config, name in list_attention_implementations(module)
-        if name != implementation and name not in exceptions
-    ]
-    for config, _ in configs:
-        config._attn_implementation = implementation
+    # All are set, also those that stay: a config hands what it is given on to those inside it, which
+    # come behind it.
+    configs = list_attention_implementations(module)
+    if all(name == implementation or name in exceptions for _, name in configs):
+        configs = []
+    for config, name in configs:
+        config._attn_implementation = name if name in exceptions else implementation
     try:
         yield
     finally:
