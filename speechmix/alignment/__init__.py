@@ -51,7 +51,7 @@ def align(
         synthesis asks for it.
     tiers : sequence of {"word", "phone"}
         "phone" adds ``clip.tiers["phone"]``, by synthesis only: the phones that espeak-ng says for
-        the text, in IPA. The score of each is the probability that neither of its borders is more
+        the text, in IPA. The score of each is the probability that neither of its boundaries is more
         than 20 ms off, if the speaker says these phones. Phones that the clip has are kept.
 
     Returns

@@ -48,7 +48,7 @@ class Alignment:
         Where each phoneme (IPA, with stress marks) is heard, in seconds, by aligners that tell.
     phones : tuple of Word
         The phones of each word, without gaps inside it, labels in IPA; `Word.score` is the
-        probability that neither border is more than 20 ms off. Empty if the aligner has none.
+        probability that neither boundary is more than 20 ms off. Empty if the aligner has none.
 
     Examples
     --------

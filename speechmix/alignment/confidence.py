@@ -84,7 +84,7 @@ class Evidence:
     likeness : float
         How alike the recording and the speakers, as they are, go along the path
         (`Chorus.likeness`).
-    borders, phone_borders : array [2, W, T] and [2, P, T]
+    borders, phone_boundaries : array [2, W, T] and [2, P, T]
         What the cheapest path of the text costs with each word's or phone's first and last frame in
         each place (`border_costs`).
     """
@@ -96,7 +96,7 @@ class Evidence:
     decoys: tuple[Warp, ...]
     likeness: float
     borders: np.ndarray
-    phone_borders: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))
+    phone_boundaries: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))
 
     @cached_property
     def sound(self) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Phones of an alignment by synthesis: where they are, and how sure their borders are.
+"""Phones of an alignment by synthesis: where they are, and how sure their boundaries are.
 
 In: what is known of an alignment (`confidence.Evidence`), and the first synthetic speaker, who knows
 its phones. Out: phones in IPA inside their words. Each way of aligning says where in the recording the
-synthesis passes a border; the border lies at their median.
+synthesis passes a boundary; the boundary lies at their median.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .confidence import SURE, Evidence, Warp
 from .espeak import Speech
 from .warping import border_costs
 
-NEAR = 0.02  # seconds: a border that is further off is wrong
+NEAR = 0.02  # seconds: a boundary that is further off is wrong
 _MARKS = str.maketrans("", "", "ˈˌ-")  # stress, and espeak-ng's mark of a reduced vowel
 # espeak-ng's closures are silent but for echo: level of the loudest sample, and seconds at most, and
 # what may sound before the release (the ringing of a resampling filter).
 _SILENCE, _MAX_CLOSURE, _RINGING = 0.01, 0.1, 0.005
-_CHANGE_FRAMES = 3  # frames on either side of a border whose spectra are compared
+_CHANGE_FRAMES = 3  # frames on either side of a boundary whose spectra are compared
 _FRAME = HOP / SAMPLE_RATE
 
 # Logistic regression, fitted by benchmarks/fit_alignment_confidence.py on the development part of
 # benchmarks/alignment_material.py, in a room and close to the microphone; the order is that of
-# `phone_features`. With voices and sentences kept apart the area under the ROC curve is 0.82, and
-# 0.73 in the room, whose reverberation moves every border by some 10 ms.
+# `phone_features`. With held-out voices and sentences the area under the ROC curve is 0.82, and
+# 0.73 in the room, whose reverberation moves every boundary by some 10 ms.
 _OFF_WEIGHTS = np.array([-0.43, -0.64, -1.46, 0.37, 0.59]), 2.64
 
 
 @dataclass(frozen=True, eq=False)
-class PhoneBorders:
+class PhoneBoundaries:
     """Phones laid over a recording.
 
     Parameters
@@ -89,7 +89,7 @@ def spoken_phones(speech: Speech) -> tuple[tuple[Word, ...], list[int]]:
     return tuple(phones), np.maximum.accumulate(known).tolist()
 
 
-def phone_border_costs(
+def phone_boundary_costs(
     times: np.ndarray, distances: np.ndarray, gap: np.ndarray, speech: Speech
 ) -> np.ndarray:
     """What the cheapest path costs with each phone's first and last frame in each place, as
@@ -117,10 +117,10 @@ def align_phones(
     evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
 ) -> tuple[Word, ...]:
     """Phones of an alignment with scores; the parameters are those of `place_phones`."""
-    borders = place_phones(evidence, speech, word_times)
-    scores = phone_confidence(phone_features(evidence, borders, speech)).tolist()
+    boundaries = place_phones(evidence, speech, word_times)
+    scores = phone_confidence(phone_features(evidence, boundaries, speech)).tolist()
     return tuple(
-        replace(phone, score=score) for phone, score in zip(borders.phones, scores, strict=True)
+        replace(phone, score=score) for phone, score in zip(boundaries.phones, scores, strict=True)
     )
 
 
@@ -142,7 +142,7 @@ def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...
 
 def place_phones(
     evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
-) -> PhoneBorders:
+) -> PhoneBoundaries:
     """Lay the phones of the first synthetic speaker over the recording.
 
     Parameters
@@ -160,9 +160,9 @@ def place_phones(
     for word, members in groupby(range(len(spoken)), key=lambda index: owners[index]):
         indices = list(members)
         starts = [spoken[index].start for index in indices[1:]]
-        inner = np.array([_pass_times(way, word, starts) for way in ways])  # [ways, borders]
+        inner = np.array([_pass_times(way, word, starts) for way in ways])  # [ways, boundaries]
         start, end = word_times[word]
-        borders = _spread_out(
+        boundaries = _spread_out(
             np.concatenate([[start], np.clip(np.median(inner, axis=0), start, end), [end]])
         )
         deviation = np.abs(inner - np.median(inner, axis=0)).mean(axis=0)
@@ -172,35 +172,35 @@ def place_phones(
         phones += [
             Word(spoken[index].text, first, last)
             for index, first, last in zip(
-                indices, borders[:-1].tolist(), borders[1:].tolist(), strict=True
+                indices, boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True
             )
         ]
-    return PhoneBorders(tuple(phones), np.array(owners), np.array(spreads))
+    return PhoneBoundaries(tuple(phones), np.array(owners), np.array(spreads))
 
 
-def phone_features(evidence: Evidence, borders: PhoneBorders, speech: Speech) -> np.ndarray:
-    """What the quality of each phone's borders is computed from [P, 5], in the order of its
-    weights: the smaller and the larger of the margins of its two borders, the smaller change of the
+def phone_features(evidence: Evidence, boundaries: PhoneBoundaries, speech: Speech) -> np.ndarray:
+    """What the quality of each phone's boundaries is computed from [P, 5], in the order of its
+    weights: the smaller and the larger of the margins of its two boundaries, the smaller change of the
     spectrum at them in the recording, the larger spread of the ways, the smaller change in the
     synthesis."""
     spoken, _ = spoken_phones(speech)
-    margins = _border_margins(evidence.phone_borders, borders.phones)
-    changes = _border_changes(evidence.recording.cepstra, borders.phones)
-    natural = _border_changes(compute_cepstra(mel_power(speech.audio)), spoken)
+    margins = _boundary_margins(evidence.phone_boundaries, boundaries.phones)
+    changes = _boundary_changes(evidence.recording.cepstra, boundaries.phones)
+    natural = _boundary_changes(compute_cepstra(mel_power(speech.audio)), spoken)
     return np.stack(
         [
             margins.min(axis=0),
             margins.max(axis=0),
             np.log1p(changes).min(axis=1),
-            np.log1p(1000 * borders.spread).max(axis=1),
+            np.log1p(1000 * boundaries.spread).max(axis=1),
             np.log1p(natural).min(axis=1),
         ],
         axis=1,
     )
 
 
-def _border_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
-    """What the cheapest path costs more that has a border over 20 ms from where it lies [2, P]."""
+def _boundary_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
+    """What the cheapest path costs more that has a boundary over 20 ms from where it lies [2, P]."""
     edges = np.array([(phone.start, phone.end) for phone in phones]).T / _FRAME
     frames = edges + np.array([[0.5], [-0.5]])  # the first and the last one of the phone
     is_far = np.abs(np.arange(costs.shape[2]) - frames[:, :, None]) > NEAR / _FRAME
@@ -214,7 +214,7 @@ def _border_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
 
 
 def phone_confidence(features: np.ndarray) -> np.ndarray:
-    """Probability [P] that neither border of a phone is more than 20 ms off."""
+    """Probability [P] that neither boundary of a phone is more than 20 ms off."""
     weights, intercept = _OFF_WEIGHTS
     confidence: np.ndarray = 1 / (1 + np.exp(features @ weights + intercept))
     return confidence
@@ -233,17 +233,17 @@ def _pass_times(way: Warp, word: int, starts: Sequence[float]) -> np.ndarray:
     return passed
 
 
-def _spread_out(borders: np.ndarray) -> np.ndarray:
-    """Borders in order and a frame apart, as far as there is room."""
-    room = min(_FRAME, (borders[-1] - borders[0]) / (len(borders) - 1))
-    steps = room * np.arange(len(borders))
-    ordered = np.maximum.accumulate(borders - steps) + steps
-    limits = borders[-1] - steps[::-1]
+def _spread_out(boundaries: np.ndarray) -> np.ndarray:
+    """Boundaries in order and a frame apart, as far as there is room."""
+    room = min(_FRAME, (boundaries[-1] - boundaries[0]) / (len(boundaries) - 1))
+    steps = room * np.arange(len(boundaries))
+    ordered = np.maximum.accumulate(boundaries - steps) + steps
+    limits = boundaries[-1] - steps[::-1]
     spaced: np.ndarray = np.minimum(ordered, limits)
     return spaced
 
 
-def _border_changes(cepstra: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
+def _boundary_changes(cepstra: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
     """How much the spectrum changes at the start and at the end of each phone [P, 2]."""
     padded = np.pad(cepstra, ((_CHANGE_FRAMES, _CHANGE_FRAMES), (0, 0)), mode="edge")
     edges = np.array([(phone.start, phone.end) for phone in phones]) / _FRAME

@@ -20,7 +20,7 @@ from .alignment_result import Alignment, aligned_words, remove_signs
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, analyse_recording
 from .confidence import Evidence, Warp, list_doubts, seconds_in, text_confidence, word_confidence
 from .espeak import speak
-from .phones import align_phones, heard_phonemes, phone_border_costs
+from .phones import align_phones, heard_phonemes, phone_boundary_costs
 from .speaker_sounds import SpeakerVoice
 from .synthesis_distances import Chorus, SpeechPlan, estimate_tempo, plan_speech
 from .threads import run_on_one_thread
@@ -198,7 +198,7 @@ def collect_evidence(chorus: Chorus) -> Evidence:
     forwards = np.arange(len(chorus.words))
     plan, distances, gap, path = _refine_until_stable(chorus, forwards)
     warp, borders = _add_borders(plan, distances, gap, path)
-    phone_borders = phone_border_costs(plan.times, distances, gap, chorus.speakers[0])
+    phone_boundaries = phone_boundary_costs(plan.times, distances, gap, chorus.speakers[0])
     ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
     decoys = [
         _warp(chorus, order, flipped=True)
@@ -215,7 +215,7 @@ def collect_evidence(chorus: Chorus) -> Evidence:
         tuple(decoys),
         likeness,
         borders,
-        phone_borders,
+        phone_boundaries,
     )
 
 

@@ -1,4 +1,4 @@
-"""Phones by synthesis: where they are, how sure their borders are, and what cannot be aligned."""
+"""Phones by synthesis: where they are, how sure their boundaries are, and what cannot be aligned."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def aligned(clip):
     return speechmix.align(clip, tiers=["word", "phone"])
 
 
-def test_borders_of_another_voice(speech, aligned):
+def test_boundaries_of_another_voice(speech, aligned):
     spoken, owners = spoken_phones(speech)
     phones = aligned.tiers["phone"]
     assert [phone.text for phone in phones] == [phone.text for phone in spoken]

@@ -64,9 +64,11 @@ class TestFiles:
     def test_a_faulty_tier_is_left_out_unless_it_is_named(self, audio, tmp_path):
         path = tmp_path / "a.TextGrid"
         write_tiers(path, {"words": WORDS, "phones": [Word("l", 0.1, 0.5)]}, 1.0)
-        with pytest.warns(UserWarning, match="left out: .*phone 0 'l' .* crosses a border of word"):
+        with pytest.warns(
+            UserWarning, match="left out: .*phone 0 'l' .* crosses a boundary of word"
+        ):
             assert not Clip.from_file(audio, words=path).tiers
-        with pytest.raises(InputError, match="crosses a border of word 0 'les'"):
+        with pytest.raises(InputError, match="crosses a boundary of word 0 'les'"):
             Clip.from_file(audio, words=path, tiers={"phone": "phones"})
 
     def test_phones_are_not_taken_for_words(self, audio, tmp_path):
@@ -149,7 +151,7 @@ class TestClip:
         across = [Word("lez", 0.1, 0.4), Word("ami", 0.4, 0.9)]
         for tier in (syllables, across):
             assert len(clip_of().replace(tiers={"phone": PHONES, "syllable": tier}).tiers) == 2
-        with pytest.raises(InputError, match=r"phone 3 'a' .* crosses a border of syllable 0"):
+        with pytest.raises(InputError, match=r"phone 3 'a' .* crosses a boundary of syllable 0"):
             clip_of().replace(tiers={"phone": PHONES, "syllable": [("x", 0.1, 0.5)]})
 
     @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ class TestClip:
                 "phones must not overlap .* share 100 ms",
             ),
             ({"phone": [("", 0.1, 0.3)]}, "phone 0 at 0.1 s has no label"),
-            ({"phone": [("a", 0.2, 0.4)]}, "crosses a border of word 0 'les'"),
+            ({"phone": [("a", 0.2, 0.4)]}, "crosses a boundary of word 0 'les'"),
             ({"phone": []}, "at least one phone"),
             ({"phones": PHONES}, "units phone, syllable, found phones"),
             ({"phone": [("a", 0.95, 1.4)]}, "phone 0 'a' .* past the end of the audio"),

@@ -146,8 +146,8 @@ def test_no_phones(ctc, clip):
 def test_phones_shorter_than_a_frame_are_said(ctc, clip):
     phones = list(clip.tiers["phone"])
     first, second = phones[3:5]
-    border = first.start + 0.004
-    phones[3:5] = [Word("r", first.start, border), Word("e", border, second.end)]
+    boundary = first.start + 0.004
+    phones[3:5] = [Word("r", first.start, boundary), Word("e", boundary, second.end)]
     short = clip.replace(tiers={"phone": phones})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

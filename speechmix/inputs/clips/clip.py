@@ -201,7 +201,7 @@ class Clip(ClipValue):
         ----------
         name, text, words, tiers, cue, target, foil, language, translation, alignment, doubts, meta
             As in `from_file`, but words and tiers as sequences. New words are "given" if `alignment`
-            does not say how they came to be; phones that cross their borders are left out. Cue and
+            does not say how they came to be; phones that cross their boundaries are left out. Cue and
             target are looked up anew as they were asked for: "les" may be another word of other
             words.
 

@@ -2,7 +2,7 @@
 
 In: labelled intervals by unit, and the clip's words. Out: the same, checked: each tier is in time
 order without overlaps, and each phone lies in one word and in one syllable. A syllable may reach
-over a word's border, as in French *les amis* [le.za.mi].
+over a word's boundary, as in French *les amis* [le.za.mi].
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_tiers(
     ------
     InputError
         For another unit, for intervals that `check_words` refuses, and for a phone that crosses the
-        border of a word or of a syllable by more than 1 ms.
+        boundary of a word or of a syllable by more than 1 ms.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def check_tiers(
         if crossing is not None:
             index, larger_index = crossing
             raise InputError(
-                f"{where}: {describe_word(checked[PHONE][index], index, PHONE)} crosses a border of "
+                f"{where}: {describe_word(checked[PHONE][index], index, PHONE)} crosses a boundary of "
                 f"{describe_word((larger or ())[larger_index], larger_index, larger_unit)}, expected "
                 f"each phone in one {larger_unit}: correct one of the times, or leave the tier out"
             )
@@ -80,7 +80,7 @@ def check_tiers(
 
 
 def nesting_tiers(tiers: Tiers, words: Sequence[Word] | None) -> dict[str, tuple[Word, ...]]:
-    """The tiers that fit other words: without phones that cross one of their borders."""
+    """The tiers that fit other words: without phones that cross one of their boundaries."""
     fits = _find_crossing(tiers.get(PHONE, ()), words or ()) is None
     return {unit: units for unit, units in tiers.items() if unit != PHONE or fits}
 
