@@ -18,7 +18,7 @@ assimilation_sources.csv, liaison_sources.csv
                        *les écoles* (liaison) and *cette école* (the consonant is always there)
 phones.png             all of it
 
-Intervals (95 %) are over items: nouns, or targets. Five minutes of one idle core.
+Intervals (95 %) are over items: nouns, or targets. Some seven minutes of one core.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from speechmix.studies.assimilation.design import (
 )
 
 MODELS = ("tiny-french-ctc", "tiny-french-whisper")
+MODEL_COLORS = dict(zip(MODELS, ("0.25", "#D55E00"), strict=True))
 VOICES = ("f4", "m5")  # of which the models have heard neither
 NOUNS = "chat voisin jardin mouton lapin tigre poulet robot fantôme garçon".split()
 VERBS = {"dort": "dorment", "vient": "viennent"}  # [dɔʁ] [dɔʁm], [vjɛ̃] [vjɛn]
@@ -172,6 +173,10 @@ def draw(finals: pd.DataFrame, cells: pd.DataFrame, sources: dict[str, PhoneSour
         for source, color in zip(SOURCES, LINE_COLORS, strict=False)
     ]
     lines.append(Line2D([], [], color="0.4", linestyle="--", label="mean of the untrained twins"))
+    lines += [
+        Line2D([], [], color=color, marker="o", linestyle="", label=model)
+        for model, color in MODEL_COLORS.items()
+    ]
     axes[0, 2].legend(handles=lines, fontsize=LABEL_SIZE, frameon=False, loc="lower left")
     for ax, (name, result) in zip(axes[1], sources.items(), strict=True):
         level, title = titles[name]
@@ -186,12 +191,12 @@ def _draw_margins(ax, table: pd.DataFrame, by: list[str], title: str) -> None:
     for index, (model, rows) in enumerate(table.groupby("model", sort=False)):
         positions = np.array([order.index(label) for label in labels[rows.index]]) + 0.2 * index
         errors = np.abs(rows[["low", "high"]].to_numpy().T - rows["margin"].to_numpy())
-        ax.errorbar(positions, rows["margin"], errors, fmt="o", markersize=4, label=model)
+        color = MODEL_COLORS[model]
+        ax.errorbar(positions, rows["margin"], errors, fmt="o", markersize=4, color=color)
     ax.axhline(0, color="0.4", linewidth=0.7)
     ax.set_xticks(np.arange(len(order)) + 0.1, [label.replace(" ", "\n") for label in order])
     ax.set_ylabel("margin (nats)", size=LABEL_SIZE)
     ax.set_title(title, size=TITLE_SIZE - 1)
-    ax.legend(fontsize=LABEL_SIZE - 1, frameon=False)
     style_curve_axis(ax)
 
 
