@@ -345,7 +345,7 @@ SEARCH_TERMS = {
     "confidence": "howto/own_clips.md",
     "word timestamps": "howto/own_clips.md",
     "forced alignment": "howto/own_clips.md",
-    "logit lens": "howto/probing.md",
+    "logit lens": "howto/lenses.md",
     "phonetics": "index.md",
     "attention heads": "choosing_a_measure.md",
 }

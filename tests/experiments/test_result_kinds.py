@@ -331,6 +331,7 @@ OPTIONS_OF_KINDS = {
     "knock_out": {},
     "faithfulness": {"measures": ["gradient_input"], "perturbations": ["mute"]},
     "grounding": {"loop_heads": False},
+    "lens": {"kind": "logit"},
     "look_ahead": {"delays_ms": [0, 80], "windows": ["all"]},
 }
 
