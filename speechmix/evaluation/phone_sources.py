@@ -132,10 +132,11 @@ def phone_sources(
     --------
     >>> import speechmix
     >>> model = speechmix.load("bundled:tiny-french-ctc")
-    >>> clip = speechmix.inputs.bundled.clips()[0]
+    >>> from speechmix.inputs import bundled
+    >>> clip = bundled.clips()[0]
     >>> phones = [("n", .23, .3), ("o", .3, .4), ("m", .55, .6), ("ɛ", .6, .7), ("z", .7, .8), ("ɔ̃", .8, .9)]
     >>> result = phone_sources(model, [clip.replace(tiers={"phone": phones})], by="position", layers=[0])
-    >>> result.shares.groupby("position")["share"].sum().round(6).to_dict()
+    >>> result.shares.groupby("position")["share"].sum().round(3).to_dict()
     {'final': 100.0, 'initial': 100.0, 'medial': 100.0}
     """
     by = (by,) if isinstance(by, str) else tuple(by)

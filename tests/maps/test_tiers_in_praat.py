@@ -9,6 +9,8 @@ import pytest
 import soundfile
 
 import speechmix
+from speechmix.files.text_files import read_csv
+from speechmix.inputs.bundled import clips as bundled_clips
 from speechmix.inputs.formats.textgrid import read_textgrid
 from tests.conftest import trained
 from tests.maps.test_tiers import tiers_of_eaf
@@ -44,7 +46,7 @@ def clip():
     words = [("nos", 0.38, 0.526), ("maisons", 0.526, 0.947)]
     phones = [("n", 0.38, 0.43), ("o", 0.43, 0.526), ("m", 0.526, 0.6), ("ɛ", 0.6, 0.7)]
     phones += [("z", 0.7, 0.78), ("ɔ̃", 0.78, 0.947)]
-    bundled = next(c for c in speechmix.inputs.bundled.clips() if c.name == "left_00_pl")
+    bundled = next(c for c in bundled_clips() if c.name == "left_00_pl")
     return bundled.replace(words=words, tiers={"phone": phones}, foil=None, target="phone:z")
 
 
@@ -71,7 +73,7 @@ def test_tiers_of_a_phone_are_its_row_in_all_formats(clip, maps, tmp_path):
         }
     }
     _, elan = tiers_of_eaf(maps.to_textgrid(tmp_path / "a.eaf", clip))
-    table = speechmix.files.text_files.read_csv(maps.to_textgrid(tmp_path / "a.csv", clip))
+    table = read_csv(maps.to_textgrid(tmp_path / "a.csv", clip))
     for name, labels in by_format["grid"].items():
         assert [label for label, *_ in elan[name]] == labels
         assert table.loc[table["tier"] == name, "label"].tolist() == labels
