@@ -73,6 +73,8 @@ class MeasurableModel(ModelDescription):
         ------
         InputError
             If a decoder behind an encoder is fed nothing.
+        ModelError
+            If it predicts several codes at a position (Dia).
         """
         needs_text = self.capabilities.generated_input == "decoder_input_ids"
         if needs_text and "decoder_input_ids" not in inputs:
@@ -84,7 +86,14 @@ class MeasurableModel(ModelDescription):
         if self.family.run_head is not None:
             return self.family.run_head(self.module, inputs, **options)
         with _protected_states({**inputs, **options}.get("encoder_outputs"), self.family.is_traced):
-            return self.module(**inputs, **options, return_dict=True)
+            output = self.module(**inputs, **options, return_dict=True)
+        codes = inputs.get("decoder_input_ids")
+        if codes is not None and codes.ndim == 3 and len(output.logits) != len(codes):
+            raise ModelError(
+                f"{self.name} predicts a code of each of {codes.shape[-1]} codebooks at a position: a "
+                "decision between two tokens is not defined there; measure its maps with speechmix.mix"
+            )
+        return output
 
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
