@@ -59,6 +59,7 @@ _LONG = {
     "howto/faithfulness.md",
     "howto/speech_ablation.md",
     "howto/probing.md",
+    "howto/lenses.md",
     "howto/look_ahead.md",
     "howto/continua.md",
 }  # seconds each
