@@ -58,12 +58,11 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
     margins = table[table["against"] == "foil"].set_index(keys)["margin"]
     by_clip["accuracy"] = ((margins > 0) + 0.5 * (margins == 0)).where(margins.notna())
     parts = []
-    for names, rows in by_clip.groupby(keys[:5], dropna=False, sort=False):
+    for _, rows in by_clip.groupby(keys[:5], dropna=False, sort=False):
         curve = pd.concat([_average(rows, value) for value in _VALUES], axis=1).reset_index()
-        curve[keys[:5]] = names
-        parts.append(curve)
-    curves = pd.concat(parts, ignore_index=True)
-    compared = _compare_twins(curves)
+        owner = rows.reset_index()[keys[:5]].head(1)  # a trained model has no seed
+        parts.append(owner.merge(curve, how="cross"))
+    compared = _compare_twins(pd.concat(parts, ignore_index=True))
     return compared[[*keys[:6], *(column for column in compared if column not in keys)]]
 
 

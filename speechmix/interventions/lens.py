@@ -106,14 +106,14 @@ def lens(
                 texts.append(_write(model, item, prepared, decision, logits, stack))
             readers = readers or list_readers(model, item, prepared, decision, texts[0])
             log_probs = logits.log_softmax(dim=-1)
-            readings.append([reader.read(log_probs) for reader in readers])
+            readings.append([read(log_probs) for _, read in readers])
     values = np.array(readings[::-1], float).reshape(len(texts), len(readers), 3)
     margins, log_probabilities, ranks = np.moveaxis(values, 2, 0)
     return LensResult(
         clip="inputs" if isinstance(item, Mapping) else str(item.name),
         kind=kind if tuned is None else f"tuned {kind}",
         stack=stack,
-        choices=tuple(reader.choice for reader in readers),
+        choices=tuple(choice for choice, _ in readers),
         margins=margins,
         log_probabilities=log_probabilities,
         ranks=ranks,

@@ -1,6 +1,6 @@
 """What a lens reads of the log-probabilities behind each layer: words, and a target against its foil.
 
-In: an item's inputs and decision. Out: a `LensReader` for each choice. Margins are in nats:
+In: an item's inputs and decision. Out: a function for each choice. Margins are in nats:
 
     foil       log p(target) - log p(foil), where they part; of a CTC model of the whole text with either
     runner_up  log p of a word's token less that of the likeliest other one, the lowest of its tokens
@@ -10,7 +10,7 @@ In: an item's inputs and decision. Out: a `LensReader` for each choice. Margins 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from .decision import Decision
 
 Reading = tuple[float, float, float]  # margin, log-probability, rank (NaN of a whole text)
-
-
-class LensReader(NamedTuple):
-    """A choice, and the function that reads it off log-probabilities [T, V]."""
-
-    choice: LensChoice
-    read: Callable[[Tensor], Reading]
+LensReader = tuple[LensChoice, Callable[[Tensor], Reading]]  # reads log-probabilities [T, V]
 
 
 def list_readers(
@@ -59,13 +53,13 @@ def list_readers(
         readers = _word_readers(prepared) if reads_words and not is_masked else []
     if details.get("kind") == "contrast" and "texts" in details:
         choice = LensChoice(word, str(details["label"]), "foil", foil)
-        readers.insert(0, LensReader(choice, _read_texts(model, *details["texts"])))
+        readers.insert(0, (choice, _read_texts(model, *details["texts"])))
     elif "position" in details and ("foil" in details or not readers):
         against = "foil" if "foil" in details else "runner_up"
         foil = foil or str(details.get("foil_label", ""))
         choice = LensChoice(word, str(details["label"]), against, foil)
         read = _read_tokens([details["token"]], [details["position"]], details.get("foil"))
-        readers.insert(0, LensReader(choice, read))
+        readers.insert(0, (choice, read))
     return readers
 
 
@@ -101,7 +95,7 @@ def _word_readers(prepared: PreparedInputs) -> list[LensReader]:
         ids = [tokens.ids[place] for place in word_places]
         positions = [place - 1 for place in word_places]
         choice = LensChoice(word, label.strip(), "runner_up")
-        readers.append(LensReader(choice, _read_tokens(ids, positions)))
+        readers.append((choice, _read_tokens(ids, positions)))
     return readers
 
 
@@ -131,7 +125,7 @@ def _text_readers(model: Model, text: str) -> list[LensReader]:
     for index, word in enumerate(words):
         rest = " ".join(words[:index] + words[index + 1 :])
         choice = LensChoice(index, word, "absence")
-        readers.append(LensReader(choice, _read_texts(model, text, rest)))
+        readers.append((choice, _read_texts(model, text, rest)))
     return readers
 
 
