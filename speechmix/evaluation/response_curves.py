@@ -1,14 +1,14 @@
-"""Response curves: what a model decides along a continuum of sounds, and where it changes its mind.
+"""Response curves: what a model decides along a continuum of sounds, and where its decision changes.
 
-In: a model and continua, or the table of a perception experiment. Out: a `ResponseCurve`. The response
-is the probability of the target, given target and foil: 1 / (1 + exp(-margin)), with the margin of
-`Decision`. Where it crosses 50 % is found as in `statistics.crossings`.
+In: a model and continua, or the table of a perception experiment. Out: a `ResponseCurve`. The response is the probability of
+the target, given target and foil: 1 / (1 + exp(-margin)), with the margin of `Decision`. Where it crosses 50 % is found as in
+`statistics.crossings`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +19,6 @@ from scipy.special import expit
 
 from ..errors import InputError
 from ..files.json_files import JsonObject
-from ..files.parquet_files import read_parquet
 from ..files.user_tables import RowError, read_table
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import segment_clip
@@ -47,15 +46,14 @@ class ResponseCurve:
     Parameters
     ----------
     table : DataFrame
-        A row for each step: continuum, context, step (from 1), value, response (0 to 1), group; of a
-        model also margin (nats), and attribution if requested.
+        A row for each step: continuum, context, step (from 1), value, response (0 to 1), group; of a model also margin (nats),
+        and attribution if requested.
     label : str
         Of the value.
     provenance : dict
     crossings : DataFrame
-        A row for each context: crossing (value), low, high (95 %), slope (change of the log odds per
-        unit of the value), misfit (largest distance of the fit from a mean response), groups,
-        conclusion (a sentence).
+        A row for each context: crossing (value), low, high (95 %), slope (change of the log odds per unit of the value), misfit
+        (largest distance of the fit from a mean response), groups, conclusion (a sentence).
     """
 
     table: pd.DataFrame
@@ -69,15 +67,10 @@ class ResponseCurve:
             means = part.pivot_table("response", "group", "value")
             if means.isna().any(axis=None):
                 raise InputError(
-                    f"expected the same values in all continua, found {means.columns.tolist()}, of "
-                    "which some continua lack some"
+                    f"expected the same values in all continua, but some lack one of {[*means]}"
                 )
-            rows.append(
-                {
-                    "context": context,
-                    **find_crossing(means.columns.to_numpy(float), means.to_numpy()),
-                }
-            )
+            crossing = find_crossing(means.columns.to_numpy(float), means.to_numpy())
+            rows.append({"context": context, **crossing})
         object.__setattr__(self, "crossings", pd.DataFrame(rows))
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -111,13 +104,12 @@ def response_curve(
     model : Model
         A speech model with its head.
     continua : Continuum, sequence of Continuum, or clips in order
-        With target and foil. Several continua are items of a design; those of one sound, pair
-        or target are one group.
+        With target and foil. Several continua are items of a design; those of one sound, pair or target are one group.
     labels : (str, str), optional
         Of a classifier: the label in the place of the target, and that in the place of the foil.
     attribution : str or callable, optional
-        Also measure at each step: a measure of `mix`, whose share of the cue in the target is averaged
-        over the layers of its first stack; or a function of model and clip.
+        Also measure at each step: a measure of `mix`, whose share of the cue in the target is averaged over the layers of its
+        first stack; or a function of model and clip.
 
     Returns
     -------
@@ -145,11 +137,11 @@ def response_curve(
     if not items:
         raise InputError("expected a continuum, found none")
     objective, rows = _choose_objective(model, items, labels), list[dict[str, Any]]()
-    names = Counter[tuple[str, str]]()
+    counts = Counter[tuple[str, str]]()
     for item, group in zip(items, _group_continua(items), strict=True):
-        names[item.name, item.context] += 1
-        number = names[item.name, item.context]
-        name = item.name if number == 1 else f"{item.name} ({number})"
+        counts[item.name, item.context] += 1
+        count = counts[item.name, item.context]
+        name = f"{item.name} ({count})" if count > 1 else item.name
         row: dict[str, Any] = {"continuum": name, "context": item.context, "group": group}
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
             if model.has_label_head and not clip.words:  # which a decision about a label needs not
@@ -171,9 +163,9 @@ def read_responses(
 
     Parameters
     ----------
-    path : path of a .csv, .tsv, .jsonl or .parquet file
-        Columns continuum, step (1 is the first clip) and response, and context and listener if there
-        are such; a row is a trial, or the share of several. Groups are listeners, or else continua.
+    path : path of a .csv, .tsv or .jsonl file
+        Columns continuum, step (1 is the first clip) and response, and context and listener if there are such; a row is a
+        trial, or the share of several. Groups are listeners, or else continua.
     curve : ResponseCurve
         Of the model.
     target : str, optional
@@ -184,31 +176,23 @@ def read_responses(
     InputError
         If a row cannot be read, or its step or response is out of range.
     """
-    required, rows = ("continuum", "step", "response"), []
-    values = curve.table.groupby("step")["value"].first()
-    if str(path).endswith(".parquet"):
-        lines: Iterable[Any] = enumerate(
-            read_parquet(path, columns=required).to_dict("records"), start=1
-        )
-    else:
-        lines = read_table(path, required=required)
-    for line, cells in lines:
+    values, rows = curve.table.groupby("step")["value"].first(), []
+    for line, cells in read_table(path, required=("continuum", "step", "response")):
         try:
             if isinstance(cells, RowError):
                 raise cells
-            step, answer = float(cells["step"]), cells["response"]
-            response = float(answer if target is None else str(answer) == target)
+            step, answer = float(str(cells["step"])), str(cells["response"])
+            response = float(answer if target is None else answer == target)
             if not (1 <= step <= len(values) and 0 <= response <= 1):
                 raise ValueError(f"step {step:g}, response {response:g}")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise InputError(
                 f"{path}, row {line}: expected a step from 1 to {len(values)} and a response from 0 "
                 f"to 1 (or words, and target=), found {error}"
             ) from error
         row: dict[str, Any] = {key: str(cells.get(key, "")) for key in ("continuum", "context")}
         row |= {"group": str(cells.get("listener", cells["continuum"])), "step": step}
-        value = float(np.interp(step, values.index, values))
-        rows.append({**row, "value": value, "response": response})
+        rows.append({**row, "value": np.interp(step, values.index, values), "response": response})
     if not rows:
         raise InputError(f"{path}: expected a row for each response, found none")
     return ResponseCurve(pd.DataFrame(rows), curve.label, {"table": Path(path).name})
@@ -225,8 +209,7 @@ def _choose_objective(
     missing = [clip.name for item in items for clip in item.clips if clip.foil is None]
     if missing:
         raise InputError(
-            f"{missing[0]}: a response is a choice between target and foil: give the ends of the "
-            "continuum a foil=, another spelling of the target"
+            f"{missing[0]}: a response is a choice between target and foil: give the ends of the continuum a foil="
         )
     return "contrast"
 
@@ -243,6 +226,6 @@ def _group_continua(items: Sequence[Continuum]) -> list[str]:
 def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:
     if not isinstance(attribution, str):
         return float(attribution(model, clip))
-    maps = cast("Maps", mix(model, clip, measures=attribution))
-    cue, target = clip.cue_request, clip.target_request
-    return float(np.mean(cue_contribution(next(iter(maps.values())), cue=cue, target=target)))
+    first_map = next(iter(cast("Maps", mix(model, clip, measures=attribution)).values()))
+    shares = cue_contribution(first_map, cue=clip.cue_request, target=clip.target_request)
+    return float(shares.mean())

@@ -105,27 +105,29 @@ def spectral_explain(
     edges = band_edges(bands, scale=scale, nyquist=min(model.sample_rate, FILL_SAMPLE_RATE) / 2)
     times = _list_times(clip, units, within)
     item = clip if clip.words else segment_clip(clip, clip.duration)
-    decisions = [Decision.prepare(m, item, objective=objective) for m in (model, *twins)]
-    decision = decisions[0]
+    decision, *twin_decisions = (
+        Decision.prepare(each, item, objective=objective) for each in (model, *twins)
+    )
     all_cells = [
         SpectralCells(item, times, edges, fill, seed + draw, speaker)
         for fill in fills
         for draw in range(1 if fill == "zeros" else _NOISE_DRAWS)
     ]
-    orders = samples or (_DEFAULT_ORDERS if all_cells[0].count > MAX_EXACT_PLAYERS else 0)
+    count = all_cells[0].count
+    orders = samples or (_DEFAULT_ORDERS if count > MAX_EXACT_PLAYERS else 0)
     games = tuple(_compute_values(decision, cells, orders, seed) for cells in all_cells)
-    twin_values = [_compute_values(d, all_cells[0], orders, seed).values for d in decisions[1:]]
+    twin_games = [_compute_values(twin, all_cells[0], orders, seed) for twin in twin_decisions]
+    largest = max((float(np.abs(game.values).max()) for game in twin_games), default=0.0)
     provenance = {name: getattr(model, name) for name in ("name", "init", "seed", "fingerprint")}
     provenance |= {"objective": decision.objective.details, "units": units, "scale": scale}
     provenance |= {"fills": list(fills), "orders": orders, "noise_seed": seed, "twins": len(twins)}
     gradient = None
     if gradients is not None:
-        silent = SpectralCells(item, times, edges).remove(range(all_cells[0].count))
-        provenance["gradients"] = gradients
+        silent = SpectralCells(item, times, edges).remove(range(count))
         baseline = prepare_sound_inputs(model, silent)
         gradient, missed = spectral_gradients(decision, baseline, times, edges, gradients)
-        provenance["gradients_missed"] = None if np.isnan(missed) else missed
-    largest = max((float(np.abs(values).max()) for values in twin_values), default=0.0)
+        missed = None if np.isnan(missed) else missed
+        provenance |= {"gradients": gradients, "gradients_missed": missed}
     choice = _name_choice(decision)
     return SpectralExplanation(
         clip, times, edges, games, choice, orders, gradient, largest, provenance
@@ -141,29 +143,23 @@ def _list_times(
         raise InputError(
             f"{clip.name}: expected within= as two times in the {clip.duration:g} s of the clip, found {within}"
         )
-    tiers = {
-        "clip": (Word(WHOLE_SOUND, start, end),),
-        "word": clip.words or (),
-        **clip.tiers,
-    }
-    if not isinstance(units, str):
-        seconds = units / 1000
-        if not 0 < seconds <= clip.duration:
-            raise InputError(
-                f"{clip.name}: the clip of {1000 * clip.duration:.0f} ms is shorter than a window of {units:g} ms: give "
-                "shorter windows, or units='clip'"
-            )
-        units = f"{units:g} ms"
-        tiers[units] = segment_clip(clip, seconds).words or ()
-    times = tiers.get(units, ())
-    middles = [(time.start + time.end) / 2 for time in times]
-    inside = [t for t, middle in zip(times, middles, strict=True) if start <= middle <= end]
+    tiers = {"clip": (Word(WHOLE_SOUND, start, end),), "word": clip.words or (), **clip.tiers}
+    if isinstance(units, str):
+        times = tiers.get(units, ())
+    elif 0 < units / 1000 <= clip.duration:
+        times = segment_clip(clip, units / 1000).words or ()
+    else:
+        raise InputError(
+            f"{clip.name}: the clip of {1000 * clip.duration:.0f} ms is shorter than a window of {units:g} ms: give "
+            "shorter windows, or units='clip'"
+        )
+    inside = tuple(time for time in times if start <= (time.start + time.end) / 2 <= end)
     if not inside:
         raise InputError(
             f"{clip.name}: there is no unit {units!r} with its middle within {start:g} to {end:g} s; the clip has "
             f"{[name for name in tiers if tiers[name]]}: align it (speechmix.align), or give a number of milliseconds"
         )
-    return tuple(inside)
+    return inside
 
 
 def _compute_values(
@@ -179,10 +175,8 @@ def _compute_values(
     values, errors = shapley_values(count, margins, samples=orders or None, seed=seed)
     full, empty = margins(np.array([[True] * count, [False] * count])).tolist()
     alone = full - margins(~np.eye(count, dtype=bool))
-    values, errors, alone = (
-        array.reshape(len(cells.times), -1) for array in (values, errors, alone)
-    )
-    return SpectralGame(cells.fill, cells.seed, values, errors, alone, full, empty)
+    arrays = np.reshape([values, errors, alone], (3, len(cells.times), -1))
+    return SpectralGame(cells.fill, cells.seed, *arrays, full, empty)
 
 
 def _name_choice(decision: Decision) -> tuple[str, ...]:

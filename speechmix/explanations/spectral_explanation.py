@@ -10,9 +10,9 @@ In: Shapley values of cells, once with each fill. Out: `SpectralExplanation`. Ce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,10 +58,8 @@ class SpectralExplanation:
 
     Parameters
     ----------
-    clip : Clip
-    times : tuple of Word
-    edges : tuple of float
-        Of the bands, in Hz.
+    clip, times, edges
+        As in `SpectralCells`.
     games : tuple of SpectralGame
         One for each fill; of noise, one for each draw.
     choice : tuple of str
@@ -92,28 +90,27 @@ class SpectralExplanation:
     @property
     def leading_cells(self) -> Cells:
         """Cells (time, band) that lead, the largest first; none if they cannot be separated."""
-        leading = self._find_leading(*zip(*[game[2:4] for game in self.games], strict=True))
+        leading = self._find_leading(np.ravel)
         return tuple(divmod(cell, len(self.edges) - 1) for cell in leading)
 
     @property
     def leading_bands(self) -> tuple[int, ...]:
         """Bands that lead over all times together; their errors are at most the sum of those of their cells."""
-        sums = [[array.sum(axis=0) for array in game[2:4]] for game in self.games]
-        return self._find_leading(*zip(*sums, strict=True))
+        return self._find_leading(lambda cells: cells.sum(axis=0))
 
-    def _find_leading(
-        self, values: Sequence[np.ndarray], errors: Sequence[np.ndarray]
-    ) -> tuple[int, ...]:
+    def _find_leading(self, combine: Callable[[np.ndarray], np.ndarray]) -> tuple[int, ...]:
         from scipy.stats import t
 
         effects = np.array([game.full - game.empty for game in self.games])
-        sign, count = np.sign(effects[0]), values[0].size
-        if (effects * sign).min() < _NO_EFFECT:
+        sign = np.sign(effects[0])
+        effects *= sign
+        if effects.min() < _NO_EFFECT:
             return ()
+        middle = sign * np.array([combine(game.values) for game in self.games])
+        count = middle.shape[1]
         width = t.ppf(1 - 0.025 / count, self.orders - 1) if self.orders else 0.0
-        middle, half = (np.reshape(arrays, (len(effects), count)) for arrays in (values, errors))
-        middle, effects = middle * sign, effects * sign
-        low, high = middle - width * half, middle + width * half
+        half = width * np.array([combine(game.errors) for game in self.games])
+        low, high = middle - half, middle + half
         ranking = np.argsort(-middle.mean(axis=0), kind="stable")
         for size in range(min(_MAX_LEADING, count // 2), 0, -1):
             leading, others = ranking[:size], ranking[size:]
@@ -129,15 +126,15 @@ class SpectralExplanation:
         """One sentence: what the decision rests on, or that the cells are not separated."""
         effects = [game.full - game.empty for game in self.games]
         fills = ", ".join(dict.fromkeys(game.fill for game in self.games))
+        if max(map(abs, effects)) < _NO_EFFECT:
+            return (
+                f"nothing is claimed: the decision is the same without the sound (fills: {fills})"
+            )
         with_fills = f"the sound: {min(effects):.2f} to {max(effects):.2f} nats; fills: {fills}"
         cells, note = self.leading_cells, ""
         if not cells:  # single cells may be too small, or their errors too large
             cells = tuple(product(range(len(self.times)), self.leading_bands))
             note = ", at all times together"
-        if max(map(abs, effects)) < _NO_EFFECT:
-            return (
-                f"nothing is claimed: the decision is the same without the sound (fills: {fills})"
-            )
         if not cells:
             return f"not separated: no band or time leads with every fill ({with_fills})"
         where = self._name_bands(cells) + note if note else self._name_cells(cells)
@@ -146,7 +143,7 @@ class SpectralExplanation:
 
     def _name_decision(self) -> str:
         full, is_support = self.games[0].full, self.games[0].full > self.games[0].empty
-        if len(self.choice) < 2:
+        if len(self.choice) == 1:
             return f"{self.choice[0]!r} is {'supported' if is_support else 'opposed'} most by"
         first, second = self.choice if full > 0 else self.choice[::-1]
         if is_support == (full > 0):
@@ -154,22 +151,20 @@ class SpectralExplanation:
         return f"the model chose {first!r}; for {second!r} spoke most"
 
     def _name_cells(self, cells: Cells) -> str:
-        by_time = groupby(sorted(cells), key=lambda cell: cell[0])
-        names = [
-            (self._name_bands(tuple(members)), self.times[time].text) for time, members in by_time
-        ]
-        if self.times[0].text == WHOLE_SOUND:
-            return names[0][0]
-        return " and ".join(f"{bands} of {text!r}" for bands, text in names)
+        names = []
+        for index in sorted({time for time, _ in cells}):
+            bands = self._name_bands([cell for cell in cells if cell[0] == index])
+            label = self.times[index].text
+            names.append(bands if label == WHOLE_SOUND else f"{bands} of {label!r}")
+        return " and ".join(names)
 
-    def _name_bands(self, cells: Cells) -> str:
+    def _name_bands(self, cells: Sequence[tuple[int, int]]) -> str:
         """Name the bands of cells; neighbours are one range."""
-        bands = sorted({band for _, band in cells})
-        starts = [band for band in bands if band - 1 not in bands]
-        stops = [band + 1 for band in bands if band + 1 not in bands]
-        ranges = (
-            (self.edges[i] / 1000, self.edges[j] / 1000) for i, j in zip(starts, stops, strict=True)
-        )
+        bands = {band for _, band in cells}
+        starts = sorted(band for band in bands if band - 1 not in bands)
+        stops = sorted(band + 1 for band in bands if band + 1 not in bands)
+        khz = np.array(self.edges) / 1000
+        ranges = zip(khz[starts], khz[stops], strict=True)
         return " and ".join(f"{low:.2g} to {high:.2g} kHz" for low, high in ranges)
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -179,16 +174,14 @@ class SpectralExplanation:
             for time, band in product(self.times, pairwise(self.edges))
         ]
         cells = pd.DataFrame(rows, columns=["clip", "time", "start", "end", "low_hz", "high_hz"])
-        cells["leads"] = [
-            divmod(i, len(self.edges) - 1) in self.leading_cells for i in range(len(rows))
-        ]
+        leading = self.leading_cells
+        cells["leads"] = [index in leading for index in np.ndindex(self.scores.shape)]
         if self.gradients is not None:
             cells["gradient"] = self.gradients.ravel()
         tables = []
-        for game in self.games:
-            arrays = {"shapley": game.values, "error": game.errors, "alone": game.alone}
-            values = {name: array.ravel() for name, array in arrays.items()}
-            tables.append(cells.assign(fill=game.fill, draw=game.draw, **values))
+        for fill, draw, *arrays, _, _ in self.games:
+            values = zip(("shapley", "error", "alone"), map(np.ravel, arrays), strict=True)
+            tables.append(cells.assign(fill=fill, draw=draw, **dict(values)))
         return pd.concat(tables, ignore_index=True)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
@@ -199,15 +192,13 @@ class SpectralExplanation:
 
     def write(self, folder: str | Path) -> Path:
         """Write the table (CSV), summary and provenance (JSON) and the figure into a folder."""
-        from ..reporting.plots.figure_style import new_figure, write_figure
+        from ..reporting.plots.figure_style import write_figure
 
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         write_csv(self.to_dataframe(), path / "spectral.csv")
         write_json(path / "spectral.json", {"summary": self.summary, **self.provenance})
-        figure = new_figure(7.2, 3.8)
-        self.plot(ax=figure.subplots())
-        write_figure(figure, path / "spectral.png", dpi=160)
+        write_figure(self.plot().get_figure(root=True), path / "spectral.png", dpi=160)
         return path
 
     def __repr__(self) -> str:

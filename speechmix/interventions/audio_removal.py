@@ -167,6 +167,14 @@ def replace_sound(clip: Clip, audio: np.ndarray) -> Clip:
     )
 
 
+def random_phase_noise(samples: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Make noise with the spectrum of a sound: the same magnitudes, random phases."""
+    spectrum = np.abs(np.fft.rfft(samples))
+    phases = np.exp(1j * generator.uniform(0, 2 * np.pi, len(spectrum)))
+    noise: np.ndarray = np.fft.irfft(spectrum * phases, len(samples))
+    return noise
+
+
 def _sample_range(interval: _Interval) -> slice:
     start, end = interval
     return slice(round(start * FILL_SAMPLE_RATE), round(end * FILL_SAMPLE_RATE))
@@ -201,9 +209,7 @@ def _fill_with_noise(
     clip: Clip, audio: np.ndarray, muted_indices: Sequence[int], interval: _Interval, seed: int
 ) -> np.ndarray:
     sound = audio[_sample_range(interval)]
-    spectrum = np.abs(np.fft.rfft(sound))
-    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
-    noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(sound))
+    noise = random_phase_noise(sound, np.random.default_rng(seed))
     loudness, noise_loudness = np.sqrt(np.mean(sound**2)), np.sqrt(np.mean(noise**2))
     return (noise * (loudness / noise_loudness if noise_loudness > 0 else 0)).astype(audio.dtype)
 

@@ -1,10 +1,10 @@
 """Continua of sounds: from clip to clip, or one clip changed by degrees.
 
-In: two clips, or a clip and a change. Out: a `Continuum` of clips with one text, target and foil, so
-that a model decides between the same two words at each step. Two methods lead from clip to clip:
+In: two clips, or a clip and a change. Out: a `Continuum` of clips with one text, target and foil, so that a model decides
+between the same two words at each step. Two methods lead from clip to clip:
 
-    world   pitch, envelope and noise share of `VoiceFrames` are interpolated after dynamic time
-            warping between the boundaries of words; so are durations
+    world   pitch, envelope and noise share of `VoiceFrames` are interpolated after dynamic time warping between the boundaries
+            of words; so are durations
     mix     the samples are added, weighted by 1 - t and t: both sounds are heard in between
 """
 
@@ -35,20 +35,15 @@ class Continuum:
     Parameters
     ----------
     clips : sequence of Clip
-        With one text, target and foil.
+        Two or more, with one text, target and foil.
     values : sequence of float
-        The property in each clip, ascending or descending.
+        The property in each clip, ascending or descending (else an InputError).
     name : str
         In tables.
     label : str
         Of the property, with its unit.
     context : str
         What surrounds the changing sound, where a design compares contexts.
-
-    Raises
-    ------
-    InputError
-        For fewer than two clips, or values that are not in order.
     """
 
     clips: Sequence[Clip]
@@ -67,21 +62,19 @@ class Continuum:
 
 
 def continuum(
-    a: Clip, b: Clip, steps: int, *, method: str = "world", text_of: str = "a", context: str = ""
+    a: Clip, b: Clip, steps: int, *, method: str = "world", context: str = ""
 ) -> Continuum:
     """Make clips that go from the sound of one clip to that of another in equal steps.
 
     Parameters
     ----------
     a, b : Clip
-        If they have as many words, the boundaries of these are matched and interpolated.
+        All steps have text, words, cue, target and foil of a. If b has as many words, their boundaries are matched.
     steps : int
         Number of clips, with both ends.
     method : {"world", "mix"}
-        "world" needs the extra `continua`; its ends are synthesized, too. The ends of "mix" are the
-        samples of a and b; silence follows the shorter one.
-    text_of : {"a", "b"}
-        The clip whose text, words, cue, target and foil all steps have.
+        "world" needs the extra `continua`; its ends are synthesized, too. The ends of "mix" are the samples of a and b; silence
+        follows the shorter one.
     context : str
         As in `Continuum`.
 
@@ -107,11 +100,8 @@ def continuum(
     """
     if not isinstance(steps, int | np.integer) or steps < 2:
         raise InputError(f"a continuum has 2 steps or more, found steps={steps!r}")
-    if method not in _METHODS or text_of not in ("a", "b"):
-        raise InputError(
-            f"expected method {' or '.join(_METHODS)} and text_of a or b, found {method!r} and "
-            f"{text_of!r}"
-        )
+    if method not in _METHODS:
+        raise InputError(f"method should be {' or '.join(_METHODS)}, found {method!r}")
     (samples_a, rate), (samples_b, rate_b) = _read_sound(a), _read_sound(b)
     if rate != rate_b:
         raise InputError(
@@ -119,14 +109,10 @@ def continuum(
             "bandwidth would be part of the continuum"
         )
     render, path = _METHODS[method](samples_a, samples_b, rate, _match_boundaries(a, b))
-    clip, times = (a, path[0]) if text_of == "a" else (b, path[1])
-    weights = [float(weight) for weight in np.linspace(0, 1, steps)]
-    name = f"{a.name}-{b.name}"
-    mean_times = [(1 - weight) * path[0] + weight * path[1] for weight in weights]
-    clips = [
-        _replace_sound(clip, render(weight), rate, f"{name}_{weight:.3g}", times, new_times)
-        for weight, new_times in zip(weights, mean_times, strict=True)
-    ]
+    name, clips, weights = f"{a.name}-{b.name}", list[Clip](), np.linspace(0, 1, steps).tolist()
+    for weight in weights:
+        times = path[0], (1 - weight) * path[0] + weight * path[1]
+        clips.append(_replace_sound(a, render(weight), rate, f"{name}_{weight:.3g}", *times))
     return Continuum(clips, weights, name, "share of the second clip", context)
 
 
@@ -139,10 +125,10 @@ def graded_changes(
     ----------
     clip : Clip
     change : {"pitch", "tempo", "formants", "intensity", "noise", "reverberation"}
-        Or a change of `register_sound_change`. The first three need the extra `continua`.
+        Or another entry of `sound_changes.CHANGES`. The first three need the extra `continua`.
     amounts : sequence of float
-        In order: semitones; times as fast; times as high; dB; dB of signal-to-noise ratio; seconds
-        until a room has decayed by 60 dB.
+        In order: semitones; times as fast; times as high; dB; dB of signal-to-noise ratio; seconds until a room has decayed by
+        60 dB.
     seed : int
         Of the noise and the room, which are the same with all amounts.
     context : str
@@ -179,10 +165,8 @@ def graded_changes(
 
 def _read_sound(clip: Clip) -> tuple[np.ndarray, int]:
     """Return the samples of a clip at the recording's own rate, and that rate."""
-    if clip.path is None:
-        rate = clip._recording.sample_rate
-    else:
-        rate = decode_audio(clip.path, 0.0, 0.01)[1]
+    path = clip.path
+    rate = clip._recording.sample_rate if path is None else decode_audio(path, 0.0, 0.01)[1]
     samples = clip.audio(rate)
     if not samples.any():
         raise InputError(f"{clip.name} is digital silence: there is no sound to change by degrees")
@@ -196,16 +180,13 @@ def _replace_sound(
 
     def move(word: Word) -> Word:
         edges = np.interp([(word.start, word.end), *word.pieces], times, new_times).tolist()
-        return replace(
-            word, start=edges[0][0], end=edges[0][1], pieces=tuple(map(tuple, edges[1:]))
-        )
+        (start, end), *pieces = map(tuple, edges)
+        return replace(word, start=start, end=end, pieces=tuple(pieces))
 
     fields = {key: getattr(clip, key) for key in ("text", "foil", "language", "meta")}
-    changed = Clip.from_array(samples, rate, name=name, **fields)
-    tiers = {unit: [move(word) for word in tier] for unit, tier in clip.tiers.items()}
-    return changed.replace(
-        words=None if clip.words is None else [move(word) for word in clip.words],
-        tiers=tiers,
+    return Clip.from_array(samples, rate, name=name, **fields).replace(
+        words=None if clip.words is None else [*map(move, clip.words)],
+        tiers={unit: [*map(move, tier)] for unit, tier in clip.tiers.items()},
         cue=clip.cue_request,
         target=clip.target_request,
         alignment=SEGMENTS if clip.has_segments else None,
@@ -214,10 +195,9 @@ def _replace_sound(
 
 def _match_boundaries(a: Clip, b: Clip) -> np.ndarray:
     """Return times [2, N] of both clips that belong together: of boundaries of words, and the ends."""
-    words = list(zip(a.words or (), b.words or (), strict=False))
-    if len(a.words or ()) != len(b.words or ()):
-        words = []
-    pairs = [pair for v, w in words for pair in ((v.start, w.start), (v.end, w.end))]
+    words = a.words or (), b.words or ()
+    matched = zip(*words, strict=True) if len(words[0]) == len(words[1]) else ()
+    pairs = [pair for v, w in matched for pair in ((v.start, w.start), (v.end, w.end))]
     return np.array([(0.0, 0.0), *pairs, (a.duration, b.duration)]).T
 
 

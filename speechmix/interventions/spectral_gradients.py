@@ -35,16 +35,7 @@ def spectral_gradients(
     edges: BandEdges,
     kind: str,
 ) -> tuple[np.ndarray, float]:
-    """Sum the gradients of a decision over cells.
-
-    Parameters
-    ----------
-    decision : Decision
-    baseline : dict of str to Tensor
-        Inputs of the sound without any cell (`prepare_sound_inputs`).
-    times, edges
-        As for `SpectralCells`.
-    kind : {"integrated_gradients", "saliency"}
+    """Sum the gradients of a decision over cells (as in `SpectralCells`); `baseline` are inputs without any cell.
 
     Returns
     -------
@@ -73,16 +64,13 @@ def spectral_gradients(
     spectrogram = parts.double().cpu().numpy()
     spectrogram = spectrogram.T if len(spectrogram) == filters.shape[1] else spectrogram
     rate = decision.model.sample_rate
-    centres = (
-        np.linspace(0, rate / 2, len(filters)) @ filters / np.maximum(filters.sum(axis=0), 1e-12)
-    )
+    weights = filters / np.maximum(filters.sum(axis=0), 1e-12)
+    centres = np.linspace(0, rate / 2, len(filters)) @ weights
     hop = getattr(decision.model.feature_extractor, "hop_length", rate // 100)
-    seconds = np.arange(len(spectrogram)) * hop / rate
-    is_in_band = [(centres >= low) & (centres < high) for low, high in pairwise(edges)]
-    is_in_time = [
-        sum((seconds >= start) & (seconds < end) for start, end in time.intervals) for time in times
-    ]
-    return np.array(is_in_time, float) @ spectrogram @ np.array(is_in_band, float).T, missed
+    frames = np.arange(len(spectrogram)) * hop / rate
+    in_band = [(centres >= low) & (centres < high) for low, high in pairwise(edges)]
+    in_time = [sum((frames >= t0) & (frames < t1) for t0, t1 in unit.intervals) for unit in times]
+    return np.array(in_time, float) @ spectrogram @ np.array(in_band, float).T, missed
 
 
 def _differentiate(decision: Decision, name: str, features: Tensor) -> tuple[Tensor, float]:
@@ -101,6 +89,5 @@ def _find_log_mel(decision: Decision) -> tuple[str, np.ndarray]:
         if filters is not None and tensor.ndim == 3 and np.shape(filters)[1] in tensor.shape[1:]:
             return name, np.asarray(filters, float)
     raise InputError(
-        f"{decision.model.name} does not read a log-mel spectrogram, so it has no gradients by time "
-        "and frequency: leave gradients= out; Shapley values and occlusion work for every model"
+        f"{decision.model.name} does not read a log-mel spectrogram, which gradients= needs: leave it out"
     )

@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..inputs.audio.frequency_bands import BandEdges, smooth_step, split_bands
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
-from .audio_removal import FILL_SAMPLE_RATE, replace_sound
+from .audio_removal import FILL_SAMPLE_RATE, random_phase_noise, replace_sound
 
 SPECTRAL_FILLS = ("zeros", "noise", "mean")
 _FADE_SECONDS = 0.0025  # before and after the edge of a time
@@ -42,7 +42,7 @@ class SpectralCells:
     seed : int
         Of the noise.
     speaker : sequence of Clip
-        Further clips of the speaker; "mean" takes the mean of their words, too.
+        Further clips of the speaker, for the mean.
 
     Examples
     --------
@@ -66,13 +66,7 @@ class SpectralCells:
         return len(self.times) * (len(self.edges) - 1)
 
     def remove(self, cells: Sequence[int], clip: Clip | None = None) -> Clip:
-        """Return the clip, or another version of it, with these cells replaced.
-
-        Raises
-        ------
-        InputError
-            If there is no such cell or fill.
-        """
+        """Return the clip, or another version of it, with these cells replaced; refuse unknown ones."""
         clip = clip or self.clip
         if self.fill not in SPECTRAL_FILLS or not set(cells) <= set(range(self.count)):
             raise InputError(
@@ -88,25 +82,23 @@ class SpectralCells:
     @cached_property
     def _changes(self) -> list[tuple[int, np.ndarray]]:
         """For each cell the first sample, and the samples that are added to the sound to replace it."""
-        sound, changes = self.clip.audio(FILL_SAMPLE_RATE), []
-        band_sounds = split_bands(sound, FILL_SAMPLE_RATE, self.edges)
+        band_sounds = split_bands(self.clip.audio(FILL_SAMPLE_RATE), FILL_SAMPLE_RATE, self.edges)
         mean_noise = self._make_mean_noise() if self.fill == "mean" else band_sounds
+        changes = []
         for time_index, time in enumerate(self.times):
-            gate = _make_gate(time, len(sound))
-            inside = np.flatnonzero(gate)
-            samples = slice(int(inside[0]), int(inside[-1]) + 1)
-            gate = gate[samples]
+            gate = _make_gate(time, band_sounds.shape[1])
+            start, gate = int(np.flatnonzero(gate)[0]), np.trim_zeros(gate)
             for band, band_sound in enumerate(band_sounds):
                 rng = np.random.default_rng([self.seed, time_index, band])
-                cell = gate * band_sound[samples]
+                cell = gate * band_sound[start : start + len(gate)]
                 filler = np.zeros_like(cell)
                 if self.fill == "noise":
-                    filler = gate * _scatter_phases(cell, rng)
+                    filler = gate * random_phase_noise(cell, rng)
                     filler *= np.linalg.norm(cell) / max(float(np.linalg.norm(filler)), 1e-12)
                 elif self.fill == "mean":
                     noise = np.roll(mean_noise[band], rng.integers(mean_noise.shape[1]))
                     filler = gate * np.resize(noise, len(gate))
-                changes.append((samples.start, filler - cell))
+                changes.append((start, filler - cell))
         return changes
 
     def _make_mean_noise(self) -> np.ndarray:
@@ -116,7 +108,7 @@ class SpectralCells:
             sound = clip.audio(FILL_SAMPLE_RATE)
             gates = [_make_gate(word, len(sound)) > 0 for word in clip.spoken_words]
             spoken.append(sound[np.any(gates, axis=0)] if gates else sound)
-        noise = _scatter_phases(np.concatenate(spoken), np.random.default_rng(self.seed))
+        noise = random_phase_noise(np.concatenate(spoken), np.random.default_rng(self.seed))
         return split_bands(noise, FILL_SAMPLE_RATE, self.edges)
 
 
@@ -128,10 +120,3 @@ def _make_gate(time: Word, length: int) -> np.ndarray:
         is_end = end >= length / FILL_SAMPLE_RATE - 0.001
         gate += rise - (0.0 if is_end else smooth_step(seconds, end, _FADE_SECONDS))
     return gate
-
-
-def _scatter_phases(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Make noise with the spectrum of a sound: the same magnitudes, random phases."""
-    spectrum = np.abs(np.fft.rfft(samples))
-    phases = np.exp(2j * np.pi * rng.uniform(size=len(spectrum)))
-    return np.asarray(np.fft.irfft(spectrum * phases, len(samples)))

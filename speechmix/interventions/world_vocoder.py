@@ -1,7 +1,7 @@
 """Voice as frames of the WORLD vocoder (Morise, Yokomori & Ozawa 2016): pitch, envelope, noise.
 
-In: samples. Out: `VoiceFrames`, which can be warped in time, changed and synthesized. pyworld comes
-as source: a C++ compiler builds it.
+In: samples. Out: `VoiceFrames`, which can be warped in time, changed and synthesized. pyworld comes as source: a C++ compiler
+builds it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -45,10 +45,15 @@ class VoiceFrames:
 
     def read_at(self, seconds: np.ndarray) -> VoiceFrames:
         """Return the frames at times [N], interpolated; pitch is that of the nearest frame."""
-        positions = np.clip(seconds / FRAME_SECONDS, 0, len(self.f0) - 1)
+        from scipy.interpolate import interp1d
+
+        frames = np.arange(len(self.f0))
+        positions = np.clip(seconds / FRAME_SECONDS, 0, frames[-1])
+        envelope, noise = (
+            interp1d(frames, values, axis=0)(positions)
+            for values in (self.envelope, self.aperiodicity)
+        )
         f0 = self.f0[np.round(positions).astype(int)]
-        envelope = interpolate_rows(self.envelope, positions)
-        noise = interpolate_rows(self.aperiodicity, positions)
         return VoiceFrames(f0, envelope, noise, self.sample_rate)
 
     def synthesize(self, sample_count: int) -> np.ndarray:
@@ -65,14 +70,6 @@ def voice_frame_times(sample_count: int, sample_rate: int) -> np.ndarray:
     return FRAME_SECONDS * np.arange(int(sample_count / sample_rate / FRAME_SECONDS) + 1)
 
 
-def interpolate_rows(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Interpolate the rows of values [T, F] linearly at positions [N] from 0 to T - 1."""
-    lower = np.minimum(positions.astype(int), len(values) - 1)
-    upper, share = np.minimum(lower + 1, len(values) - 1), (positions - lower)[:, None]
-    mixed: np.ndarray = (1 - share) * values[lower] + share * values[upper]
-    return mixed
-
-
 @lru_cache(maxsize=2)  # a clip is changed by several amounts, and a continuum has two ends
 def _analyze_wave(wave: bytes, sample_rate: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     world, samples = _import_world(), np.frombuffer(wave)
@@ -81,12 +78,11 @@ def _analyze_wave(wave: bytes, sample_rate: int) -> tuple[np.ndarray, np.ndarray
     return f0, envelope, world.d4c(samples, f0, times, sample_rate)
 
 
-def _import_world() -> ModuleType:
+def _import_world() -> Any:
     with warnings.catch_warnings():  # it reads its version by the deprecated pkg_resources
         warnings.simplefilter("ignore", UserWarning)
         try:
             import pyworld
         except ImportError as error:
             raise MissingExtraError("pyworld", "continua", "a change of a voice") from error
-    module: ModuleType = pyworld
-    return module
+    return pyworld

@@ -222,7 +222,7 @@ class TestTables:
         ]
         return ResponseCurve(pd.DataFrame(rows), "share of b", {"model": "m", "init": "trained"})
 
-    @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+    @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
     @pytest.mark.parametrize("target", [None, "d"])
     def test_trials_of_listeners(self, curve, tmp_path, suffix, target):
         rng = np.random.default_rng(0)
@@ -243,7 +243,6 @@ class TestTables:
             ".csv": lambda: trials.to_csv(path, index=False),
             ".tsv": lambda: trials.to_csv(path, sep="\t", index=False),
             ".jsonl": lambda: trials.to_json(path, orient="records", lines=True),
-            ".parquet": lambda: trials.to_parquet(path),
         }[suffix]()
         listeners = read_responses(path, curve, target=target)
         found = listeners.crossings.set_index("context")

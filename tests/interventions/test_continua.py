@@ -74,10 +74,10 @@ class TestMixing:
     def test_reversal_mirrors_the_sounds(self):
         a, b = pair()
         forth = speechmix.continuum(a, b, 7, method="mix")
-        back = speechmix.continuum(b, a, 7, method="mix", text_of="b")
+        back = speechmix.continuum(b, a, 7, method="mix")
         for one, other in zip(forth.clips, reversed(back.clips), strict=True):
             np.testing.assert_allclose(one.audio(RATE), other.audio(RATE), atol=1e-7)
-            assert one.fingerprint_fields["text"] == other.fingerprint_fields["text"] == a.text
+            assert (one.text, other.text) == (a.text, b.text)
 
     def test_a_file_keeps_its_own_rate(self, tmp_path):
         for name, f0 in (("a", 100), ("b", 200)):
@@ -142,7 +142,7 @@ class TestInterpolation:
     def test_reversal_mirrors_the_sounds(self):
         a, b = pair()
         forth = speechmix.continuum(a, b, 3)
-        back = speechmix.continuum(b, a, 3, text_of="b")
+        back = speechmix.continuum(b, a, 3)
         for one, other in zip(forth.clips, reversed(back.clips), strict=True):
             assert np.median(abs(log_mel(one.audio(RATE)) - log_mel(other.audio(RATE)))) < 0.5
 

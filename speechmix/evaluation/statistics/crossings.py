@@ -2,12 +2,12 @@
 
 In: mean responses of groups of items at each step. Out: the crossing, with its interval where one holds:
 
-    five groups or more   of p = 1 / (1 + exp(-b0 - b1 x)), fitted to the mean responses by maximum
-                          likelihood; the interval is a bootstrap over groups (`bootstrap`)
+    five groups or more   of p = 1 / (1 + exp(-b0 - b1 x)), fitted to the mean responses by maximum likelihood; the interval is
+                          a bootstrap over groups (`bootstrap`)
     fewer                 between two steps, by linear interpolation; without an interval
 
-None is claimed where all mean responses are on one side, where few groups cross repeatedly, or where
-the interval of b1 contains zero.
+None is claimed where all mean responses are on one side, where few groups cross repeatedly, or where the interval of b1
+contains zero.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ _RIDGE, _NEWTON_STEPS = 1e-4, 30
 
 
 def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -> dict[str, Any]:
-    """Find where mean responses cross 50 %.
-
-    Parameters
-    ----------
-    values : sequence of float, [S]
-    responses : array [groups, S]
-        From 0 to 1.
+    """Find where mean responses [groups, S], from 0 to 1, at values [S] cross 50 %.
 
     Returns
     -------

@@ -50,6 +50,8 @@ def track_formants(
     >>> times.shape, formants.shape
     ((152,), (152, 5))
     """
+    from scipy.linalg import solve_toeplitz
+
     rate = round(2 * ceiling)
     length, hop = round(_WINDOW_SECONDS * rate), round(_HOP_SECONDS * rate)
     if not 0 < rate <= sample_rate or count < 1 or len(samples) < _WINDOW_SECONDS * sample_rate:
@@ -66,20 +68,14 @@ def track_formants(
     power = (windows**2).sum(axis=1)
     formants = np.full((len(windows), count), np.nan)
     for index in np.flatnonzero(power > _MIN_POWER * power.max()):
-        resonances = _find_resonances(windows[index], 2 * count, rate)[:count]
+        products = np.correlate(windows[index], windows[index], "full")[length - 1 :][
+            : 2 * count + 1
+        ]
+        products[0] *= 1 + 1e-9  # solvable also where a band has no energy
+        poles = np.roots(np.append(1, -solve_toeplitz(products[:-1], products[1:])))
+        bandwidths = -np.log(np.maximum(np.abs(poles), 1e-9)) * rate / np.pi
+        resonances = np.sort((np.angle(poles) * rate / (2 * np.pi))[bandwidths < _MAX_BANDWIDTH_HZ])
+        is_inside = (resonances > _LOWEST_HZ) & (resonances < rate / 2 - _LOWEST_HZ)
+        resonances = resonances[is_inside][:count]
         formants[index, : len(resonances)] = resonances
     return (np.arange(len(windows)) * hop + length / 2) / rate, formants
-
-
-def _find_resonances(window: np.ndarray, order: int, rate: int) -> np.ndarray:
-    """Return the narrow poles of a window's linear prediction, in Hertz from low to high."""
-    from scipy.linalg import solve_toeplitz
-
-    correlation = np.correlate(window, window, "full")[len(window) - 1 :][: order + 1]
-    correlation[0] *= 1 + 1e-9  # solvable also where a band has no energy
-    poles = np.roots(np.append(1, -solve_toeplitz(correlation[:-1], correlation[1:])))
-    poles = poles[poles.imag > 0]
-    frequencies = np.angle(poles) * rate / (2 * np.pi)
-    is_narrow = -np.log(np.abs(poles)) * rate / np.pi < _MAX_BANDWIDTH_HZ
-    is_inside = (frequencies > _LOWEST_HZ) & (frequencies < rate / 2 - _LOWEST_HZ)
-    return np.asarray(np.sort(frequencies[is_narrow & is_inside]))

@@ -1,7 +1,7 @@
 """Frequency bands: a sound as a sum of bands on a scale of hearing.
 
-Filters are complementary: the bands of a sound, and what lies outside them, add up to the sound. Scales: mel (Slaney's, as in
-librosa) and ERB-number (Glasberg & Moore 1990), 21.4 log10(1 + 0.00437 f).
+The bands of a sound, and what lies outside them, add up to the sound. Scales: mel (Slaney's, as in librosa) and ERB-number
+(Glasberg & Moore 1990), 21.4 log10(1 + 0.00437 f).
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ _SLOPE_SHARE, _MAX_SLOPE_HZ = 0.1, 50.0  # how far a slope reaches into the narr
 
 
 def band_edges(bands: int | Sequence[float], *, scale: str = "mel", nyquist: float) -> BandEdges:
-    """Return the edges of a number of bands of equal width on a scale, up to half the rate; or check given edges.
-
-    Raises
-    ------
-    InputError
-        For fewer than 1 band, edges that do not ascend, a band above half the rate, or another scale.
+    """Return the edges of a number of bands of equal width on a scale, up to half the rate; or check edges in Hz.
 
     Examples
     --------
@@ -45,13 +40,11 @@ def band_edges(bands: int | Sequence[float], *, scale: str = "mel", nyquist: flo
         edges = tuple(np.round(mel_frequencies(max(bands, -1) + 1, fmax=nyquist)).tolist())
     if len(edges) < 2 or edges[0] < 0 or any(low >= high for low, high in pairwise(edges)):
         raise InputError(
-            "bands: expected at least 1 band, as a number or as ascending edges in Hz from 0 on, "
-            f"found {bands!r}"
+            f"bands: expected at least 1 band, as a number or as ascending edges in Hz from 0 on, found {bands!r}"
         )
     if edges[-1] > nyquist:
         raise InputError(
-            f"bands: the model reads sound up to {nyquist:g} Hz (half its sampling rate), found a "
-            f"band up to {edges[-1]:g} Hz: end the bands at {nyquist:g}"
+            f"bands: the model reads sound up to {nyquist:g} Hz (half its sampling rate), found a band up to {edges[-1]:g} Hz"
         )
     return edges
 
@@ -66,12 +59,12 @@ def split_bands(samples: np.ndarray, sample_rate: int, edges: BandEdges) -> np.n
     frequencies = np.fft.rfftfreq(len(padded), 1 / sample_rate)
     widths = np.diff(edges)
     narrower = np.minimum(np.append(widths[:1], widths), np.append(widths, widths[-1:]))
-    above = [
-        np.full(len(frequencies), float(edge <= 0))
-        if edge <= 0 or edge >= sample_rate / 2
-        else smooth_step(frequencies, edge, min(_SLOPE_SHARE * width, _MAX_SLOPE_HZ))
-        for edge, width in zip(edges, narrower, strict=True)
-    ]
+    slopes = np.minimum(_SLOPE_SHARE * narrower, _MAX_SLOPE_HZ)
+    above = [smooth_step(frequencies, *edge) for edge in zip(edges, slopes, strict=True)]
+    if edges[0] <= 0:
+        above[0] = np.ones_like(frequencies)
+    if edges[-1] >= sample_rate / 2:
+        above[-1] = np.zeros_like(frequencies)
     spectrum = np.fft.rfft(padded) * -np.diff(above, axis=0)
     return np.fft.irfft(spectrum, len(padded))[:, padding : len(padded) - padding]
 

@@ -32,71 +32,43 @@ _EXAMPLES = """examples:
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
-    command = commands.add_parser(
-        "spectral-explain",
-        help="which frequency band of which word, phone or window decides",
-        epilog=_EXAMPLES,
-    )
+    text = "which frequency band of which word, phone or window decides"
+    command = commands.add_parser("spectral-explain", help=text, epilog=_EXAMPLES)
     command.set_defaults(command=_spectral_explain)
     add_clip_options(command)
     add_model_option(command)
-    command.add_argument(
-        "--units", default="word", help="word, clip, a tier (phone) or milliseconds"
-    )
-    command.add_argument(
-        "--bands", type=int, default=6, metavar="N", help="number of bands (default: 6)"
-    )
-    command.add_argument(
-        "--band",
-        type=float,
-        action="append",
-        metavar="HZ",
-        help="an edge of bands instead; repeatable",
-    )
-    command.add_argument(
-        "--scale", choices=("mel", "erb"), default="mel", help="scale of the bands"
-    )
-    command.add_argument("--fill", action="append", help="zeros, noise or mean; repeatable")
-    command.add_argument(
-        "--label", action="append", help="label of a classifier; two for a contrast"
-    )
-    command.add_argument("--gradients", help="integrated_gradients or saliency, of log-mel models")
-    command.add_argument("--samples", type=int, metavar="N", help="random orders of cells")
-    command.add_argument(
-        "--out", metavar="FOLDER", help="folder for table, JSON and figure of each clip"
-    )
+    add = command.add_argument
+    add("--units", default="word", help="word, clip, a tier (phone) or milliseconds")
+    add("--bands", type=int, default=6, metavar="N", help="number of mel bands (default: 6)")
+    add("--band", type=float, action="append", metavar="HZ", help="edge of a band; repeatable")
+    add("--fill", action="append", help="zeros, noise or mean; repeatable")
+    add("--label", action="append", help="label of a classifier; two for a contrast")
+    add("--out", metavar="FOLDER", help="folder for table, JSON and figure of each clip")
     add_twin_options(command)
     add_seed_option(command)
     add_loading_options(command)
 
 
 def _spectral_explain(options: argparse.Namespace) -> int:
-    from ...explanations.spectral_explain import spectral_explain
+    from ...explanations.spectral_explain import DEFAULT_FILLS, spectral_explain
 
     skipped: SkippedItems = []
     units = float(options.units) if options.units.replace(".", "").isdecimal() else options.units
     collect = collect_aligned_clips if isinstance(units, str) and units != "clip" else collect_clips
     clips, source = collect(options, skipped), select_only_model(options)
-    model = load_model(options, source)
-    twins = [
-        load_model(options, source, init="random", seed=seed) for seed in list_twin_seeds(options)
-    ]
+    model, seeds = load_model(options, source), list_twin_seeds(options)
+    settings = {
+        "units": units,
+        "bands": options.band or options.bands,
+        "fills": options.fill or DEFAULT_FILLS,
+        "objective": tuple(options.label) if options.label else None,
+        "twins": [load_model(options, source, init="random", seed=seed) for seed in seeds],
+        "seed": options.seed or 0,
+    }
     explained_count = 0
     for clip in clips:
         try:
-            result = spectral_explain(
-                model,
-                clip,
-                units=units,
-                bands=options.band or options.bands,
-                scale=options.scale,
-                fills=options.fill or ("zeros", "mean"),
-                objective=tuple(options.label) if options.label else None,
-                gradients=options.gradients,
-                samples=options.samples,
-                twins=twins,
-                seed=options.seed or 0,
-            )
+            result = spectral_explain(model, clip, **settings)
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue

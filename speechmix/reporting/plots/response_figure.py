@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def response_panel(
     result: ResponseCurve, *, listeners: ResponseCurve | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the mean responses in each context, and the attribution if there is one.
+    """Draw the mean responses in each context, and on a second axis the attribution if there is one.
 
     Parameters
     ----------
@@ -42,13 +42,12 @@ def response_panel(
     Returns
     -------
     Axes
-        A diamond is a crossing, its bar the 95 % interval, and the dotted line the fitted curve. The
-        attribution has an axis of its own on the right.
+        A diamond is a crossing, its bar the 95 % interval, and the dotted line the fitted curve.
     """
     ax = new_figure(4.6, 3.4).subplots() if ax is None else ax
     ax.axhline(0.5, color="0.6", linewidth=0.7)
     curves = [(result, "-"), *([(listeners, "--")] if listeners else [])]
-    contexts = list(dict.fromkeys(c for curve, _ in curves for c in curve.table["context"]))
+    contexts = dict.fromkeys(context for curve, _ in curves for context in curve.table["context"])
     colors = dict(zip(contexts, cycle(LINE_COLORS[5:] + LINE_COLORS[:5]), strict=False))
     handles = []
     for curve, dash in curves:

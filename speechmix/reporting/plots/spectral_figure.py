@@ -16,7 +16,6 @@ from .sound_panels import draw_spectrogram
 if TYPE_CHECKING:
     from ...explanations.spectral_explanation import SpectralExplanation
 
-_DRAWN_FORMANTS = 4
 _MAX_LABELS = 24
 
 
@@ -34,32 +33,23 @@ def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> A
         Red cells support the target, blue ones oppose it. A frame marks leading cells; dots are the formants F1 to F4.
     """
     ax = new_figure(7.2, 3.8).subplots() if ax is None else ax
-    samples, scores, leading = result.clip.audio(), result.scores, result.leading_cells
+    samples, scores, edges = result.clip.audio(), result.scores, np.asarray(result.edges)
     draw_spectrogram(None, ax, samples, result.clip.duration)
     limit = max(float(np.abs(scores).max()), 1e-9)
+    colors = {"cmap": DIFFERENCE_COLORS, "vmin": -limit, "vmax": limit, "alpha": 0.45}
     for index, time in enumerate(result.times):
         for start, end in time.intervals:
-            values = scores[index][:, None]
-            cells = ax.pcolormesh(
-                [start, end],
-                result.edges,
-                values,
-                cmap=DIFFERENCE_COLORS,
-                vmin=-limit,
-                vmax=limit,
-                alpha=0.45,
-            )
-            ax.vlines([start, end], 0, result.edges[-1], color="0.3", linewidth=0.6)
-            for band in [band for leading_time, band in leading if leading_time == index]:
-                height = result.edges[band + 1] - result.edges[band]
-                frame = Rectangle((start, result.edges[band]), end - start, height)
+            cells = ax.pcolormesh([start, end], edges, scores[index][:, None], **colors)
+            ax.vlines([start, end], 0, edges[-1], color="0.3", linewidth=0.6)
+            for band in [band for leading, band in result.leading_cells if leading == index]:
+                frame = Rectangle((start, edges[band]), end - start, edges[band + 1] - edges[band])
                 frame.set(fill=False, edgecolor=CELL_COLOR, linewidth=2, zorder=4)
                 ax.add_patch(frame)
     seconds, formants = track_formants(samples, 16_000)
     words = result.clip.spoken_words or result.times  # noise between words has no formants
     spoken = [(seconds >= word.start) & (seconds <= word.end) for word in words]
     formants[~np.any(spoken, axis=0)] = np.nan
-    ax.plot(seconds, formants[:, :_DRAWN_FORMANTS], ".", color="black", markersize=2.2, zorder=3)
+    ax.plot(seconds, formants[:, :4], ".", color="black", markersize=2.2, zorder=3)
     bar = ax.figure.colorbar(cells, ax=ax, pad=0.02, fraction=0.06)
     bar.set_label("Shapley value (nats)", size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE)
