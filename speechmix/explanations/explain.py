@@ -214,5 +214,10 @@ def explain(
             frames=asked_of_frames,
             framed=measures_with_frames(frames),
         )
-        texts = () if lens is None else read_lens(model, item, kind=lens).texts
-        return replace(explanation, remarks=remarks, layer_texts=texts)
+        explanation = replace(explanation, remarks=remarks)
+        if lens is None:
+            return explanation
+        if isinstance(item, Clip):  # a decoder reads what was written
+            item = item.replace(words=None, cue=None, target=None, foil=None)
+            item = item.replace(text=explanation.text)
+        return replace(explanation, layer_texts=read_lens(model, item, kind=lens).texts)

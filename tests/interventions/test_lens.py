@@ -21,7 +21,7 @@ from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.lens_result import TunedLens, decided_layers
 from speechmix.runs.score_clips import compute_kinds
-from tests.models import inputs_of, tiny, trained
+from tests.models import inputs_of, tiny, trained, transducers, translators
 
 CLIPS = bundled.clips()
 HEADS = {
@@ -119,6 +119,24 @@ def test_margin_and_text_of_the_last_layer_are_the_models(name, kind):
     assert len(table) == result.margins.size
     assert table.groupby("layer").error_rate.first().iloc[-1] == 0
     assert result.plot() is not None
+
+
+def test_transducers_and_translators_write_at_the_last_layer_what_they_write():
+    transducer = transducers.random_model("rnnt", seed=8, blank_bias=3.0)
+    tones = transducers.tones(
+        (0, 0.4, 0.56), (1, 0.8, 0.96), (2, 1.0, 1.1), words=[("le", 0.4, 0.56)], text="le"
+    )
+    translator, sentence = translators.trained_translator(), translators.pairs()[1][0]
+    item = speechmix.Sentence(sentence)
+    for model, given, written in (
+        (transducer, tones, transcribe(transducer, tones)),
+        (translator, item, translator.translate(item).translation),
+    ):
+        result = speechmix.lens(model, given, kind="encoder")
+        assert result.texts[-1] == written != ""
+    result = speechmix.lens(translator, item)
+    assert result.texts == ("les chats rouges", "les chats rouges tombent")
+    assert result.ranks[-1].tolist() == [1, 1, 1, 1]
 
 
 def test_a_ctc_margin_is_that_of_torchs_loss():
@@ -227,6 +245,12 @@ def test_an_explanation_lists_the_text_of_each_layer():
     explanation = speechmix.explain(model, clip, measures="occlusion", lens="logit")
     assert explanation.layer_texts == speechmix.lens(model, clip).texts
     assert explanation.layer_texts[0] in explanation.to_html()
+    whisper = trained("tiny-french-whisper")
+    wrong = clip.replace(text="nos maison", words=None, cue=None, target=None, foil=None)
+    texts = speechmix.explain(
+        whisper, wrong, measures="gradient_input", top=0, lens="logit", aligner=model
+    )
+    assert texts.layer_texts[-1] == texts.text == "nos maisons"  # not what was said
 
 
 def test_an_identity_is_the_logit_lens_and_a_lens_of_another_model_is_refused(tmp_path):
