@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
+from ..mixing.measures.token_objectives import require_head
 from ..mixing.passes.item_view import View
 from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import MixRequest
@@ -59,6 +60,7 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     InputError
         If the model cannot spell, or no letter or token is written.
     """
+    require_head(model)
     if model.output_kind == "audio tokens":
         return write_answer(model, clip, text=text, by_token=by_token)
     view = make_view(model, clip, MixRequest(units="word"))

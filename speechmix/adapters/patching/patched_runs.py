@@ -87,6 +87,7 @@ def run_patches(
         for patch in patches:
             _check_patch(model, patch, clean_pass.lengths)
         readings: dict[int, Tensor] = {}
+        joins_tokens = "decoder" in model.stacks and "cross" not in model.stacks
         for is_encoder in (True, False):
             patch_indices = [
                 patch_index
@@ -100,7 +101,7 @@ def run_patches(
                 run_inputs = full_inputs if is_encoder else decoder_inputs
                 # Sound must meet tokens of as many runs, and a label head may read all layers or
                 # a mask: all run from the start.
-                if is_encoder and (model.converses or model.has_label_head):
+                if is_encoder and (joins_tokens or model.has_label_head):
                     run_inputs = {
                         name: torch.cat([tensor] * (len(chunk) + 1))
                         for name, tensor in full_inputs.items()

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from ...adapters.generation.decoder_prefix import token_behind_text
 from ...adapters.generation.token_sequence import first_difference
-from ...errors import InputError, ModelError
+from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ...inputs.words.spans import Span
 from .token_objectives import (
     Objective,
     contrast_or_logit,
+    require_head,
     require_target,
     token_logits,
     token_objective,
@@ -69,13 +70,7 @@ def resolve_objective(
         If there is no target (or foil, for a contrast) and it cannot be told what the number should
         be.
     """
-    if not model.has_head:
-        raise ModelError(
-            f"{model.name} is a {type(model.module).__name__}, without a head that predicts "
-            "anything, so there is no scalar "
-            "to differentiate: load the checkpoint with its head (...ForMaskedLM, ...ForCausalLM, "
-            "...ForConditionalGeneration, ...ForCTC, ...ForSequenceClassification)"
-        )
+    require_head(model)
     if isinstance(option, Objective):
         return option
     if callable(option):

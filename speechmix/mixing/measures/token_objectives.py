@@ -30,6 +30,17 @@ def contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
     return kind
 
 
+def require_head(model: Model) -> None:
+    """Raise ModelError for a model that predicts nothing, or whose table lacks the decoder that does."""
+    if not model.has_head:
+        raise ModelError(
+            f"{model.name} is a {type(model.module).__name__}, without a head that predicts anything, so "
+            "there is no scalar to differentiate or explain: load the checkpoint with its head "
+            "(...ForMaskedLM, ...ForCausalLM, ...ForConditionalGeneration, ...ForCTC, "
+            "...ForSequenceClassification). Of SeamlessM4T, the encoder alone is supported"
+        )
+
+
 def require_target(clip: Clip | Sentence) -> int:
     if not isinstance(clip.target, int):
         raise InputError(
