@@ -1,8 +1,8 @@
 """Covariates of words, syllables and phones, as columns of a long table of results.
 
-In: a table whose rows are of units (maps, cue contributions, explanations, interventions), and its
-clips or sentences. Out: the table with a column for each covariate and side (``target_frequency``).
-Another covariate is one function and one entry of `COVARIATES` or `ITEM_COVARIATES`.
+In: a table whose rows are of units (maps, cue contributions, explanations, interventions), and its clips or sentences. Out: the
+table with a column for each covariate and side (``target_frequency``). Another covariate is one function and one entry of
+`COVARIATES` or `ITEM_COVARIATES`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _SPEAKER_FIELDS = ("speaker", "speaker_id", "client_id")  # the last in Common V
 # Columns that say which unit a row is of, by the prefix of its covariates.
 _KEYS = ("label", "onset", "kind", "order", "word")
 _COLUMNS = {
-    "target_": ("target_label", "target_onset", "target_kind", "target"),
-    "source_": ("source_label", "source_onset", "source_kind", "source"),
-    "": ("label", "onset", "kind", "order", "word"),
-}
+    f"{side}_": (f"{side}_label", f"{side}_onset", f"{side}_kind", side)
+    for side in ("target", "source")
+} | {"": _KEYS}
 
 
 class UnitOccurrence(NamedTuple):
@@ -54,8 +53,7 @@ def _frequency(unit: UnitOccurrence) -> float | None:
     language = getattr(unit.item, "language", None) or unit.item.meta.get("language")
     if not language:
         raise InputError(
-            f"{unit.item.name!r} has no language, which the covariate 'frequency' needs: use "
-            "clip.replace(language=...), or meta={'language': ...} of a sentence"
+            f"{unit.item.name!r} has no language: use clip.replace(language=...), or meta={{'language': ...}}"
         )
     try:
         return float(zipf_frequency(unit.label, language)) or None
@@ -64,10 +62,10 @@ def _frequency(unit: UnitOccurrence) -> float | None:
 
 
 def _phones(unit: UnitOccurrence) -> int | None:
-    phones = _tiers(unit.item).get(PHONE)
-    if phones is None or unit.kind == PHONE:
+    if unit.kind == PHONE or PHONE not in _tiers(unit.item):
         return None
-    return sum(owner in unit.indices for owner in unit_owners(phones, unit.tier))
+    owners = unit_owners(_tiers(unit.item)[PHONE], unit.tier)
+    return sum(owner in unit.indices for owner in owners)
 
 
 def _phone_class(unit: UnitOccurrence) -> str | None:
@@ -97,23 +95,20 @@ def add_covariates(
     Parameters
     ----------
     table : DataFrame
-        The clip's name is in ``clip`` or ``item`` (not needed for one clip), the units in
-        ``target_label`` and ``source_label`` (maps), ``cue`` and ``target`` (cue contributions),
-        ``label`` or ``word`` (explanations, interventions).
+        The clip's name is in ``clip`` or ``item`` (not needed for one clip), the units in ``target_label`` and ``source_label``
+        (maps), ``cue`` and ``target`` (cue contributions), ``label`` or ``word`` (explanations, interventions).
     clips : Clip, Sentence, or iterable of these
         Those that the table was computed from.
     covariates : sequence of str, optional
-        By default all that have a value in some row: frequency (of the spelling, Zipf scale of
-        `wordfreq`: log10 of occurrences in 10^9 words; missing if its list lacks it), letters,
-        phones (their number; needs a tier of phones), duration (seconds), position and
-        position_from_end (from 0, among the clip's words or phones), phone_class, speaker (of the
-        clip's ``meta``).
+        By default all that have a value in some row: frequency (of the spelling, Zipf scale of `wordfreq`: log10 of occurrences
+        in 10^9 words), letters, phones (their number), duration (seconds), position and position_from_end (from 0, among the
+        clip's words or phones), phone_class, speaker (of the clip's ``meta``).
 
     Returns
     -------
     DataFrame
-        A copy with further columns: ``target_frequency``, and so on. Columns that the table has
-        stay as they are. Values are missing for what is no word, syllable or phone of the clip.
+        A copy with further columns: ``target_frequency``, and so on. Columns that the table has stay as they are. Values are
+        missing for what is no word, syllable or phone of the clip.
 
     Raises
     ------
@@ -143,8 +138,8 @@ def add_covariates(
         sides.append((prefix, COVARIATES, unit_of_row, units))
     if not any(any(units) for _, _, _, units in sides[1:]):
         raise InputError(
-            "no label of the table is a word, syllable or phone of the clips: give the clips, with "
-            "words, that it was computed from, and a table with target_label, cue, label or word"
+            "no label of the table is a word, syllable or phone of the clips: give the clips that it was computed from, and a "
+            "table with target_label, cue, label or word"
         )
     result = table.copy()
     for prefix, functions, argument_of_row, arguments in sides:
@@ -166,21 +161,17 @@ def _match_items(table: pd.DataFrame, clips: Any) -> tuple[np.ndarray, list[Item
     column = next((name for name in ("clip", "item") if name in table), None)
     if column is None and len(items) != 1:
         raise InputError(f"the table has no column 'clip', and there are {len(items)} clips")
-    rows = names.get_indexer(
-        pd.Index(table[column].astype(str) if column else [*names] * len(table))
-    )
-    if column and (rows < 0).any():
-        raise InputError(
-            f"clip {table[column][rows < 0].iloc[0]!r} of the table is not among clips"
-        )
+    row_names = pd.Series([*names] * len(table)) if column is None else table[column].astype(str)
+    rows = names.get_indexer(pd.Index(row_names))
+    if (rows < 0).any():
+        raise InputError(f"clip {row_names[rows < 0].iloc[0]!r} of the table is not among clips")
     return rows, items
 
 
 def _unit_keys(table: pd.DataFrame, item_of_row: np.ndarray) -> dict[str, pd.DataFrame]:
     """Return what tells the units of each side apart; among them the rank of units of one label."""
-    result = {}
     named = [role for role in ROLES if role in table and not is_numeric_dtype(table[role])]
-    roles = {f"{role}_": (role,) for role in named}
+    result, roles = {}, {f"{role}_": (role,) for role in named}
     for prefix, columns in (_COLUMNS | roles).items():
         keys = pd.DataFrame({"item": item_of_row, "label": None, "onset": np.nan, "kind": None})
         keys = keys.assign(order=0, word=-1, stack=np.asarray(table.get("stack", "")))
@@ -212,8 +203,8 @@ def _find_unit(key: Any, items: Sequence[Item]) -> UnitOccurrence | None:
     for kind, tier in _tiers(item).items():
         same = [index for index, unit in enumerate(tier) if unit.text == key.label]
         if key.onset == key.onset:  # it has one
-            starts = np.array([getattr(tier[index], "start", np.nan) for index in same])
-            same = [same[i] for i in np.flatnonzero(abs(starts - key.onset) < _TIME_TOLERANCE)]
+            starts = {index: getattr(tier[index], "start", np.nan) for index in same}
+            same = [i for i in same if abs(starts[i] - key.onset) < _TIME_TOLERANCE]
         elif key.rank == key.rank:
             same = same[int(key.rank) - 1 : int(key.rank)]
         if key.kind in (kind, None) and len(same) == 1:

@@ -80,8 +80,8 @@ class ResponseCurve:
     @property
     def summary(self) -> str:
         """A sentence for each context."""
-        rows = self.crossings.to_dict("records")
-        return "\n".join(f"{row['context'] or self.label}: {row['conclusion']}" for row in rows)
+        rows = zip(self.crossings["context"], self.crossings["conclusion"], strict=True)
+        return "\n".join(f"{context or self.label}: {conclusion}" for context, conclusion in rows)
 
     def plot(self, *, listeners: ResponseCurve | None = None, ax: Axes | None = None) -> Axes:
         """Draw the curves; see `plots.response_panel`."""
@@ -111,10 +111,6 @@ def response_curve(
         Also measure at each step: a measure of `mix`, whose share of the cue in the target is averaged over the layers of its
         first stack; or a function of model and clip.
 
-    Returns
-    -------
-    ResponseCurve
-
     Raises
     ------
     InputError
@@ -136,8 +132,10 @@ def response_curve(
         items.append(Continuum(clips, range(1, len(clips) + 1), label="step"))
     if not items:
         raise InputError("expected a continuum, found none")
-    objective, rows = _choose_objective(model, items, labels), list[dict[str, Any]]()
-    counts = Counter[tuple[str, str]]()
+    if model.has_label_head and labels is None:
+        names = ", ".join(label_names(model))
+        raise InputError(f"{model.name} gives labels: give labels=, two of {names}")
+    rows, counts = list[dict[str, Any]](), Counter[tuple[str, str]]()
     for item, group in zip(items, _group_continua(items), strict=True):
         counts[item.name, item.context] += 1
         count = counts[item.name, item.context]
@@ -146,7 +144,7 @@ def response_curve(
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
             if model.has_label_head and not clip.words:  # which a decision about a label needs not
                 clip = segment_clip(clip, clip.duration)
-            decision = Decision.prepare(model, clip, objective=objective)
+            decision = Decision.prepare(model, clip, objective=labels or "contrast")
             response = float(expit(decision.margin))
             row |= {"step": step, "value": value, "response": response, "margin": decision.margin}
             if attribution is not None:
@@ -198,22 +196,6 @@ def read_responses(
     return ResponseCurve(pd.DataFrame(rows), curve.label, {"table": Path(path).name})
 
 
-def _choose_objective(
-    model: Model, items: Sequence[Continuum], labels: tuple[str, str] | None
-) -> Any:
-    if model.has_label_head:
-        if labels is None:
-            names = ", ".join(label_names(model))
-            raise InputError(f"{model.name} gives labels: give labels=, two of {names}")
-        return labels
-    missing = [clip.name for item in items for clip in item.clips if clip.foil is None]
-    if missing:
-        raise InputError(
-            f"{missing[0]}: a response is a choice between target and foil: give the ends of the continuum a foil="
-        )
-    return "contrast"
-
-
 def _group_continua(items: Sequence[Continuum]) -> list[str]:
     """Return the group of each continuum; one sound is one item, whatever its names."""
     sounds = [frozenset(clip.audio_hash for clip in item.clips) for item in items]
@@ -224,7 +206,7 @@ def _group_continua(items: Sequence[Continuum]) -> list[str]:
 
 
 def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:
-    if not isinstance(attribution, str):
+    if callable(attribution):
         return float(attribution(model, clip))
     first_map = next(iter(cast("Maps", mix(model, clip, measures=attribution)).values()))
     shares = cue_contribution(first_map, cue=clip.cue_request, target=clip.target_request)

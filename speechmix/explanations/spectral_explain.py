@@ -44,7 +44,7 @@ def spectral_explain(
     fills: Sequence[str] = DEFAULT_FILLS,
     speaker: Sequence[Clip] = (),
     objective: ObjectiveOption | None = None,
-    gradients: str | None = None,
+    gradients: bool = False,
     samples: int | None = None,
     twins: Sequence[Model] = (),
     seed: int = 0,
@@ -64,24 +64,18 @@ def spectral_explain(
     scale : {"mel", "erb"}
     within : (float, float), optional
         Seconds; only units whose middle lies between them are cells. Everything else stays.
-    fills : sequence of {"zeros", "noise", "mean"}
-        What replaces a cell: silence; noise with the spectrum of the cell, or the speaker's mean spectrum (drawn twice).
-    speaker : sequence of Clip
-        Further clips of the speaker, for the fill "mean".
+    fills, speaker
+        What replaces a cell, as in `SpectralCells`; what is noise is drawn twice.
     objective : optional
         As in `mix`: of a classifier (label,) or (label, other label).
-    gradients : {"integrated_gradients", "saliency"}, optional
-        Also compute gradients by the log-mel input of a model that has one.
+    gradients : bool
+        Also compute integrated gradients by the log-mel input of a model that has one.
     samples : int, optional
         Random orders of cells, each also in reverse. By default all sets are tried of up to 10 cells, and 16 orders of more.
     twins : sequence of Model
         Untrained twins: what leads must be larger than every cell of theirs (with the first fill).
     seed : int
         Of orders and noise.
-
-    Returns
-    -------
-    SpectralExplanation
 
     Raises
     ------
@@ -122,12 +116,11 @@ def spectral_explain(
     provenance |= {"objective": decision.objective.details, "units": units, "scale": scale}
     provenance |= {"fills": list(fills), "orders": orders, "noise_seed": seed, "twins": len(twins)}
     gradient = None
-    if gradients is not None:
+    if gradients:
         silent = SpectralCells(item, times, edges).remove(range(count))
         baseline = prepare_sound_inputs(model, silent)
-        gradient, missed = spectral_gradients(decision, baseline, times, edges, gradients)
-        missed = None if np.isnan(missed) else missed
-        provenance |= {"gradients": gradients, "gradients_missed": missed}
+        gradient, missed = spectral_gradients(decision, baseline, times, edges)
+        provenance["gradients_missed"] = missed
     choice = _name_choice(decision)
     return SpectralExplanation(
         clip, times, edges, games, choice, orders, gradient, largest, provenance
@@ -175,8 +168,8 @@ def _compute_values(
     values, errors = shapley_values(count, margins, samples=orders or None, seed=seed)
     full, empty = margins(np.array([[True] * count, [False] * count])).tolist()
     alone = full - margins(~np.eye(count, dtype=bool))
-    arrays = np.reshape([values, errors, alone], (3, len(cells.times), -1))
-    return SpectralGame(cells.fill, cells.seed, *arrays, full, empty)
+    values, errors, alone = np.reshape([values, errors, alone], (3, len(cells.times), -1))
+    return SpectralGame(cells.fill, cells.seed, values, errors, alone, full, empty)
 
 
 def _name_choice(decision: Decision) -> tuple[str, ...]:

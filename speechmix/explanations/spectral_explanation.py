@@ -127,17 +127,15 @@ class SpectralExplanation:
         effects = [game.full - game.empty for game in self.games]
         fills = ", ".join(dict.fromkeys(game.fill for game in self.games))
         if max(map(abs, effects)) < _NO_EFFECT:
-            return (
-                f"nothing is claimed: the decision is the same without the sound (fills: {fills})"
-            )
+            return f"nothing is claimed: the sound does not change the decision (fills: {fills})"
         with_fills = f"the sound: {min(effects):.2f} to {max(effects):.2f} nats; fills: {fills}"
-        cells, note = self.leading_cells, ""
+        cells = self.leading_cells
+        where = self._name_cells(cells)
         if not cells:  # single cells may be too small, or their errors too large
             cells = tuple(product(range(len(self.times)), self.leading_bands))
-            note = ", at all times together"
+            where = f"{self._name_bands(cells)}, at all times together"
         if not cells:
             return f"not separated: no band or time leads with every fill ({with_fills})"
-        where = self._name_bands(cells) + note if note else self._name_cells(cells)
         sums = [sum(game.values[cell] for cell in cells) for game in self.games]
         return f"{self._name_decision()} {where} ({min(sums):.2f} to {max(sums):.2f} nats; {with_fills})"
 
@@ -148,7 +146,7 @@ class SpectralExplanation:
         first, second = self.choice if full > 0 else self.choice[::-1]
         if is_support == (full > 0):
             return f"the model told {first!r} from {second!r} by"
-        return f"the model chose {first!r}; for {second!r} spoke most"
+        return f"the model chose {first!r}; {second!r} was supported most by"
 
     def _name_cells(self, cells: Cells) -> str:
         names = []
@@ -192,13 +190,15 @@ class SpectralExplanation:
 
     def write(self, folder: str | Path) -> Path:
         """Write the table (CSV), summary and provenance (JSON) and the figure into a folder."""
-        from ..reporting.plots.figure_style import write_figure
+        from ..reporting.plots.figure_style import new_figure, write_figure
 
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         write_csv(self.to_dataframe(), path / "spectral.csv")
         write_json(path / "spectral.json", {"summary": self.summary, **self.provenance})
-        write_figure(self.plot().get_figure(root=True), path / "spectral.png", dpi=160)
+        figure = new_figure(7.2, 3.8)
+        self.plot(ax=figure.subplots())
+        write_figure(figure, path / "spectral.png", dpi=160)
         return path
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from .world_vocoder import FRAME_SECONDS, VoiceFrames, voice_frame_times
 
 _WORD_COST = 1e6  # of a warp that matches frames of different words
 _CEPSTRA = 13  # coefficients by which frames are matched
-_Render = Callable[[float], np.ndarray]
+_Steps = tuple[Callable[[float], np.ndarray], np.ndarray]  # sound by weight; matched times [2, N]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,8 @@ class Continuum:
         signs = set(np.sign(np.diff(np.asarray(self.values, dtype=float))).tolist())
         if len(self.clips) != len(self.values) or signs not in ({1.0}, {-1.0}):
             raise InputError(
-                f"{self.name}: expected two clips or more and a value for each, ascending or "
-                f"descending; found {len(self.clips)} clips, values {list(self.values)}"
+                f"{self.name}: expected two clips or more and a value for each, ascending or descending; found "
+                f"{len(self.clips)} clips, values {list(self.values)}"
             )
 
 
@@ -71,24 +71,17 @@ def continuum(
     a, b : Clip
         All steps have text, words, cue, target and foil of a. If b has as many words, their boundaries are matched.
     steps : int
-        Number of clips, with both ends.
+        Number of clips, with both ends. The values of the continuum are the share of b, from 0 to 1.
     method : {"world", "mix"}
         "world" needs the extra `continua`; its ends are synthesized, too. The ends of "mix" are the samples of a and b; silence
         follows the shorter one.
     context : str
         As in `Continuum`.
 
-    Returns
-    -------
-    Continuum
-        Its values are the share of b, from 0 to 1.
-
     Raises
     ------
     InputError
         For fewer than two steps, different sample rates, or a silent clip.
-    MissingExtraError
-        For "world" without pyworld.
 
     Examples
     --------
@@ -105,8 +98,7 @@ def continuum(
     (samples_a, rate), (samples_b, rate_b) = _read_sound(a), _read_sound(b)
     if rate != rate_b:
         raise InputError(
-            f"{a.name} has {rate} samples per second and {b.name} {rate_b}: resample one, or their "
-            "bandwidth would be part of the continuum"
+            f"{a.name} has {rate} samples per second and {b.name} {rate_b}: resample one of them"
         )
     render, path = _METHODS[method](samples_a, samples_b, rate, _match_boundaries(a, b))
     name, clips, weights = f"{a.name}-{b.name}", list[Clip](), np.linspace(0, 1, steps).tolist()
@@ -138,8 +130,6 @@ def graded_changes(
     ------
     InputError
         For another change, amounts out of range or order, or a silent clip.
-    MissingExtraError
-        For a change of the voice without pyworld.
 
     Examples
     --------
@@ -154,9 +144,8 @@ def graded_changes(
     (samples, rate), clips = _read_sound(clip), list[Clip]()
     for amount in map(float, amounts):
         if not lowest <= amount <= highest:
-            raise InputError(
-                f"expected {change} from {lowest:g} to {highest:g} {unit}, found {amount:g}"
-            )
+            limits = f"{lowest:g} to {highest:g} {unit}"
+            raise InputError(f"expected {change} from {limits}, found {amount:g}")
         sound = function(samples, rate, amount, np.random.default_rng(seed)).astype(np.float32)
         ends = (np.array([0.0, len(end) / rate]) for end in (samples, sound))
         clips.append(_replace_sound(clip, sound, rate, f"{clip.name}_{change}_{amount:g}", *ends))
@@ -201,17 +190,13 @@ def _match_boundaries(a: Clip, b: Clip) -> np.ndarray:
     return np.array([(0.0, 0.0), *pairs, (a.duration, b.duration)]).T
 
 
-def _mix_samples(
-    a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray
-) -> tuple[_Render, np.ndarray]:
+def _mix_samples(a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray) -> _Steps:
     count = max(len(a), len(b))
     a, b = (np.pad(samples, (0, count - len(samples))) for samples in (a, b))
     return lambda weight: (1 - weight) * a + weight * b, boundaries
 
 
-def _interpolate_voices(
-    a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray
-) -> tuple[_Render, np.ndarray]:
+def _interpolate_voices(a: np.ndarray, b: np.ndarray, rate: int, boundaries: np.ndarray) -> _Steps:
     voices = [VoiceFrames.analyze(samples, rate) for samples in (a, b)]
     path = _warp_voices(voices, boundaries)
 

@@ -56,7 +56,7 @@ def _scale_formants(samples: Samples, rate: int, amount: float, generator: Gener
 def _add_noise(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
     """Add noise with the long-term spectrum of the sound; the ratio is that of mean powers."""
     noise = random_phase_noise(samples.astype(np.float64), generator)
-    level = np.linalg.norm(samples.astype(np.float64)) / np.linalg.norm(noise)
+    level = float(np.linalg.norm(samples.astype(np.float64)) / np.linalg.norm(noise))
     return samples + noise * level * 10 ** (-amount / 20)
 
 

@@ -1,10 +1,9 @@
-"""Gradients of a decision by the log-mel spectrogram x that a model reads, summed over cells of time x frequency band.
+"""Integrated gradients of a decision by the log-mel spectrogram x that a model reads, summed over cells of time x band.
 
-    integrated_gradients   sum of (x - x0) * integral over a in [0, 1] of df/dx at x0 + a (x - x0)
-    saliency               sum of |df/dx|
+    sum of (x - x0) * integral over a in [0, 1] of df/dx at x0 + a (x - x0)
 
-x0 is the spectrogram of the sound without any cell. A mel band belongs to the band that its centre lies in. Integrated
-gradients of the whole spectrogram add up to f(x) - f(x0). Some of it may lie outside the cells: a model may normalise.
+x0 is the spectrogram of the sound without any cell. A mel band belongs to the band that its centre lies in. The sum over the
+whole spectrogram is f(x) - f(x0). Some of it may lie outside the cells: a model may normalise.
 """
 
 from __future__ import annotations
@@ -24,16 +23,11 @@ if TYPE_CHECKING:
     from ..inputs.words.timed_words import Word
     from .decision import Decision
 
-SPECTRAL_GRADIENTS = ("integrated_gradients", "saliency")
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
 def spectral_gradients(
-    decision: Decision,
-    baseline: Mapping[str, Tensor],
-    times: Sequence[Word],
-    edges: BandEdges,
-    kind: str,
+    decision: Decision, baseline: Mapping[str, Tensor], times: Sequence[Word], edges: BandEdges
 ) -> tuple[np.ndarray, float]:
     """Sum the gradients of a decision over cells (as in `SpectralCells`); `baseline` are inputs without any cell.
 
@@ -41,27 +35,20 @@ def spectral_gradients(
     -------
     values : array [times, bands]
     missed : float
-        Nats by which integrated gradients of all inputs miss f(x) - f(x0); NaN for saliency.
+        Nats by which the sum over all inputs misses f(x) - f(x0).
 
     Raises
     ------
     InputError
-        For another kind, or if the model does not read a log-mel spectrogram.
+        If the model does not read a log-mel spectrogram.
     """
-    if kind not in SPECTRAL_GRADIENTS:
-        raise InputError(f"gradients should be one of {SPECTRAL_GRADIENTS}, found {kind!r}")
     name, filters = _find_log_mel(decision)
     x, x0 = (decision.move_inputs(inputs)[name] for inputs in (decision.prepared.inputs, baseline))
-    missed = float("nan")
-    if kind == "saliency":
-        parts = _differentiate(decision, name, x)[0][0].abs()
-    else:
-        steps = [_differentiate(decision, name, x0 + (node + 1) / 2 * (x - x0)) for node in _NODES]
-        mean = sum(weight / 2 * step[0][0] for weight, step in zip(_WEIGHTS, steps, strict=True))
-        parts = (x - x0)[0] * mean
-        change = _differentiate(decision, name, x)[1] - _differentiate(decision, name, x0)[1]
-        missed = abs(float(parts.double().sum()) - change)
-    spectrogram = parts.double().cpu().numpy()
+    steps = [_differentiate(decision, name, x0 + (node + 1) / 2 * (x - x0))[0] for node in _NODES]
+    mean = sum(weight / 2 * step[0] for weight, step in zip(_WEIGHTS, steps, strict=True))
+    spectrogram = ((x - x0)[0] * mean).double().cpu().numpy()
+    full, empty = (_differentiate(decision, name, features)[1] for features in (x, x0))
+    missed = abs(float(spectrogram.sum()) - (full - empty))
     spectrogram = spectrogram.T if len(spectrogram) == filters.shape[1] else spectrogram
     rate = decision.model.sample_rate
     weights = filters / np.maximum(filters.sum(axis=0), 1e-12)

@@ -283,7 +283,7 @@ class TestBadInput:
         model = speechmix.load("bundled:tiny-french-ctc")
         steps = pair("left_00")
         bare = Continuum([clip.replace(foil=None) for clip in steps.clips], steps.values)
-        with pytest.raises(InputError, match="a choice between target and foil: give the ends"):
+        with pytest.raises(InputError, match="objective='contrast' needs foil="):
             speechmix.response_curve(model, bare)
 
     def test_no_labels(self, classifier):

@@ -145,19 +145,11 @@ def test_integrated_gradients_of_log_mel_inputs_are_complete():
     model = trained("tiny-french-whisper")
     clip = clips()[3]
     result = speechmix.spectral_explain(
-        model,
-        clip,
-        units="clip",
-        bands=[0, 2000, 8000],
-        fills=["zeros"],
-        gradients="integrated_gradients",
+        model, clip, units="clip", bands=[0, 2000, 8000], fills=["zeros"], gradients=True
     )
     (game,) = result.games
+    assert result.gradients.any()
     assert result.provenance["gradients_missed"] < 0.05 * abs(game.full - game.empty) + 0.05
-    saliency = speechmix.spectral_explain(
-        model, clip, units="clip", bands=[0, 2000, 8000], fills=["zeros"], gradients="saliency"
-    )
-    assert (saliency.gradients > 0).all()
 
 
 def test_the_figure_frames_the_leading_cell_and_shows_the_summary():
@@ -188,7 +180,7 @@ def test_the_figure_frames_the_leading_cell_and_shows_the_summary():
         ({"fills": ["room"]}, "fills should be some of"),
         ({"scale": "bark"}, "scale should be one of"),
         ({"samples": 1}, "at least 2"),
-        ({"gradients": "integrated_gradients"}, "does not read a log-mel spectrogram"),
+        ({"gradients": True}, "does not read a log-mel spectrogram"),
     ],
 )
 def test_bad_input_has_a_message(options, message):

@@ -1,12 +1,11 @@
 """Linear mixed models of a long table, fitted by statsmodels and reported in sentences.
 
-- Random effects: for each column of groups an intercept, and slopes of the predictors that vary within
-  its groups; without slopes, tests of these find too much (Barr et al. 2013). Those of one column are
-  correlated, as ``(1 + layer | clip)`` of lme4. Several columns may be crossed; their effects are
-  variance components without correlations, as ``(1 + layer || clip) + (1 | speaker)``.
-- Variances by REML; intervals and p by Student's t. Degrees of freedom of a term that is constant within
-  groups, or has a random slope: groups less constant terms; of others: those of the rows (Pinheiro &
-  Bates 2000).
+- Random effects: for each column of groups an intercept, and slopes of the predictors that vary within its groups; without
+  slopes, tests of these find too much (Barr et al. 2013). Those of one column are correlated, as ``(1 + layer | clip)`` of
+  lme4. Several columns may be crossed; their effects are variance components without correlations, as
+  ``(1 + layer || clip) + (1 | speaker)``.
+- Variances by REML; intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
+  random slope: groups less constant terms; of others: those of the rows (Pinheiro & Bates 2000).
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ class MixedModel:
     ----------
     formula : str
     fixed : DataFrame
-        A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (assumes no
-        distribution; see `ModelDesign.sign_flip_p`).
+        A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (see `ModelDesign.sign_flip_p`).
     random : DataFrame
-        Standard deviations: groups, term, sd (between groups, of the level at the mean of other terms,
-        or of a term's effect); the last row is the residual.
+        Standard deviations between groups: groups, term, sd (of the level at the mean of other terms, or of a term's effect);
+        the last row is the residual.
     counts : dict
         Rows, and different values of each column of groups.
     notes : tuple of str
@@ -62,9 +60,8 @@ class MixedModel:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         lines = [f"{self.formula}: {counts}"]
         for row in self.fixed.to_dict("records"):
-            p, flip_p = (
-                f"{row[name]:.3f}".replace("0.000", "< .001") for name in ("p", "sign_flip_p")
-            )
+            probabilities = (f"{row[name]:.3f}" for name in ("p", "sign_flip_p"))
+            p, flip_p = (text.replace("0.000", "< .001") for text in probabilities)
             limits = f"{row['estimate']:.4g}, 95 % interval [{row['low']:.4g}, {row['high']:.4g}]"
             lines.append(f"{row['term']}: {limits}, p {p}, by sign flips {flip_p}")
         lines += [
@@ -91,23 +88,19 @@ def mixed_model(
     table : DataFrame
         A row for each measurement, of one model, stack and measure.
     formula : str
-        Fixed effects, as statsmodels and R write them: ``"contribution ~ layer * number"``. It may
-        call functions, so use no formula from a stranger.
+        Fixed effects, as statsmodels and R write them: ``"contribution ~ layer * number"``. It may call functions, so use no
+        formula from a stranger.
     groups : str or sequence of str
         Columns whose values are drawn from many: "clip", or ["clip", "speaker"], crossed or nested.
     slopes : sequence of str, optional
-        Terms whose effect may differ between groups; by default each numeric or two-valued one that
-        varies within groups. ``()`` for random intercepts alone.
-
-    Returns
-    -------
-    MixedModel
+        Terms whose effect may differ between groups; by default each numeric or two-valued one that varies within groups.
+        ``()`` for random intercepts alone.
 
     Raises
     ------
     InputError
-        For fewer than `FEWEST_GROUPS` groups, a column or term that does not exist, terms that depend
-        on each other, rows of several models, stacks or measures, and untrained twins.
+        For fewer than `FEWEST_GROUPS` groups, a column or term that does not exist, terms that depend on each other, rows of
+        several models, stacks or measures, and untrained twins.
     MissingExtraError
         If statsmodels (extra `statistics`) is not installed.
 
@@ -146,9 +139,8 @@ def fit_design(
         rows += [(effect.group, *row) for row in zip(effect.terms, sds, strict=True)]
         if np.linalg.eigvalsh(covariance)[0] < _ZERO_SHARE * result.scale:
             notes.append(
-                f"singular fit: of what differs between values of {effect.group!r} "
-                f"({', '.join(effect.terms)}), a variance is estimated as zero, or two effects go "
-                "together entirely"
+                f"singular fit: of what differs between values of {effect.group!r} ({', '.join(effect.terms)}), a variance is "
+                "estimated as zero, or two effects go together entirely"
             )
     rows.append(("residual", "", scale * np.sqrt(result.scale)))
     random = pd.DataFrame(rows, columns=["groups", "term", "sd"])
@@ -171,9 +163,9 @@ class _RandomEffects(NamedTuple):
     values: np.ndarray  # [rows, terms]
     units: np.ndarray  # standard deviations of the terms, [terms]
 
-    @property
-    def group_count(self) -> int:
-        return int(self.codes.max()) + 1
+    def columns(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return for each column of values [rows, K] its product with the groups, [rows, groups]."""
+        return [np.eye(self.codes.max() + 1)[self.codes] * column[:, None] for column in values.T]
 
 
 def _random_effects(
@@ -182,19 +174,16 @@ def _random_effects(
     unknown = sorted(set(slopes or ()) - set(design.terms))
     if unknown:
         raise InputError(f"slopes: no term {unknown[0]!r}; there are {', '.join(design.terms)}")
-    codes, varies = design.groups[group], ~design.is_constant(group)
+    codes = design.groups[group]
     rows, count = len(codes), codes.max() + 1
     if count == rows:
-        raise InputError(
-            f"there is one row for each {group!r}: a mixed model needs several, such as those of all "
-            "layers or words"
-        )
-    factors = [term.partition("[")[0] for term in design.terms]
-    by_default = [
-        ":" not in term and factors.count(factor) == 1
-        for term, factor in zip(design.terms, factors, strict=True)
-    ]
-    is_slope = varies & (by_default if slopes is None else np.isin(design.terms, list(slopes)))
+        raise InputError(f"there is one row for each {group!r}: a mixed model needs several")
+    if slopes is None:
+        factors = [term.partition("[")[0] for term in design.terms]
+        slopes = [
+            t for t in design.terms if factors.count(t.partition("[")[0]) == 1 and ":" not in t
+        ]
+    is_slope = ~design.is_constant(group) & np.isin(design.terms, list(slopes))
     if is_slope.any() and rows <= count * (1 + is_slope.sum()):
         is_slope[:] = False
         notes.append(f"too few rows for each {group!r}: effects are taken to be the same in all")
@@ -207,20 +196,16 @@ def _random_effects(
 def _fit(design: ModelDesign, effects: Sequence[_RandomEffects]) -> tuple[Any, list[np.ndarray]]:
     """Return statsmodels' results, and the covariance of each column's effects.
 
-    Powell's method agrees with lme4. The gradient methods of statsmodels 0.15 stop early where a
-    variance is small, with a log likelihood that is lower by up to 15.
+    Powell's method agrees with lme4. The gradient methods of statsmodels 0.15 stop early where a variance is small.
     """
     from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
     if len(effects) == 1:
         options = {"groups": effects[0].codes, "exog_re": effects[0].values}
     else:  # crossed columns: all rows are one block
-        parts = [(e, e.terms[i], e.values[:, [i]]) for e in effects for i in range(len(e.terms))]
-        names = [f"{effect.group} {term}" for effect, term, _ in parts]
-        columns = [[[str(code) for code in range(effect.group_count)]] for effect, _, _ in parts]
-        matrices = [
-            [np.eye(effect.group_count)[effect.codes] * values] for effect, _, values in parts
-        ]
+        names = [f"{effect.group} {term}" for effect in effects for term in effect.terms]
+        matrices = [[matrix] for effect in effects for matrix in effect.columns(effect.values)]
+        columns = [[[str(code) for code in range(matrix.shape[1])]] for (matrix,) in matrices]
         options = {"groups": np.zeros(len(design.y)), "exog_vc": VCSpec(names, columns, matrices)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they become notes
@@ -235,10 +220,7 @@ def _fit(design: ModelDesign, effects: Sequence[_RandomEffects]) -> tuple[Any, l
 
 
 def _standard_errors(
-    x: np.ndarray,
-    effects: Sequence[_RandomEffects],
-    covariances: Sequence[np.ndarray],
-    residual: float,
+    x: np.ndarray, effects: Sequence[_RandomEffects], covariances: list[np.ndarray], residual: float
 ) -> np.ndarray:
     """Return those of generalised least squares, [terms], as lme4 does; `residual` is a variance.
 
@@ -247,8 +229,7 @@ def _standard_errors(
     columns = []
     for effect, covariance in zip(effects, covariances, strict=True):
         variances, vectors = np.linalg.eigh(covariance / residual)
-        values = effect.values @ (vectors * np.sqrt(variances.clip(0)))
-        columns += [np.eye(effect.group_count)[effect.codes] * v[:, None] for v in values.T]
+        columns += effect.columns(effect.values @ (vectors * np.sqrt(variances.clip(0))))
     z = np.hstack(columns)
     zx = z.T @ x
     information = x.T @ x - zx.T @ np.linalg.solve(np.eye(z.shape[1]) + z.T @ z, zx)
@@ -262,8 +243,8 @@ def _degrees_of_freedom(design: ModelDesign, effects: Sequence[_RandomEffects]) 
     for effect in effects:
         constant = design.is_constant(effect.group)
         of_group = constant | [bool({*term.split(":")} & {*effect.terms}) for term in design.terms]
-        df = np.where(of_group, np.minimum(df, effect.group_count - constant.sum()), df)
-        row_df -= effect.group_count - 1
+        df = np.where(of_group, np.minimum(df, effect.codes.max() + 1 - constant.sum()), df)
+        row_df -= int(effect.codes.max())
     df = np.where(np.isinf(df), row_df - np.isinf(df).sum(), df)
     if df.min() < 1:
         raise InputError(f"{len(design.terms)} terms are too many for these groups: use fewer")

@@ -1,7 +1,7 @@
 """Responses, predictors and groups of a regression on a long table of results.
 
-In: a table, a formula and the columns of its groups. Out: a `ModelDesign`, without repeated rows and
-repeated clips, or an error that says what must not be put into one model.
+In: a table, a formula and the columns of its groups. Out: a `ModelDesign`, without repeated rows and repeated clips, or an
+error that says what must not be put into one model.
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ class ModelDesign:
         return rest[:, 0], rest[:, 1]
 
     def sign_flip_p(self, term: int) -> float:
-        """Return the two-sided p of a term from sign flips of the groups' scores; the largest over
-        columns of groups.
+        """Return the two-sided p of a term from sign flips of the groups' scores; the largest over columns of groups.
 
-        A group's score is the sum of its rows of `partial_out`, multiplied (Hemerik, Goeman & Finos
+        It assumes no distribution. A group's score is the sum of its rows of `partial_out`, multiplied (Hemerik, Goeman & Finos
         2020, Robust testing in generalized linear models by sign flipping score contributions).
         """
         x, y = self.partial_out(term)
@@ -76,43 +75,34 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
     except ImportError as error:
         raise MissingExtraError("statsmodels", "statistics", "a regression") from error
     names = [groups] if isinstance(groups, str) else list(groups)
-    missing = [name for name in names if name not in table]
-    if missing:
-        raise InputError(
-            f"the table has no column {missing[0]!r}; it has {', '.join(map(str, table))}"
-        )
+    for name in names or [""]:
+        if name not in table:
+            raise InputError(f"the table has no column {name!r}; it has {[*table]}")
     _refuse_mixtures(table, formula, names)
     rows = table.loc[~table.astype(str).duplicated()].reset_index(drop=True)
     response = formula.partition("~")[0].strip()
-    if response in rows and not set(rows[response].dropna().unique()) - {0, 1}:
-        raise InputError(
-            f"{response!r} is only true or false: take a number, such as a margin or drop"
-        )
+    if response in rows and rows[response].dropna().isin([0, 1]).all():
+        raise InputError(f"{response!r} is only true or false: take a number, such as a margin")
     rows = rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
     try:
         model = OLS.from_formula(formula, rows, missing="drop")
     except Exception as error:  # whatever the parser of formulas raises
-        raise InputError(
-            f"formula {formula!r}: {error}; columns: {', '.join(map(str, rows))}"
-        ) from error
-    x, kept = model.exog, rows.loc[model.data.row_labels]
+        columns = ", ".join(map(str, rows))
+        raise InputError(f"formula {formula!r}: {error}; columns: {columns}") from error
+    x, used = model.exog, rows.loc[model.data.row_labels]
     if np.linalg.matrix_rank(x) < x.shape[1]:
-        raise InputError(
-            f"{formula!r}: the terms {model.exog_names} are not independent in the table"
-        )
-    codes = {name: pd.factorize(kept[name].astype(str))[0] for name in names}
-    notes = [f"{len(table) - len(rows)} repeated rows are left out"] * (len(rows) < len(table))
-    notes += [f"{len(rows) - len(kept)} rows with missing values are left out"] * (
-        len(rows) > len(kept)
-    )
-    design = ModelDesign(model.endog, x, model.exog_names, codes, tuple(notes))
+        raise InputError(f"{formula!r}: the terms {model.exog_names} are not independent")
+    codes = {name: pd.factorize(used[name].astype(str))[0] for name in names}
+    counts = {"repeated rows": len(table) - len(rows)}
+    counts["rows with missing values"] = len(rows) - len(used)
+    notes = tuple(f"{count} {what} are left out" for what, count in counts.items() if count)
+    design = ModelDesign(model.endog, x, model.exog_names, codes, notes)
     design = _drop_repeated_groups(design, max(names, key=lambda name: codes[name].max()))
     for name, numbers in design.groups.items():
         if numbers.max() + 1 < FEWEST_GROUPS:
             raise InputError(
-                f"{numbers.max() + 1} different values of {name!r}: expected at least {FEWEST_GROUPS}, "
-                f"with fewer no interval can be trusted. Add more, or put C({name}) into the formula "
-                "in place of a random effect; then conclusions are about these alone"
+                f"{numbers.max() + 1} different values of {name!r}: expected at least {FEWEST_GROUPS}, with fewer no interval "
+                f"can be trusted. Add more, or put C({name}) into the formula in place of a random effect"
             )
     return design
 
@@ -121,15 +111,13 @@ def _refuse_mixtures(table: pd.DataFrame, formula: str, groups: Sequence[str]) -
     words = {*re.findall(r"\w+", formula), *groups}
     if "init" in words:
         raise InputError(
-            "a mixed model takes untrained twins as if there were no others: compare a trained model "
-            "with them by evaluation.statistics.random_twin_comparison.compare_with_twins"
+            "compare untrained twins by evaluation.statistics.random_twin_comparison.compare_with_twins, not by a mixed model"
         )
     for name in _KEY_COLUMNS:
         if name in table and name not in words and table[name].nunique(dropna=False) > 1:
             values = ", ".join(map(str, table[name].unique()[:4]))
             raise InputError(
-                f"the table mixes several values of {name!r} ({values}): select the rows of one, or "
-                f"put {name} into the formula"
+                f"the table mixes several values of {name!r} ({values}): select the rows of one, or put {name} into the formula"
             )
 
 
@@ -139,25 +127,16 @@ def _drop_repeated_groups(design: ModelDesign, name: str) -> ModelDesign:
     Whole numbers may agree by chance.
     """
     codes, values = design.groups[name], np.column_stack([design.y, design.x])
-    first: dict[bytes, int] = {}
-    keep = np.ones(len(codes), dtype=bool)
+    contents, keep = set[bytes](), np.ones(len(codes), dtype=bool)
     for code in np.unique(codes):
         block = values[codes == code]
         content = block[np.lexsort(block.T)].tobytes()
-        is_repeated = first.setdefault(content, code) != code
-        keep[codes == code] = not (is_repeated and (block[:, 0] % 1).any())
+        keep[codes == code] = content not in contents or not (block[:, 0] % 1).any()
+        contents.add(content)
     if keep.all():
         return design
     count = len(np.unique(codes)) - len(np.unique(codes[keep]))
-    note = (
-        f"{count} of {name!r} have the numbers of another and are left out, as the same sound twice"
-    )
-    return replace(
-        design,
-        y=design.y[keep],
-        x=design.x[keep],
-        groups={
-            key: np.unique(c[keep], return_inverse=True)[1] for key, c in design.groups.items()
-        },
-        notes=(*design.notes, note),
-    )
+    note = f"{count} of {name!r} have the numbers of another and are left out as duplicates"
+    groups = {key: np.unique(c[keep], return_inverse=True)[1] for key, c in design.groups.items()}
+    notes = (*design.notes, note)
+    return replace(design, y=design.y[keep], x=design.x[keep], groups=groups, notes=notes)

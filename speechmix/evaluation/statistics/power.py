@@ -1,12 +1,12 @@
 """Power of a planned study, by simulation from a pilot run.
 
-A simulated study draws the pilot's clips with replacement, each with its predictors and all its residuals,
-so that what differs between and within clips stays as it is. Residuals are widened by sqrt(G / (G - k))
-for G clips and k terms that are constant within them. The effect is added, and the test applied.
+A simulated study draws the pilot's clips with replacement, each with its predictors and all its residuals, so that what differs
+between and within clips stays as it is. Residuals are widened by sqrt(G / (G - k)) for G clips and k terms that are constant
+within them. The effect is added, and the test applied.
 
-A pilot leaves open what the effect is in units of its spread. `power_low` and `power_high` are the power
-at the limits of a 95 % interval: of the pilot's effect b with error e, |b| -+ t sqrt(e^2 + b^2 / (2 (G - k)));
-where the effect is assumed, by the interval of the spread (chi squared).
+A pilot leaves open what the effect is in units of its spread. `power_low` and `power_high` are the power at the limits of a
+95 % interval: of the pilot's effect b with error e, |b| -+ t sqrt(e^2 + b^2 / (2 (G - k))); where the effect is assumed, by the
+interval of the spread (chi squared).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .intervals import LEVEL, proportion_interval
 from .mixed_models import fit_design
 from .model_design import ModelDesign, build_design
 
-TESTS = ("sign_flip", "mixed_model")
-COLUMNS = "clips power low high power_low power_high effect pilot_clips".split()
+_TESTS = ("sign_flip", "mixed_model")
+_COLUMNS = "clips power low high power_low power_high effect pilot_clips".split()
 
 
 def power(
@@ -48,28 +48,25 @@ def power(
     term : str
         The term that the study is about; "Intercept" for a mean against zero (``"drop ~ 1"``).
     clips : sequence of int
-        Planned numbers of clips (of groups).
+        Planned numbers of clips (of groups), 2 or more.
     groups : str
         The column whose values are drawn anew. Repeated clips count once.
     test : {"sign_flip", "mixed_model"}
-        As in the columns sign_flip_p and p of `mixed_model`, two-sided, at 5 %. A mixed model takes
-        about half a second for each simulated study.
+        As in the columns sign_flip_p and p of `mixed_model`, two-sided, at 5 %. A mixed model takes half a second per study.
     effect : float, optional
-        The smallest effect that matters, in units of the term's estimate; by default the pilot's
-        own, which is often too large.
+        The smallest effect that matters, in units of the term's estimate; by default the pilot's own, often too large.
     simulations, seed : int
 
     Returns
     -------
     DataFrame
-        A row for each number: clips, power, low, high (error of the simulation, 95 %), power_low,
-        power_high (what the pilot leaves open), effect, pilot_clips. There is a warning where the
-        pilot leaves more than half of all power open.
+        A row for each number: clips, power, low, high (error of the simulation, 95 %), power_low, power_high (what the pilot
+        leaves open), effect, pilot_clips. A warning says where the pilot leaves more than half of all power open.
 
     Raises
     ------
     InputError
-        As `mixed_model`; for an unknown term or test, and fewer than two clips.
+        As `mixed_model`, and for an unknown term or test.
 
     Examples
     --------
@@ -78,31 +75,34 @@ def power(
     [1.0]
     """
     design = build_design(pilot, formula, groups)
-    if term not in design.terms or test not in TESTS or min(clips) < 2 or simulations < 1:
+    if (
+        term not in design.terms
+        or test not in _TESTS
+        or min(clips, default=0) < 2
+        or simulations < 1
+    ):
         raise InputError(
-            f"expected a term of {list(design.terms)}, a test of {TESTS}, two clips or more and one "
-            f"simulation or more; found {term!r}, {test!r}, clips {list(clips)}, {simulations}"
+            f"expected a term of {list(design.terms)}, a test of {_TESTS}, 2 clips and 1 simulation or more; found {term!r}, "
+            f"{test!r}, clips {list(clips)}, {simulations}"
         )
     index, pilot_clips = list(design.terms).index(term), int(design.groups[groups].max()) + 1
     residuals, size, limits = _effect_sizes(design, index, groups, effect)
     rows = []
-    for number in clips:
-        studies = [
-            _draw_study(design, residuals, number, np.random.default_rng((seed, number, draw)))
-            for draw in range(simulations)
-        ]
-        found, *at_limits = (
-            sum(_finds(study, index, value, test) for study in studies) for value in (size, *limits)
-        )
-        error = proportion_interval(found, simulations)
-        shares = [count / simulations for count in at_limits]
-        rows.append((number, found / simulations, *error, *shares, size, pilot_clips))
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    for clip_count in clips:
+        counts = np.zeros(
+            3
+        )  # of studies that find the effect: the expected one, and those at the limits
+        for draw in range(simulations):
+            rng = np.random.default_rng((seed, clip_count, draw))
+            study = _draw_study(design, residuals, clip_count, rng)
+            counts += [_is_significant(study, index, value, test) for value in (size, *limits)]
+        shares, error = counts / simulations, proportion_interval(counts[0], simulations)
+        rows.append((clip_count, shares[0], *error, *shares[1:], size, pilot_clips))
+    table = pd.DataFrame(rows, columns=_COLUMNS)
     if (table["power_high"] - table["power_low"]).min() > 0.5:
+        text = "enlarge it, or plan with the smallest effect that matters (effect=...)"
         warnings.warn(
-            f"a pilot of {pilot_clips} clips leaves the power of {term} open, see power_low and "
-            "power_high: enlarge it, or plan with the smallest effect that matters (effect=...)",
-            stacklevel=2,
+            f"a pilot of {pilot_clips} clips leaves the power of {term} open: {text}", stacklevel=2
         )
     return table
 
@@ -110,17 +110,15 @@ def power(
 def _effect_sizes(
     design: ModelDesign, index: int, groups: str, effect: float | None
 ) -> tuple[np.ndarray, float, tuple[float, float]]:
-    """Return residuals [rows], the effect, and the effects with which the pilot's spread would give
-    the power at the limits of what is known of their ratio."""
+    """Return residuals [rows], the effect, and the effects that stand for the limits of its ratio to the spread."""
     from scipy.stats import chi2
     from scipy.stats import t as student
 
-    codes, constant = design.groups[groups], design.is_constant(groups).sum()
-    x, y = design.partial_out(index)
+    codes, (x, y) = design.groups[groups], design.partial_out(index)
+    count = codes.max() + 1
+    df = count - design.is_constant(groups).sum()
     estimate = x @ y / (x @ x)
-    residuals = y - estimate * x
-    df = codes.max() + 1 - constant
-    residuals = residuals * np.sqrt((codes.max() + 1) / df)
+    residuals = (y - estimate * x) * np.sqrt(count / df)
     error = np.sqrt((np.bincount(codes, x * residuals) ** 2).sum()) / (x @ x)
     if effect is not None:
         low, high = effect * np.sqrt(chi2.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], df) / df)
@@ -131,17 +129,18 @@ def _effect_sizes(
 
 
 def _draw_study(
-    design: ModelDesign, residuals: np.ndarray, number: int, rng: np.random.Generator
+    design: ModelDesign, residuals: np.ndarray, clip_count: int, rng: np.random.Generator
 ) -> ModelDesign:
     """Return a study of so many clips in which no term has an effect."""
     ((name, codes),) = design.groups.items()
-    drawn = [np.flatnonzero(codes == code) for code in rng.integers(codes.max() + 1, size=number)]
-    rows = np.concatenate(drawn)
-    new_codes = np.repeat(np.arange(number), [len(part) for part in drawn])
+    drawn = [
+        np.flatnonzero(codes == code) for code in rng.integers(codes.max() + 1, size=clip_count)
+    ]
+    rows, new_codes = np.concatenate(drawn), np.repeat(np.arange(clip_count), [*map(len, drawn)])
     return replace(design, y=residuals[rows], x=design.x[rows], groups={name: new_codes})
 
 
-def _finds(study: ModelDesign, index: int, effect: float, test: str) -> bool:
+def _is_significant(study: ModelDesign, index: int, effect: float, test: str) -> bool:
     """Whether the test finds an effect of a term; not if the clips that were drawn do not vary in it."""
     study = replace(study, y=study.y + effect * study.x[:, index])
     if np.linalg.matrix_rank(study.x) < study.x.shape[1]:

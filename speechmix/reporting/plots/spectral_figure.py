@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,7 +36,12 @@ def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> A
     samples, scores, edges = result.clip.audio(), result.scores, np.asarray(result.edges)
     draw_spectrogram(None, ax, samples, result.clip.duration)
     limit = max(float(np.abs(scores).max()), 1e-9)
-    colors = {"cmap": DIFFERENCE_COLORS, "vmin": -limit, "vmax": limit, "alpha": 0.45}
+    colors: dict[str, Any] = {
+        "cmap": DIFFERENCE_COLORS,
+        "vmin": -limit,
+        "vmax": limit,
+        "alpha": 0.45,
+    }
     for index, time in enumerate(result.times):
         for start, end in time.intervals:
             cells = ax.pcolormesh([start, end], edges, scores[index][:, None], **colors)
