@@ -115,7 +115,8 @@ class LensResult:
 def decided_layers(margins: np.ndarray, *, share: float = 0.5) -> np.ndarray:
     """Return the first layer from which on a margin keeps its last sign and half of its last size.
 
-    The sign alone would not do: without any evidence a layer has the right sign half of the time.
+    The sign alone would not do: a layer without evidence may prefer the same spelling. Half of the last
+    margin is more than any constant preference that the evidence for the other spelling can overturn.
 
     Parameters
     ----------

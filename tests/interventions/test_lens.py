@@ -162,23 +162,33 @@ def test_a_ctc_margin_is_that_of_torchs_loss():
     assert result.margins[2, 0] == pytest.approx(float(losses[1] - losses[0]), abs=1e-4)
 
 
-def found_layer(family, layer, seed):
-    """Layer that the lens says decides in a planted model, the planted one being `layer`."""
-    model = plant("copy", family=family, layer=layer, seed=seed, rotation_seed=seed, noise=0.02)
-    result = speechmix.lens(model.model, model.item, objective=model.objective)
+def found_layer(family, layer, seed, preferred):
+    """Layer that the lens says decides in a planted model, the planted one being `layer`; before it,
+    the model prefers one answer, which is the right one if `preferred`."""
+    planted = plant("copy", family=family, layer=layer, seed=seed, rotation_seed=seed, noise=0.02)
+    position, target, foil = planted.objective
+    item, objective = planted.item, planted.objective
+    if preferred:
+        item, objective = planted.negate_contents(), (position, foil, target)
+    result = speechmix.lens(planted.model, item, objective=objective)
+    assert (result.margins[0, 0] > 0) == preferred
     return float(result.decided_layers[0])
 
 
+@pytest.mark.parametrize("preferred", [False, True])
 @pytest.mark.parametrize("family", ["gpt2", "wav2vec2", "whisper"])
-def test_a_planted_layer_is_found(family):
-    assert [found_layer(family, layer, seed=layer) for layer in range(3)] == [0, 1, 2]
+def test_a_planted_layer_is_found(family, preferred):
+    assert [found_layer(family, layer, layer, preferred) for layer in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["gpt2", "wav2vec2", "whisper", "bert"])
 def test_planted_layers_are_found_in_95_of_100_models(family):
     layers = np.random.default_rng(0).integers(3, size=100)
-    hits = [found_layer(family, int(layer), seed) == layer for seed, layer in enumerate(layers)]
+    hits = [
+        found_layer(family, int(layer), seed, bool(seed % 2)) == layer
+        for seed, layer in enumerate(layers)
+    ]
     assert sum(hits) >= 95
 
 
