@@ -73,7 +73,7 @@ def spectral_explain(
     samples : int, optional
         Random orders of cells, each also in reverse. By default all sets are tried of up to 10 cells, and 16 orders of more.
     twins : sequence of Model
-        Untrained twins: what leads must be larger than every cell of theirs (with the first fill).
+        Untrained twins: what leads must be larger than every cell (or band) of theirs, with the first fill.
     seed : int
         Of orders and noise.
 
@@ -110,8 +110,8 @@ def spectral_explain(
     count = all_cells[0].count
     orders = samples or (_DEFAULT_ORDERS if count > MAX_EXACT_PLAYERS else 0)
     games = tuple(_compute_values(decision, cells, orders, seed) for cells in all_cells)
-    twin_games = [_compute_values(twin, all_cells[0], orders, seed) for twin in twin_decisions]
-    largest = max((float(np.abs(game.values).max()) for game in twin_games), default=0.0)
+    twin_games = (_compute_values(twin, all_cells[0], orders, seed) for twin in twin_decisions)
+    twin_values = [game.values for game in twin_games]
     provenance = {name: getattr(model, name) for name in ("name", "init", "seed", "fingerprint")}
     provenance |= {"objective": decision.objective.details, "units": units, "scale": scale}
     provenance |= {"fills": list(fills), "orders": orders, "noise_seed": seed, "twins": len(twins)}
@@ -123,7 +123,7 @@ def spectral_explain(
         provenance["gradients_missed"] = missed
     choice = _name_choice(decision)
     return SpectralExplanation(
-        clip, times, edges, games, choice, orders, gradient, largest, provenance
+        clip, times, edges, games, choice, orders, gradient, twin_values, provenance
     )
 
 

@@ -5,7 +5,7 @@ In: Shapley values of cells, once with each fill. Out: `SpectralExplanation`. Ce
     the sound of all cells moves the decision, in the same direction,
     the lowest of up to three leading cells (at most half of all) is above the highest of the others by 5 % of that effect, in
     intervals at 95 % for all cells together (Student's t over random orders; exact values have no error), and
-    the leading cells make up half of the effect, and each is larger than every cell of the untrained twins.
+    the leading cells make up half of the effect, and each is larger than all of the untrained twins.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class SpectralExplanation:
     orders : int
         Random orders; 0 if all sets of cells were tried.
     gradients : array [times, bands], optional
-    twin_largest : float
-        The largest value of a cell in untrained twins; 0 without.
+    twin_values : sequence of array [times, bands]
+        Shapley values of untrained twins with the first fill.
     provenance : dict
     """
 
@@ -79,7 +79,7 @@ class SpectralExplanation:
     choice: tuple[str, ...]
     orders: int = 0
     gradients: np.ndarray | None = None
-    twin_largest: float = 0.0
+    twin_values: Sequence[np.ndarray] = ()
     provenance: JsonObject = field(default_factory=dict)
 
     @property
@@ -111,13 +111,14 @@ class SpectralExplanation:
         width = t.ppf(1 - 0.025 / count, self.orders - 1) if self.orders else 0.0
         half = width * np.array([combine(game.errors) for game in self.games])
         low, high = middle - half, middle + half
+        twin_largest = max((np.abs(combine(v)).max() for v in self.twin_values), default=0.0)
         ranking = np.argsort(-middle.mean(axis=0), kind="stable")
         for size in range(min(_MAX_LEADING, count // 2), 0, -1):
             leading, others = ranking[:size], ranking[size:]
             lowest = low[:, leading].min(axis=1)
             is_separated = lowest - high[:, others].max(axis=1) > _MIN_GAP * effects
             is_half = middle[:, leading].sum(axis=1) >= _MIN_SHARE * effects
-            if (is_separated & is_half & (lowest > self.twin_largest)).all():
+            if (is_separated & is_half & (lowest > twin_largest)).all():
                 return tuple(leading.tolist())
         return ()
 

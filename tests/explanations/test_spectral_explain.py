@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix import Clip
+from speechmix import Clip, Word
 from speechmix.errors import InputError
+from speechmix.explanations.spectral_explanation import SpectralExplanation, SpectralGame
 from speechmix.inputs.audio.frequency_bands import band_edges
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision
@@ -109,6 +110,17 @@ def test_the_largest_of_a_twin_must_be_exceeded():
     clip = noisy_clip(5)
     assert explain_bands(model, clip, twins=[band_reader([], reading="nothing")]).leading_cells
     assert not explain_bands(model, clip, twins=[twin, model]).leading_cells
+
+
+def test_bands_over_all_times_are_compared_with_those_of_twins():
+    """Each cell of the twin is below the band of the model, but its band is above."""
+    values, none = np.tile([1.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3))
+    game = SpectralGame("zeros", 0, values, none, none, 4.0, 0.0)
+    times = [Word(str(i), i / 10, (i + 1) / 10) for i in range(4)]
+    rest = (noisy_clip(0), times, (0.0, 1000.0, 2000.0, 8000.0), (game,), ("yes", "no"))
+    assert SpectralExplanation(*rest).leading_bands == (0,)
+    twin = np.tile([0.0, 0.0, 1.2], (4, 1))
+    assert SpectralExplanation(*rest, twin_values=[twin]).leading_bands == ()
 
 
 @pytest.mark.parametrize("fill", ["zeros", "noise", "mean"])
