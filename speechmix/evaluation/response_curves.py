@@ -142,7 +142,7 @@ def response_curve(
         name = f"{item.name} ({count})" if count > 1 else item.name
         row: dict[str, Any] = {"continuum": name, "context": item.context, "group": group}
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
-            if model.has_label_head and not clip.words:  # which a decision about a label needs not
+            if model.has_label_head and not clip.words:  # a label is of the whole sound
                 clip = segment_clip(clip, clip.duration)
             decision = Decision.prepare(model, clip, objective=labels or "contrast")
             response = float(expit(decision.margin))
@@ -179,18 +179,19 @@ def read_responses(
         try:
             if isinstance(cells, RowError):
                 raise cells
-            step, answer = float(str(cells["step"])), str(cells["response"])
-            response = float(answer if target is None else answer == target)
+            answer: Any = cells["response"]
+            name, step = str(cells["continuum"]), float(str(cells["step"]))
+            response = float(answer if target is None else str(answer) == target)
             if not (1 <= step <= len(values) and 0 <= response <= 1):
                 raise ValueError(f"step {step:g}, response {response:g}")
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path}, row {line}: expected a step from 1 to {len(values)} and a response from 0 "
                 f"to 1 (or words, and target=), found {error}"
             ) from error
-        row: dict[str, Any] = {key: str(cells.get(key, "")) for key in ("continuum", "context")}
-        row |= {"group": str(cells.get("listener", cells["continuum"])), "step": step}
-        rows.append({**row, "value": np.interp(step, values.index, values), "response": response})
+        row = {"continuum": name, "context": str(cells.get("context", "")), "step": step}
+        row |= {"value": np.interp(step, values.index, values), "response": response}
+        rows.append({**row, "group": str(cells.get("listener", name))})
     if not rows:
         raise InputError(f"{path}: expected a row for each response, found none")
     return ResponseCurve(pd.DataFrame(rows), curve.label, {"table": Path(path).name})

@@ -171,8 +171,7 @@ def random_phase_noise(samples: np.ndarray, generator: np.random.Generator) -> n
     """Make noise with the spectrum of a sound: the same magnitudes, random phases."""
     spectrum = np.abs(np.fft.rfft(samples))
     phases = np.exp(1j * generator.uniform(0, 2 * np.pi, len(spectrum)))
-    noise: np.ndarray = np.fft.irfft(spectrum * phases, len(samples))
-    return noise
+    return np.asarray(np.fft.irfft(spectrum * phases, len(samples)))
 
 
 def _sample_range(interval: _Interval) -> slice:

@@ -153,7 +153,7 @@ def graded_changes(
 
 
 def _read_sound(clip: Clip) -> tuple[np.ndarray, int]:
-    """Return the samples of a clip at the recording's own rate, and that rate."""
+    """Return the samples of a clip at the sample rate of its recording, and that rate."""
     path = clip.path
     rate = clip._recording.sample_rate if path is None else decode_audio(path, 0.0, 0.01)[1]
     samples = clip.audio(rate)

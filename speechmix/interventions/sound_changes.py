@@ -68,8 +68,7 @@ def _add_reverberation(samples: Samples, rate: int, amount: float, generator: Ge
     room = decay * generator.normal(size=len(decay))
     response = np.append(1.0, room / np.sqrt(np.sum(room**2) + 1e-18))
     wet = fftconvolve(samples.astype(np.float64), response)[: len(samples)]
-    scaled: Samples = wet * np.sqrt(np.sum(samples.astype(np.float64) ** 2) / np.sum(wet**2))
-    return scaled
+    return np.asarray(wet * np.sqrt(np.sum(samples.astype(np.float64) ** 2) / np.sum(wet**2)))
 
 
 CHANGES = {

@@ -20,22 +20,11 @@ FRAME_SECONDS = 0.005
 
 @dataclass(frozen=True, eq=False)
 class VoiceFrames:
-    """Frames of a voice, one every 5 ms.
+    """Frames of a voice, one every 5 ms."""
 
-    Parameters
-    ----------
-    f0 : array [T]
-        Fundamental frequency in Hz; 0 where the frame is unvoiced.
-    envelope : array [T, F]
-        Natural logarithm of the power, at F frequencies from 0 to half the sample rate.
-    aperiodicity : array [T, F]
-        Share of noise, from 0 to 1.
-    sample_rate : int
-    """
-
-    f0: np.ndarray
-    envelope: np.ndarray
-    aperiodicity: np.ndarray
+    f0: np.ndarray  # [T], Hz; 0 where the frame is unvoiced
+    envelope: np.ndarray  # [T, F], natural logarithm of the power, 0 Hz to half the rate
+    aperiodicity: np.ndarray  # [T, F], share of noise, from 0 to 1
     sample_rate: int
 
     @classmethod

@@ -263,6 +263,7 @@ class TestTables:
             ("x,one,1", "row 2: .* 'one'"),
             ("x,1,d", "or words, and target="),
             ("x,1", "row 2: .* 'response'"),
+            (",1,1", "row 2: .* 'continuum'"),
             ("", "expected a row for each response, found none"),
         ],
     )

@@ -6,7 +6,7 @@ In: mean responses of groups of items at each step. Out: the crossing, with its 
                           a bootstrap over groups (`bootstrap`)
     fewer                 between two steps, by linear interpolation; without an interval
 
-None is claimed where all mean responses are on one side, where few groups cross repeatedly, or where the interval of b1
+No crossing is reported where all mean responses are on one side, where few groups cross repeatedly, or where the interval of b1
 contains zero.
 """
 

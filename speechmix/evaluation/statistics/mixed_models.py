@@ -233,8 +233,7 @@ def _standard_errors(
     z = np.hstack(columns)
     zx = z.T @ x
     information = x.T @ x - zx.T @ np.linalg.solve(np.eye(z.shape[1]) + z.T @ z, zx)
-    errors: np.ndarray = np.sqrt(residual * np.diag(np.linalg.inv(information)))
-    return errors
+    return np.asarray(np.sqrt(residual * np.diag(np.linalg.inv(information))))
 
 
 def _degrees_of_freedom(design: ModelDesign, effects: Sequence[_RandomEffects]) -> np.ndarray:

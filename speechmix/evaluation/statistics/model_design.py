@@ -23,32 +23,19 @@ _KEY_COLUMNS = "model init seed stack measure rows head removal window intervent
 
 @dataclass(frozen=True, eq=False)
 class ModelDesign:
-    """What a regression is of.
+    """What a regression is of."""
 
-    Parameters
-    ----------
-    y : ndarray [rows]
-    x : ndarray [rows, terms]
-    terms : sequence of str
-        Columns of `x`, the intercept among them.
-    groups : mapping of str to ndarray [rows]
-        Number of the group of each row, by column.
-    notes : tuple of str
-        What was left out.
-    """
-
-    y: np.ndarray
-    x: np.ndarray
-    terms: Sequence[str]
-    groups: Mapping[str, np.ndarray]
-    notes: tuple[str, ...] = ()
+    y: np.ndarray  # responses, [rows]
+    x: np.ndarray  # [rows, terms]
+    terms: Sequence[str]  # columns of `x`, the intercept among them
+    groups: Mapping[str, np.ndarray]  # by column the number of the group of each row, [rows]
+    notes: tuple[str, ...] = ()  # what was left out
 
     def is_constant(self, group: str) -> np.ndarray:
         """Whether each term is the same in all rows of a group, [terms]."""
         codes = self.groups[group]
         first = self.x[np.unique(codes, return_index=True)[1]][codes]
-        constant: np.ndarray = np.isclose(self.x, first).all(axis=0)
-        return constant
+        return np.asarray(np.isclose(self.x, first).all(axis=0))
 
     def partial_out(self, term: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a term and the responses less what the other terms explain of them, [rows]."""

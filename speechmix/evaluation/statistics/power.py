@@ -133,15 +133,16 @@ def _draw_study(
 ) -> ModelDesign:
     """Return a study of so many clips in which no term has an effect."""
     ((name, codes),) = design.groups.items()
-    drawn = [
-        np.flatnonzero(codes == code) for code in rng.integers(codes.max() + 1, size=clip_count)
-    ]
-    rows, new_codes = np.concatenate(drawn), np.repeat(np.arange(clip_count), [*map(len, drawn)])
+    clip_rows = [np.flatnonzero(codes == i) for i in rng.integers(codes.max() + 1, size=clip_count)]
+    rows, new_codes = (
+        np.concatenate(clip_rows),
+        np.repeat(np.arange(clip_count), [*map(len, clip_rows)]),
+    )
     return replace(design, y=residuals[rows], x=design.x[rows], groups={name: new_codes})
 
 
 def _is_significant(study: ModelDesign, index: int, effect: float, test: str) -> bool:
-    """Whether the test finds an effect of a term; not if the clips that were drawn do not vary in it."""
+    """Whether the test finds an effect of a term; it does not if the clips do not vary in it."""
     study = replace(study, y=study.y + effect * study.x[:, index])
     if np.linalg.matrix_rank(study.x) < study.x.shape[1]:
         return False
