@@ -3,6 +3,8 @@ streaming mask."""
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -131,7 +133,7 @@ def test_what_cannot_be_removed_is_refused():
 
 def test_a_part_that_has_its_own_attention_implementation_has_it_again_afterwards():
     """A config hands what it is given on to the configs inside it."""
-    module = built("granite-speech")
+    module = copy.deepcopy(built("granite-speech"))
     config = module.config
     config._attn_implementation = {"": "eager", "encoder_config": "eager", "text_config": "sdpa"}
     before = [part._attn_implementation for part in (config, config.text_config)]

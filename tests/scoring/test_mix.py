@@ -132,7 +132,7 @@ class TestOptions:
             ({"pooling": "sum"}, "pooling must be one of.*mean.*max.*'sum'"),
             ({"distance": "dot"}, "distance must be one of.*cosine.*euclidean.*'dot'"),
             ({"heads": "all"}, "heads must be one of.*mean.*each.*'all'"),
-            ({"units": "phone"}, "units must be one of.*word.*frame.*'phone'"),
+            ({"units": "phon"}, "units must be one of.*word.*phone.*frame.*'phon'"),
             ({"engine": "magic"}, "engine must be one of.*replay.*'magic'"),
             ({"dtype": "float65"}, "float32 or float64"),
             ({"product_dtype": "tf32"}, "tf32.*CUDA"),

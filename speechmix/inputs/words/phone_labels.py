@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from ...errors import install_command
 from .timed_words import Word
 
 _ARPABET = dict(
@@ -48,8 +49,8 @@ def convert_to_ipa(phones: Sequence[Word], *, where: str = "phones") -> tuple[Wo
     elif "".join(labels).isascii() and any(re.search("[^a-z:]", label) for label in labels):
         if _xsampa() is None:
             warnings.warn(
-                f"{where}: its labels look like X-SAMPA and stay as they are; "
-                "pip install 'speechmix-toolkit[phones]' to have them in IPA",
+                f"{where}: its labels look like X-SAMPA and stay as they are. To have them in IPA, "
+                f"run {install_command('phones')}",
                 stacklevel=2,
             )
             return tuple(phones)

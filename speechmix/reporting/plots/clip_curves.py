@@ -41,9 +41,7 @@ def clip_curve_table(
         for key, mixing_map in maps.items():
             rows = choose_row_kind(mixing_map)
             try:
-                contributions[key] = cue_contribution(
-                    mixing_map, cue=cue, target=target, rows=rows
-                )
+                contributions[key] = cue_contribution(mixing_map, cue=cue, target=target, rows=rows)
             except InputError:
                 continue
             row_names[key[1]] = ROW_NAMES[rows]

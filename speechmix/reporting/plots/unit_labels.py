@@ -87,7 +87,12 @@ def _unit_kind(spans: Sequence[Span]) -> str:
     """Name the kind of units, in a word."""
     kinds = {span.kind for span in spans}
     return next(
-        (kind for kind in ("frame", "phone", "syllable", "word") if kinds <= {kind, "silence", "padding"}), "token"
+        (
+            kind
+            for kind in ("frame", "phone", "syllable", "word")
+            if kinds <= {kind, "silence", "padding"}
+        ),
+        "token",
     )
 
 

@@ -58,7 +58,8 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 
 
 def _compute(item: ResultItem) -> Result:
-    tiers = (WORD, PHONE) if "phones" in item.options else (WORD,)
+    has_phones = "phones" in item.options
+    tiers = (WORD, PHONE) if has_phones else (WORD,)
     clip = align_quietly(item.clip, item.loaded_model, item.options["method"], tiers)
     words = [_word_fields(word) for word in clip.words or ()]
     content: JsonObject = {
@@ -66,7 +67,7 @@ def _compute(item: ResultItem) -> Result:
         "doubts": list(clip.doubts),
         "text": clip.text,
     }
-    if PHONE in tiers:
+    if has_phones:
         content["phones"] = [_word_fields(phone) for phone in clip.tiers[PHONE]]
     return Result({**content, "words": words})
 
@@ -80,6 +81,8 @@ def align_quietly(
     """Align a clip as `speechmix.align` does, without warnings: its doubts are reported with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if tuple(tiers) == (WORD,):
+            return align(clip, model=aligner, method=method)
         return align(clip, model=aligner, method=method, tiers=tiers)
 
 
