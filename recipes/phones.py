@@ -18,7 +18,10 @@ assimilation_sources.csv, liaison_sources.csv
                        *les écoles* (liaison) and *cette école* (the consonant is always there)
 phones.png             all of it
 
-Intervals (95 %) are over items: nouns, or targets. Some seven minutes of one core.
+The models were trained on nouns that begin with a consonant, so they never heard a liaison: the last
+table shows how to ask, not what such a model knows of it.
+
+Intervals (95 %) are over items: nouns, or targets. Some five minutes of one core.
 """
 
 from __future__ import annotations
@@ -172,7 +175,10 @@ def draw(finals: pd.DataFrame, cells: pd.DataFrame, sources: dict[str, PhoneSour
         Line2D([], [], color=color, label=source.replace("_", " "))
         for source, color in zip(SOURCES, LINE_COLORS, strict=False)
     ]
-    lines.append(Line2D([], [], color="0.4", linestyle="--", label="mean of the untrained twins"))
+    lines += [
+        Line2D([], [], color="0.4", linestyle="--", label="mean of the untrained twins"),
+        Line2D([], [], color="0.4", marker="o", label="filled marker: differs from the twins"),
+    ]
     lines += [
         Line2D([], [], color=color, marker="o", linestyle="", label=model)
         for model, color in MODEL_COLORS.items()
