@@ -7,12 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 
 import numpy as np
+import pytest
 import torch
 
 import speechmix
 from speechmix.adapters.capture.module_access import exclusive_access
 from speechmix.adapters.capture.random_state import isolated_random_numbers
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.runner import run_inputs
 from tests.conftest import build, inputs_of
+from tests.models import audio_classifiers
 
 
 def test_a_model_and_its_base_take_turns():
@@ -117,3 +121,26 @@ def test_a_pass_draws_its_own_numbers_the_same_every_time():
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(inner, first[0])
+
+
+def test_runs_of_a_model_with_noise_share_it_alone_and_in_a_batch():
+    """Without, the differences of runs would be those of their noise."""
+    model = speechmix.load(audio_classifiers.build_classifier("wav2vec2"))
+    model.module.wav2vec2.feature_projection.register_forward_hook(
+        lambda module, args, output: (
+            output[0] + torch.randn(len(output[0]))[:, None, None] * torch.randn_like(output[0]),
+            output[1],
+        )
+    )
+    inputs = {"input_values": torch.randn(1, 8_000, dtype=torch.float64)}
+    options = {"objective": lambda output: output.logits[..., 1], "words": [[1], [4], [9]]}
+    together, single = (
+        speechmix.knock_out(model, inputs, batch_size=size, **options) for size in (None, 1)
+    )
+    assert together.scores("encoder") == pytest.approx(single.scores("encoder"), abs=1e-12)
+    decision = Decision.prepare(model, inputs, objective=options["objective"])
+    changed = [({"input_values": inputs["input_values"] * gain}, None) for gain in (1, 0.5, 0.1)]
+    batch = run_inputs(decision, changed, decision.objective.function)
+    alone = [run_inputs(decision, [each], decision.objective.function)[0] for each in changed]
+    assert batch == pytest.approx(alone, abs=1e-12)
+    assert batch[0] == pytest.approx(decision.margin, abs=1e-12) != batch[1]

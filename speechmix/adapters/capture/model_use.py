@@ -102,7 +102,7 @@ class MeasurableModel(ModelDescription):
 
         Whatever runs the module runs it in here, for the module may be its owner's, who trains it
         in between. Threads that share a model, or a part of one, take turns. Random numbers that it
-        draws are no numbers of the caller's.
+        draws are no numbers of the caller's, and the same in each run and each row of a batch.
 
         Parameters
         ----------
@@ -118,7 +118,10 @@ class MeasurableModel(ModelDescription):
             )
         with exclusive_access(self.module):
             self.rebind()
-            with isolated_random_numbers(), precision_context(self.module, dtype):
+            with (
+                isolated_random_numbers(self.module, self.base),
+                precision_context(self.module, dtype),
+            ):
                 yield
 
     def rebind(self) -> None:

@@ -3,23 +3,26 @@
 Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs
 to the process: to save it before a pass and to put it back behind it (`torch.random.fork_rng`)
 repeats what other threads have drawn in between. So while a model is measured, functions that draw
-are given a generator of the pass. In: nothing. Out: a context, of one thread.
+are given a generator of the context. Some models add noise to their sound (VibeVoice): each of their
+runs begins with the same numbers, and so does each row of a batch, or differences between runs would
+be differences of noise. In: modules. Out: a context, of one thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 
-_CREATION_FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm)
+_NOISE_FUNCTIONS = (torch.rand, torch.randn)
+_CREATION_FUNCTIONS = (*_NOISE_FUNCTIONS, torch.randint, torch.randperm)
 _LIKE_FUNCTIONS = {torch.rand_like: torch.rand, torch.randn_like: torch.randn}
 _SAMPLING_FUNCTIONS = (
     torch.bernoulli,
@@ -36,9 +39,15 @@ _CONTEXT = threading.local()
 
 
 @contextmanager
-def isolated_random_numbers() -> Iterator[None]:
+def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
     """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
     contexts may be nested.
+
+    Parameters
+    ----------
+    *modules : nn.Module
+        Each run of one of them begins with the same numbers, and the rows of its batch share normal
+        and uniform noise.
 
     Examples
     --------
@@ -48,15 +57,16 @@ def isolated_random_numbers() -> Iterator[None]:
     >>> torch.equal(before, torch.get_rng_state())
     True
     """
-    if getattr(_CONTEXT, "depth", 0):
+    outer_mode: _GeneratorMode | None = getattr(_CONTEXT, "mode", None)
+    mode = _GeneratorMode() if outer_mode is None else outer_mode
+    with ExitStack() as exit_stack:
+        if outer_mode is None:
+            _CONTEXT.mode = exit_stack.enter_context(mode)
+            exit_stack.callback(setattr, _CONTEXT, "mode", None)
+        for module in modules:
+            hook = module.register_forward_pre_hook(mode.start_run, with_kwargs=True)
+            exit_stack.callback(hook.remove)
         yield
-        return
-    _CONTEXT.depth = 1
-    try:
-        with _GeneratorMode():
-            yield
-    finally:
-        _CONTEXT.depth = 0
 
 
 class _GeneratorMode(TorchFunctionMode):
@@ -65,6 +75,13 @@ class _GeneratorMode(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._row_count = 1
+
+    def start_run(self, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        """Begin with the first number again, for as many rows as the module is given."""
+        self._generators.clear()
+        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim)
+        self._row_count = len(next(tensors, [0]))
 
     def __torch_function__(
         self,
@@ -74,14 +91,21 @@ class _GeneratorMode(TorchFunctionMode):
         kwargs: HookKeywords | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _LIKE_FUNCTIONS and "generator" not in kwargs:  # they take none in all versions
-            like, args = args[0] if args else kwargs["input"], ()
-            kwargs = {"dtype": like.dtype, "device": like.device, **kwargs, "size": like.shape}
-            kwargs.pop("input", None)
+        if func not in _RANDOM_FUNCTIONS or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        kwargs = dict(kwargs)
+        if func in _LIKE_FUNCTIONS:  # they take no generator in all versions
+            like = args[0] if args else kwargs.pop("input")
+            kwargs, args = {"dtype": like.dtype, "device": like.device, **kwargs}, (like.shape,)
             func = _LIKE_FUNCTIONS[func]
-        if func in _RANDOM_FUNCTIONS and kwargs.get("generator") is None:
-            kwargs = {**kwargs, "generator": self._generator(_output_device(func, args, kwargs))}
-        return func(*args, **kwargs)
+        kwargs["generator"] = self._generator(_output_device(func, args, kwargs))
+        if func not in _NOISE_FUNCTIONS or self._row_count == 1:
+            return func(*args, **kwargs)
+        size = kwargs.pop("size") if "size" in kwargs else args
+        size = size[0] if size and isinstance(size[0], Sequence) else size
+        if not size or size[0] != self._row_count:
+            return func(*size, **kwargs)
+        return func(1, *size[1:], **kwargs).repeat(self._row_count, *[1] * (len(size) - 1))
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -89,7 +113,9 @@ class _GeneratorMode(TorchFunctionMode):
         return self._generators[device]
 
 
-_RANDOM_FUNCTIONS = frozenset((*_CREATION_FUNCTIONS, *_SAMPLING_FUNCTIONS, *_FILL_FUNCTIONS))
+_RANDOM_FUNCTIONS = frozenset(
+    (*_CREATION_FUNCTIONS, *_LIKE_FUNCTIONS, *_SAMPLING_FUNCTIONS, *_FILL_FUNCTIONS)
+)
 
 
 def _output_device(func: TorchFunction, args: HookArguments, kwargs: HookKeywords) -> torch.device:
