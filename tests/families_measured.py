@@ -24,7 +24,7 @@ import speechmix
 from speechmix.adapters import families
 from tests import oracle, oracle_by_path
 from tests.conftest import ALL_FAMILIES, inputs_of, tiny
-from tests.mapping_coverage import LOADS, NOT_BUILT
+from tests.mapping_coverage import LOADS, NOT_BUILT, UNDEFINED
 from tests.models.more_families import MORE_FAMILIES, built
 
 COVERAGE_FILE = Path(__file__).parent / "mapping_coverage.json"
@@ -70,6 +70,9 @@ weights. The last column says what happened:
 - *traced*: [`speechmix.load` finds the table](howto/new_architecture.md). Before it uses the table, it compares it with
   the definition of Value Zeroing.
 - *refused*: `speechmix.load` raises an error.
+- *refused: not defined*: the same, because Value Zeroing is not defined in some layers. They run no attention (state-space
+  layers), their values contain neighbouring positions (a convolution behind the value projection), or they change the number of
+  positions.
 - *not tried*: we could not make a tiny model automatically, for example because the default config is too large.
 
 | kind | `model_type` | stacks | table |
@@ -239,7 +242,9 @@ def coverage() -> tuple[str, list[str]]:
             if name.startswith(f"{kind}: ")
         }
         loaded = sum(result["status"] == LOADS for result in of_kind.values())
-        counts.append(f"- {loaded} of {len(of_kind)}: {kind}")
+        undefined = sum(result["status"] == UNDEFINED for result in of_kind.values())
+        note = f" ({undefined} of the others: Value Zeroing is not defined)" if undefined else ""
+        counts.append(f"- {loaded} of {len(of_kind)}: {kind}{note}")
         rows += [coverage_row(kind, name, result) for name, result in of_kind.items()]
     text = (
         f"transformers {transformers.__version__} lists speech models by task in its auto classes, such as `AutoModelForCTC`. "
@@ -250,9 +255,11 @@ def coverage() -> tuple[str, list[str]]:
 
 def coverage_row(kind: str, name: str, result: dict[str, str]) -> str:
     stacks = ", ".join(result.get("stacks", "").split()).replace("cross", "cross-attention")
-    outcome = {LOADS: result.get("table", ""), NOT_BUILT: "not tried"}.get(
-        result["status"], "refused"
-    )
+    outcome = {
+        LOADS: result.get("table", ""),
+        NOT_BUILT: "not tried",
+        UNDEFINED: "refused: not defined",
+    }.get(result["status"], "refused")
     return f"| {kind} | `{name}` | {stacks} | {outcome} |"
 
 

@@ -1,14 +1,18 @@
 """Models: where the layers of an unmodified model are, and one forward pass captured block by block."""
 
+import copyreg
+
 from .binding.bound_layers import Stack
 from .binding.layer_components import Layer
 from .families.family import Family
 from .families.registry import families, family_of_type, register
 from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from .generation.model_inputs import PreparedInputs
-from .loading import model_pickle as _pickling  # noqa: F401  (how pickle takes a Model)
 from .loading.load import load
+from .loading.model_pickle import reduce_model
 from .model import Model
+
+copyreg.pickle(Model, reduce_model)
 
 __all__ = [
     "AttentionSpec",

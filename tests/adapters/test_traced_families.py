@@ -320,7 +320,14 @@ def test_the_comparison_refuses_a_layer_that_reads_values_twice():
     torch.testing.assert_close(context, attend(states, states, zeroed))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("CTC", "sew-d"), ("CTC", "granite_speech5_ctc")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("CTC", "sew-d"),
+        ("CTC", "granite_speech5_ctc"),
+        ("audio language model", "inkling_mm_model"),  # a convolution over values
+    ],
+)
 def test_the_stored_coverage_is_what_a_run_gives(kind, name):
     stored = json.loads(families_measured.COVERAGE_FILE.read_text(encoding="utf-8"))
     mapping = mapping_coverage.list_types(mapping_coverage.SPEECH_MAPPINGS)[kind, name]

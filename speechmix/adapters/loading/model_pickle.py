@@ -7,7 +7,6 @@ before. In: a model. Out: what it is made of again.
 
 from __future__ import annotations
 
-import copyreg
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,8 +156,6 @@ def restore_model(
     return model
 
 
-def _reduce_model(model: Model) -> tuple[Any, ...]:
+def reduce_model(model: Model) -> tuple[Any, ...]:
+    """Return how pickle makes a model again: a function and its arguments."""
     return restore_model, model_contents(model)
-
-
-copyreg.pickle(Model, _reduce_model)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from ..families.specs import AttentionSpec
 from .attention_operations import AttentionOperation, iterate_operations
+from .mixing_kinds import NOT_DEFINED
 from .recording import ModuleCall, TracedValue
 from .traced_layer import TracedLayer, UntracedPartError
 from .value_graph import (
@@ -132,9 +133,17 @@ def _find_value_projection(layer: TracedLayer, values: TracedValue) -> ModuleCal
     numbers, output = values.tensor, call.outputs[0].tensor
     is_made_of_output = torch.isin(numbers[numbers != 0], output)
     if not bool(is_made_of_output.all()):
+        steps = collect_ancestors((values,), oldest=call.outputs[0].index + 1)
+        is_convolved = any(
+            step.operation == "conv1d" and step.sources[1].tensor.shape[-1] > 1 for step in steps
+        )
         raise UntracedPartError(
             f"values of attention are not the output of {layer.path_of(call)}: "
-            "they are changed on the way"
+            + (
+                f"a convolution mixes those of neighbouring positions ({NOT_DEFINED})"
+                if is_convolved
+                else "they are changed on the way"
+            )
         )
     return call
 

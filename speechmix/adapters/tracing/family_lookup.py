@@ -18,6 +18,7 @@ from ..families.transducers import add_transducer
 from ..loading.checkpoints import transformers_class
 from ..transformers_types import Config, FeatureExtractor, PretrainedModule
 from .failure_reason import describe_failure
+from .mixing_kinds import NOT_DEFINED
 from .traced_family import trace_family
 
 _traced_families: dict[str, Family | str] = {}
@@ -66,11 +67,16 @@ def find_family(
             _traced_families[key] = f"tracing stopped: {describe_failure(error)}"
     family = _traced_families[key]
     if isinstance(family, str):
+        advice = (
+            "No table can describe such layers"
+            if NOT_DEFINED in family
+            else "`speechmix describe-architecture MODEL --out FILE` writes what was found; finish the "
+            "table by hand and register it with speechmix.register(Family(...)), see "
+            "docs/howto/new_architecture.md"
+        )
         raise ModelError(
             f"no family for model type {model_type!r}. A small random model of its config was traced, "
-            f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
-            "FILE` writes what was found; finish the table by hand and register it with "
-            "speechmix.register(Family(...)), see docs/howto/new_architecture.md"
+            f"and no table could be verified: {family}. {advice}"
         )
     return add_transducer(family, config)
 

@@ -22,7 +22,7 @@ from .attention_operations import TORCH_ATTENTION
 from .inferred_architecture import InferredArchitecture
 from .layer_description import LayerDescription, describe_layer
 from .layer_lists import LayerList, find_layer_lists
-from .mixing_kinds import explain_missing_attention
+from .mixing_kinds import NOT_DEFINED, explain_missing_attention
 from .recording import Recording, record_forward_pass
 from .stack_names import StackNames, TracedStack
 from .stack_surroundings import (
@@ -137,7 +137,9 @@ class _Inference:
         count = len(layer_list.layers)
         if not layer_list.attention_count:
             if not has_stacks:
-                raise UntracedPartError(explain_missing_attention(layer_list))
+                raise UntracedPartError(
+                    f"no attention runs in its layers: {explain_missing_attention(layer_list)}"
+                )
             self.findings.append(f"{layer_list.path}: no attention in it, so no stack of the table")
             return None
         if layer_list.attention_count < count:
@@ -151,7 +153,8 @@ class _Inference:
             count, result = (x.tensor.shape[-2] for x in (layer.states, layer.output))
             if count != result:
                 raise UntracedPartError(
-                    f"layer {index} makes {result} positions of {count}: rows of a map are no frames then"
+                    f"layer {index} makes {result} positions of {count}, so rows of a map are no frames "
+                    f"({NOT_DEFINED})"
                 )
         for index in layer_list.changed_steps:
             if not is_positionwise_step(layer_list, index, lambda: self._run(self.inputs)):

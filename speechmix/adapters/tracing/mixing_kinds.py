@@ -1,9 +1,12 @@
-"""Say how layers without attention mix positions: why they have no table."""
+"""Say what mixes positions in layers for which Value Zeroing is not defined."""
 
 from __future__ import annotations
 
 from .attention_operations import has_attention
 from .layer_lists import LayerList
+
+# In the reason of each refusal that no table can help.
+NOT_DEFINED = "Value Zeroing is not defined there"
 
 # Functions that a kind of layer calls and others do not; the first kind that fits is named.
 _KINDS = (
@@ -28,7 +31,5 @@ def explain_missing_attention(layer_list: LayerList) -> str:
     names = {value.operation for layer in layers for value in layer.values}
     for functions, reason in _KINDS:
         if names & set(functions):
-            return f"no attention runs in its layers: {reason}"
-    return (
-        "no attention runs in its layers, neither torch's function nor a product behind a softmax"
-    )
+            return f"{reason} ({NOT_DEFINED})"
+    return "neither torch's function nor a product behind a softmax was found"
