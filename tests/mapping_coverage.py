@@ -4,7 +4,8 @@
     python -m tests.mapping_coverage --since coverage.json   # with another version of transformers
 
 In: the mappings of the transformers that is installed. Out: for each type whether speechmix loads it (with a written or a
-traced table) or refuses it, and why (one reason is that Value Zeroing is not defined in its layers); with `--since`, what is new and what works no longer (exit status 1).
+traced table) or refuses it, and why (one reason is that Value Zeroing is not defined in its layers); with `--since`, what is
+new and what works no longer (exit status 1).
 """
 
 from __future__ import annotations

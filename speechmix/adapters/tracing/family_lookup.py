@@ -68,15 +68,14 @@ def find_family(
     family = _traced_families[key]
     if isinstance(family, str):
         advice = (
-            "No table can describe such layers"
+            "no table can describe such layers"
             if NOT_DEFINED in family
-            else "`speechmix describe-architecture MODEL --out FILE` writes what was found; finish the "
-            "table by hand and register it with speechmix.register(Family(...)), see "
-            "docs/howto/new_architecture.md"
+            else "finish the table by hand and register it with speechmix.register(Family(...))"
         )
         raise ModelError(
             f"no family for model type {model_type!r}. A small random model of its config was traced, "
-            f"and no table could be verified: {family}. {advice}"
+            f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
+            f"FILE` writes what was found; {advice}, see docs/howto/new_architecture.md"
         )
     return add_transducer(family, config)
 
