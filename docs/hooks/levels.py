@@ -21,7 +21,6 @@ PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
-    "interventions/lens_result.py",
     "evaluation/head_choice.py",
     "evaluation/look_ahead_curves.py",
     "evaluation/phone_sources.py",

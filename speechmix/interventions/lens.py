@@ -27,11 +27,12 @@ from ..adapters.patching.layer_replay import LayerReplay
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
+from ..inputs.words.timed_words import Word
 from ..mixing.measures.token_objectives import token_logits
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view_kinds import make_view
 from .decision import Decision
-from .lens_readings import LensReader, list_readers, text_places
+from .lens_readings import LensReader, list_readers, text_token_indices
 from .lens_result import LensResult, TunedLens
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def lens(
     (5, 'nos maisons')
     """
     item = Sentence(item) if isinstance(item, str) else item
+    if isinstance(item, Clip) and item.text and not item.words:
+        item = item.replace(words=_untimed_words(item.text, item.duration))
     stack = lens_stack(model, kind)
     tuned = TunedLens.load(tuned) if isinstance(tuned, str | Path) else tuned
     if tuned is not None and tuned[:2] != (stack, model.fingerprint):
@@ -161,6 +164,13 @@ def prepare_item(
     return view.prepared, None
 
 
+def _untimed_words(text: str, duration: float) -> list[Word]:
+    """Return the words of a text: its tokens are read by word, and the times of words are not read."""
+    labels = text.split()
+    edges = np.linspace(0, duration, len(labels) + 1)
+    return [Word(*word) for word in zip(labels, edges[:-1], edges[1:], strict=True)]
+
+
 def _write(
     model: Model,
     item: Item,
@@ -169,7 +179,7 @@ def _write(
     logits: Tensor,
     stack: str,
 ) -> str:
-    """What the model writes: at frames, freely behind an encoder, or token by token on the text so far."""
+    """Return what the model writes: at frames, freely behind an encoder, or each token after the text before it."""
     decoding = model.capabilities.decoding
     if isinstance(item, Mapping) or model.tokenizer is None:
         return ""
@@ -179,7 +189,7 @@ def _write(
         if isinstance(item, Clip) and model.can_transcribe:
             return transcribe(model, item)
         return "" if model.family.generate is None else model.family.generate(model, item).text
-    positions = [place - 1 for place in text_places(prepared)]
+    positions = [index - 1 for index in text_token_indices(prepared)]
     if decoding == "masked":
         positions = [] if decision is None else decision.read_positions
     ids = logits[positions].argmax(dim=-1).tolist()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..inputs.clips.clip import Clip
 from ..mixing.maps.numerics import ctc_log_probability
 from .lens_result import LensChoice
 
@@ -33,24 +34,24 @@ def list_readers(
     item: Item,
     prepared: PreparedInputs,
     decision: Decision | None,
-    written: str,
+    generated_text: str,
 ) -> list[LensReader]:
     """Return readers of each word, behind that of the target against its foil.
 
     Parameters
     ----------
-    written : str
-        What the model writes: words of a CTC model whose item brings no text.
+    generated_text : str
+        What the model writes; a CTC model reads its words where the item has no text.
     """
     details = {} if decision is None else decision.objective.details
     word, foil = getattr(item, "target", None), str(getattr(item, "foil", None) or "")
     reads_words = not isinstance(item, Mapping) and model.tokenizer is not None
     if model.capabilities.decoding == "frames" and reads_words:
-        text = str(getattr(item, "text", None) or written)
+        text = str(getattr(item, "text", None) or generated_text)
         readers = _text_readers(model, " ".join(text.split()))
     else:
         is_masked = model.capabilities.decoding == "masked"
-        readers = _word_readers(prepared) if reads_words and not is_masked else []
+        readers = _word_readers(prepared, item) if reads_words and not is_masked else []
     if details.get("kind") == "contrast" and "texts" in details:
         choice = LensChoice(word, str(details["label"]), "foil", foil)
         readers.insert(0, (choice, _read_texts(model, *details["texts"])))
@@ -63,37 +64,39 @@ def list_readers(
     return readers
 
 
-def text_places(prepared: PreparedInputs) -> list[int]:
-    """Places of the text among the decoder's tokens that something predicts."""
+def text_token_indices(prepared: PreparedInputs) -> list[int]:
+    """Return the indices of the text's tokens among the decoder's, without one that nothing predicts."""
     if prepared.tokens is None:
         return []
     audio_tokens, tokens = prepared.audio_tokens, prepared.tokens
     first = tokens.n_prefix
     if audio_tokens is not None and audio_tokens.answer_position is not None:
         first = audio_tokens.answer_position
-    places = range(max(first, 1), len(tokens.ids))
-    return [place for place in places if tokens.kinds[place] == "token"]
+    indices = range(max(first, 1), len(tokens.ids))
+    return [index for index in indices if tokens.kinds[index] == "token"]
 
 
-def _word_readers(prepared: PreparedInputs) -> list[LensReader]:
-    """Readers of the words of a decoder's text; of its tokens where no words are known."""
+def _word_readers(prepared: PreparedInputs, item: Item) -> list[LensReader]:
+    """Return readers of the words of a decoder's text; of its tokens where it has no words."""
     if prepared.tokens is None:
         return []
     tokens, groups = prepared.tokens, dict[tuple[int | None, int], list[int]]()
-    places = text_places(prepared)
-    has_words = any(tokens.words[place] is not None for place in places)
-    for place in places:
-        word = tokens.words[place]
+    token_indices = text_token_indices(prepared)
+    has_words = any(tokens.words[index] is not None for index in token_indices)
+    for index in token_indices:
+        word = tokens.words[index]
         if word is None and has_words:  # a space between them
             continue
-        groups.setdefault((word, place if word is None else -1), []).append(place)
+        groups.setdefault((word, index if word is None else -1), []).append(index)
+    clip_words = item.spoken_words if isinstance(item, Clip) else ()
+    word_labels = tokens.word_labels or [word.text for word in clip_words]
     readers = []
-    for (word, _), word_places in groups.items():
-        is_named = word is not None and word < len(tokens.word_labels)
-        names = [tokens.labels[place] for place in word_places]
-        label = tokens.word_labels[word] if is_named and word is not None else "".join(names)
-        ids = [tokens.ids[place] for place in word_places]
-        positions = [place - 1 for place in word_places]
+    for (word, _), indices in groups.items():
+        label = "".join(tokens.labels[index] for index in indices)
+        if word is not None and word < len(word_labels):  # two tokens may spell one character
+            label = word_labels[word]
+        ids = [tokens.ids[index] for index in indices]
+        positions = [index - 1 for index in indices]
         choice = LensChoice(word, label.strip(), "runner_up")
         readers.append((choice, _read_tokens(ids, positions)))
     return readers
@@ -120,7 +123,7 @@ def _read_tokens(
 
 
 def _text_readers(model: Model, text: str) -> list[LensReader]:
-    """Readers of each word of a CTC model's text: how much likelier the text is with it."""
+    """Return readers of each word of a CTC model's text: how much likelier the text is with it."""
     words, readers = text.split(), []
     for index, word in enumerate(words):
         rest = " ".join(words[:index] + words[index + 1 :])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,6 @@ from torch import Tensor
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.words.transcript_accuracy import character_error_rate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class LensChoice(NamedTuple):
@@ -80,8 +77,7 @@ class LensResult:
         ``error_rate`` is the character error rate of the layer's text against what was said,
         ``difference`` against the text of the last layer.
         """
-        names = ("model", "init", "seed")
-        facts = {"clip": self.clip, **{name: self.provenance.get(name) for name in names}}
+        owner = {name: self.provenance.get(name) for name in ("model", "init", "seed")}
         by_layer = pd.DataFrame({"layer": list(self.layers), "text": self.texts})
         for column, reference in (("error_rate", self.reference), ("difference", self.texts[-1])):
             rates = [character_error_rate(reference, text) for text in self.texts]
@@ -98,14 +94,8 @@ class LensResult:
             for row, layer in enumerate(self.layers)
         ]
         table = by_layer.merge(pd.concat(values), on="layer", how="left").astype({"word": "Int64"})
-        facts |= {"kind": self.kind, "stack": self.stack}
-        return pd.DataFrame(facts, index=table.index).join(table)
-
-    def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw the margins by layer and word, with each layer's text (`plots.lens_panel`)."""
-        from ..reporting.plots.lens_figure import lens_panel
-
-        return lens_panel(self, ax=ax)
+        columns = {"clip": self.clip, **owner, "kind": self.kind, "stack": self.stack}
+        return pd.DataFrame(columns, index=table.index).join(table)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.texts) - 1} layers, {len(self.choices)} choices"
@@ -138,8 +128,8 @@ def decided_layers(margins: np.ndarray, *, share: float = 0.5) -> np.ndarray:
     last = margins[-1:]
     agrees = margins * np.sign(last) >= share * np.abs(last)
     stays = np.logical_and.accumulate(agrees[::-1], axis=0)[::-1]
-    is_known = np.isfinite(last[0]) & (last[0] != 0)
-    return np.where(is_known, stays.argmax(axis=0) - 1.0, np.nan)
+    has_sign = np.isfinite(last[0]) & (last[0] != 0)
+    return np.where(has_sign, stays.argmax(axis=0) - 1.0, np.nan)
 
 
 class TunedLens(NamedTuple):

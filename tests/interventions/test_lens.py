@@ -12,12 +12,15 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 import speechmix
+from speechmix import plots
 from speechmix.adapters.capture.device_copy import inputs_to_device
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.patching.layer_replay import LayerReplay
 from speechmix.errors import InputError
 from speechmix.evaluation.planted import plant
 from speechmix.inputs import bundled
+from speechmix.interfaces.cli.command_line import create_parser
+from speechmix.interfaces.cli.score_options import collect_score_arguments
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.lens_result import TunedLens, decided_layers
 from speechmix.runs.score_clips import compute_kinds
@@ -118,7 +121,7 @@ def test_margin_and_text_of_the_last_layer_are_the_models(name, kind):
     table = result.to_dataframe()
     assert len(table) == result.margins.size
     assert table.groupby("layer").error_rate.first().iloc[-1] == 0
-    assert result.plot() is not None
+    assert plots.lens_panel(result) is not None
 
 
 def test_transducers_and_translators_write_at_the_last_layer_what_they_write():
@@ -225,6 +228,7 @@ def test_a_trained_model_decides_in_a_layer_and_an_untrained_twin_in_none():
     )
     curves = speechmix.lens_curves(table, clips)
     assert curves["decides"].tolist() == [False, False, False, True, True]
+    assert (curves["chance"] == 0.5).all()
     assert curves["error_rate"].iloc[-1] < 0.1 < curves["error_rate"].iloc[1]
     assert curves["difference"].iloc[-1] == 0
     assert (curves["twin_accuracy"] <= 0.75).all()
@@ -235,6 +239,28 @@ def test_a_trained_model_decides_in_a_layer_and_an_untrained_twin_in_none():
     repeated = speechmix.lens_curves(twice, [*clips, *clips])
     columns = ["accuracy", "accuracy_low", "accuracy_high"]  # copies are no new evidence
     pd.testing.assert_frame_equal(repeated[columns], curves[columns])
+    # Plural alone: an untrained model that prefers the longer spelling is always right.
+    plural = [clip for clip in clips if clip.name.endswith("_pl")]
+    is_plural = table["clip"].isin([clip.name for clip in plural]) & (table["init"] == "random")
+    preferring = table[is_plural].assign(init=lambda t: t["init"].mask(t["seed"] == 0, "trained"))
+    unbalanced = speechmix.lens_curves(preferring, plural)
+    assert (unbalanced["accuracy_low"].iloc[1:] > unbalanced["twin_accuracy"].iloc[1:]).all()
+    assert (unbalanced["chance"] == 1).all()
+    assert not unbalanced["decides"].any()
+    one_name = table.assign(clip=table["clip"].str.replace("_pl", "_sg"))
+    with pytest.raises(InputError, match="different results of 'left_00_sg' by the same model"):
+        speechmix.lens_curves(one_name, clips)
+
+
+def test_a_clip_with_a_text_and_no_times_is_read_by_word():
+    clip = CLIPS[1].replace(words=None, cue=None, target=None, foil=None)
+    for kind in ("logit", "encoder"):
+        result = speechmix.lens(trained("tiny-french-whisper"), clip, kind=kind)
+        assert [choice.label for choice in result.choices] == ["nos", "maisons"]
+        timed = speechmix.lens(trained("tiny-french-whisper"), CLIPS[1], kind=kind)
+        np.testing.assert_array_equal(result.margins, timed.margins[:, 1:])
+    accented = speechmix.lens(trained("tiny-french-whisper"), clip.replace(text="la lumière"))
+    assert accented.choices[1].label == "lumière"  # the tokens are bytes
 
 
 def test_a_run_has_the_table_of_the_calls(tmp_path):
@@ -244,6 +270,8 @@ def test_a_run_has_the_table_of_the_calls(tmp_path):
     compute_kinds(models, clips, tmp_path, options, progress=False, report=lambda line: None)
     stored = pd.read_parquet(tmp_path / "lens.parquet")
     assert set(stored["init"]) == {"trained", "random"}
+    by_command = create_parser().parse_args("score a.wav --model m --out run --lens logit".split())
+    assert collect_score_arguments(by_command)["kinds"] == options
     called = speechmix.lens(models[0], clips[0]).to_dataframe()
     of_clip = stored[(stored["clip"] == clips[0].name) & (stored["init"] == "trained")]
     assert of_clip["text"].tolist() == called["text"].tolist()

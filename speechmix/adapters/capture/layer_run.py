@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -130,14 +131,14 @@ class LayerRun:
             return self._output[None]
         shared = self.stack.spec.shared
 
-        def repeat(name: str, x: ModelOutput) -> ModelOutput:
+        def repeat_clip(name: str, x: ModelOutput) -> ModelOutput:
             if not isinstance(x, Tensor) or x.ndim < 2 or name in shared:
                 return x
             if name == "position_bias" and x.ndim == 3:  # WavLM's [clips heads, T, T]
                 return x.repeat(2, 1, 1)
             return x.expand(2, *x.shape[1:]) if len(x) == 1 else x
 
-        kwargs = {name: repeat(name, x) for name, x in self._trace.kwargs.items()}
+        kwargs = {name: repeat_clip(name, x) for name, x in self._trace.kwargs.items()}
         with self._capture.paused():
             return self._run_layer(self._trace.hidden.expand(2, -1, -1), kwargs)
 
@@ -200,7 +201,7 @@ class LayerRun:
         attention_output = _replace_states(
             trace.outputs[self.modules.studied_index], _project_context(attention, contexts)
         )
-        with self._capture.paused(), _fixed_output(attention.module, attention_output):
+        with self._capture.paused(), stub_outputs(attention.module, repeat(attention_output)):
             states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
         return self._apply_final_norm(states)
 
@@ -229,19 +230,15 @@ class LayerRun:
                     attention_index > changed_index
                 ):  # runs for real on the changed rows; its keys and values are as before
                     for projection in (attention.key, attention.value):
-                        stubs.enter_context(
-                            _fixed_output(projection, trace.projections[projection])
-                        )
+                        recorded = repeat(trace.projections[projection])
+                        stubs.enter_context(stub_outputs(projection, recorded))
                     continue
                 recorded_output = trace.outputs[attention_index]
                 attention_output = _project_context(attention, context[None])
                 if attention_index < changed_index:
                     attention_output = first_output(recorded_output)[:, rows]
-                stubs.enter_context(
-                    _fixed_output(
-                        attention.module, _replace_states(recorded_output, attention_output)
-                    )
-                )
+                replaced = repeat(_replace_states(recorded_output, attention_output))
+                stubs.enter_context(stub_outputs(attention.module, replaced))
             states = self._run_layer(trace.hidden[:, rows], self._select_kwargs(rows))
         return self._apply_final_norm(states[0])
 
@@ -283,10 +280,10 @@ def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
 
 
 @contextmanager
-def _fixed_output(module: nn.Module, output: ModelOutput) -> Iterator[None]:
-    """Let a module return something given, without running."""
+def stub_outputs(module: nn.Module, outputs: Iterator[ModelOutput]) -> Iterator[None]:
+    """Let a module return the next of some outputs at each call, without running."""
     instance_forward = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: output
+    module.forward = lambda *args, **kwargs: next(outputs)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from ..binding.bound_layers import Stack
 from ..capture.device_copy import inputs_to_device
 from ..capture.forward_pass import arguments_by_name
 from ..capture.hidden_states import INPUT, stacks_with_states
-from ..capture.layer_run import first_output
+from ..capture.layer_run import first_output, stub_outputs
 from ..model import Model
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 
@@ -106,24 +106,10 @@ class LayerReplay:
                     outputs = [*outputs[:-1], last]
                 returned = cycle(outputs)
                 for module in _layer_modules(self.model.stacks[name]):
-                    exit_stack.enter_context(_next_outputs(module, returned))
+                    exit_stack.enter_context(stub_outputs(module, returned))
             yield
 
 
 def _layer_modules(stack: Stack) -> list[nn.Module]:
     """Modules of the layers; one that several layers share is there once."""
     return list(dict.fromkeys(layer.module for layer in stack.layers))
-
-
-@contextmanager
-def _next_outputs(module: nn.Module, outputs: Iterator[ModelOutput]) -> Iterator[None]:
-    """Let a module return the next of some outputs at each call, without running."""
-    instance_forward = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: next(outputs)
-    try:
-        yield
-    finally:
-        if instance_forward is None:
-            del module.forward
-        else:
-            module.forward = instance_forward

@@ -34,6 +34,11 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
     stages.add_argument(
         "--faithfulness", action="store_true", help="evaluate which measure is faithful"
     )
+    stages.add_argument(
+        "--lens",
+        choices=("logit", "encoder"),
+        help="what the model would have written from each layer",
+    )
     add_twin_clips_option(stages, default=0)
     add_executor_options(score.add_argument_group("shards, processes, clusters"))
 
@@ -75,7 +80,8 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "ablation": options.ablate,
         "probes": options.probe,
         "explain": options.explain,
-        "kinds": [name for name in ("knock_out", "faithfulness") if vars(options)[name]],
+        "kinds": {name: {} for name in ("knock_out", "faithfulness") if vars(options)[name]}
+        | ({"lens": {"kind": options.lens}} if options.lens else {}),
         "twin_clips": options.twin_clips or None,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,

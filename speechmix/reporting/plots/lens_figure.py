@@ -48,11 +48,11 @@ def lens_panel(result: LensResult, *, ax: Axes | None = None) -> Axes:
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
     for row, text in enumerate(result.texts):
-        shown = shorten_text(text, 40) or "–"
-        ax.text(count - 0.4, row, shown, va="center", size=TICK_SIZE, parse_math=False)
+        label = shorten_text(text, 40) or "–"
+        ax.text(count - 0.4, row, label, va="center", size=TICK_SIZE, parse_math=False)
     title = f"{result.kind} lens of the {result.stack}: text by layer on the right"
     ax.set_title(title, size=TICK_SIZE)
-    bar = ax.figure.colorbar(image, ax=ax, location="left", shrink=0.8, pad=0.2)
+    bar = ax.figure.colorbar(image, ax=ax, location="left", shrink=0.8, pad=1.1 / size[0])
     bar.set_label("margin (nats)", size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE)
     return ax
@@ -63,7 +63,8 @@ def lens_curve_panel(
 ) -> Axes:
     """Draw "accuracy", "error_rate" or "difference" of `speechmix.lens_curves` over layers.
 
-    The band is the interval of a model, the dashed line the best of its untrained twins.
+    The band is the interval of a model, the dashed line the best of its untrained twins, the grey
+    line chance.
     """
     ax = new_figure(4.2, 3.0).subplots() if ax is None else ax
     for (model, rows), color in zip(curves.groupby("model", sort=False), LINE_COLORS, strict=False):
@@ -75,7 +76,7 @@ def lens_curve_panel(
         twin = rows[f"twin_{value}"]
         ax.plot(layers, twin, color=color, linestyle="--", label=f"{name}: best untrained twin")
     if value == "accuracy":
-        ax.axhline(0.5, color="0.6", linewidth=0.7)
+        ax.axhline(curves["chance"].max(), color="0.6", linewidth=0.7)
     ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     ax.set_ylabel(_CURVE_LABELS[value], size=LABEL_SIZE)
     style_curve_axis(ax)
