@@ -2,23 +2,19 @@
 
     python -m tests.abilities --out tests/abilities.json     # about ten minutes; with types, only those
 
-In: tiny models of the types in transformers' speech mappings (`tests.mapping_coverage`), with the processors of
-`tests.models.synthetic_processors` and a clip of three words. Out: for each type and ability a number (how far off a run
-by hand it is, as a share of the largest change) or the reason why not. What is by hand here: values are zeroed in the call
-of torch that attends, states by hooks, sound in the samples; of the tables it is read which modules are the layers, and
-the last norm.
+In: the models of `tests.models.speech_subjects`. Out: for each type and ability a number (how far off a run by hand it is, as
+a share of the largest change) or the reason why not. What is by hand here: values are zeroed in the call of torch that
+attends, states by hooks, sound in the samples; of the tables it is read which modules are the layers, and the last norm.
+Nothing is by hand in "explain", where sums are compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import copy
 import json
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,82 +25,15 @@ import transformers
 from torch.nn import functional as F
 
 import speechmix
-from speechmix.adapters.capture.random_state import isolated_random_numbers
 from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.errors import ModelError, SpeechmixError
 from speechmix.interventions.decision import Decision
 from tests import mapping_coverage
-from tests.models.synthetic_processors import build_processor
+from tests.models.speech_subjects import SECONDS, TEXT, Subject, make_clip, make_subject, prepare
 from tests.oracle_by_call import Zeroed, layer_states, with_swapped_states
 
-TEXT, SECONDS, LONG = "le chat dort", 1.5, 4
+LONG = 4
 _LOGIT_MEASURES = ("alti_logit", "decompx", "lrp")
-
-
-@dataclass
-class Subject:
-    """A model with what it is given: a clip, or inputs where no clip can be prepared, with the reason."""
-
-    model: Any
-    inputs: dict[str, torch.Tensor]
-    clip: speechmix.Clip | None
-    why_no_clip: str = ""
-
-    def output(self, inputs: dict[str, torch.Tensor] | None = None) -> Any:
-        """Run the model itself; the encoder or base model where it has no head."""
-        inputs = {
-            name: x.to(self.model.dtype) if x.is_floating_point() else x
-            for name, x in (self.inputs if inputs is None else inputs).items()
-        }
-        # VibeVoice adds noise to its sound; in a pass of the package it is the same each time.
-        with torch.no_grad(), isolated_random_numbers():
-            if self.model.has_head:
-                with contextlib.suppress(ModelError):  # of a head that decides nothing
-                    return self.model.run_with_head(inputs)
-            return self.model.family.run(self.model.base, inputs, tuple(self.model.stacks))
-
-
-def make_clip(seconds: float = SECONDS, muted: int | None = None) -> speechmix.Clip:
-    """Noise that changes in time; `muted` is the word whose samples are zero."""
-    rng, words = np.random.default_rng(0), TEXT.split()
-    audio = 0.1 * rng.standard_normal(round(16_000 * seconds)).astype(np.float32)
-    audio *= 1 + np.sin(np.arange(len(audio)) / 900, dtype=np.float32)
-    step = seconds / len(words)
-    if muted is not None:
-        audio[round(16_000 * step * muted) : round(16_000 * step * (muted + 1))] = 0
-    times = [(word, round(step * i, 3), round(step * (i + 1), 3)) for i, word in enumerate(words)]
-    return speechmix.Clip.from_array(audio, 16_000, name="clip", text=TEXT, words=times, target=2)
-
-
-def make_subject(model_type: str, mapping: dict[str, Any]) -> Subject:
-    """Load the tiny model of a type, with its processor where there can be one."""
-    module = copy.deepcopy(mapping_coverage.build(model_type, mapping))
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        for weight in (x for x in module.parameters() if x.ndim > 1):
-            weight.normal_(0, 0.2)  # transformers' own are so small that nothing mixes
-    try:
-        model = speechmix.load(module)
-    except SpeechmixError:  # some cannot run in 64 bits
-        model = speechmix.load(module.float())
-    shapes = model.family.tiny_inputs(model.config)
-    try:
-        processor = build_processor(model_type, module, shapes)
-        model = speechmix.load(module, processor=processor)
-        clip = make_clip()
-        speechmix.mix(model, clip, measures="attention_norm", layers=0)
-        return Subject(model, prepare(model, clip), clip)
-    except (SpeechmixError, ValueError, ImportError) as error:
-        try:
-            inputs = find_input_form(module.base_model).make(module.base_model)
-        except SpeechmixError:
-            inputs = shapes
-        return Subject(model, inputs, None, str(error))
-
-
-def prepare(model: Any, clip: speechmix.Clip) -> dict[str, torch.Tensor]:
-    """The inputs that the model gets for a clip."""
-    return dict(model.family.prepare(model, clip, model.capabilities.prepared_stacks).inputs)
 
 
 def relative(pairs: list[tuple[float, float]]) -> float:
@@ -135,20 +64,20 @@ def measure_maps(subject: Subject) -> str:
     model, pairs = subject.model, []
     maps = speechmix.mix(model, subject.inputs)
     for stack in model.stacks.values():
-        found = maps["value_zeroing", stack.name]
+        stack_map = maps["value_zeroing", stack.name]
         for index, layer in enumerate(stack.layers):
             is_last = index == len(stack) - 1 and stack.final_norm is not None
             norm = stack.final_norm if is_last else (lambda x: x)
             before = layer_states(layer.module, subject.output)
-            for source in {0, len(found.sources) // 2, len(found.sources) - 1}:
-                rows = list(found.sources[source].positions)
+            for source in {0, len(stack_map.sources) // 2, len(stack_map.sources) - 1}:
+                rows = list(stack_map.sources[source].positions)
                 with Zeroed(layer.module, rows, attends(subject, stack.name)):
                     after = layer_states(layer.module, subject.output)
                 with torch.no_grad():
                     states = (norm(x).flatten(0, -2).double() for x in (before, after))
                     moved = 1 - F.cosine_similarity(*states, dim=-1)
-                expected = [float(moved[list(span.positions)].mean()) for span in found.targets]
-                pairs += zip(found.scores[index, :, source], expected, strict=True)
+                by_hand = [float(moved[list(span.positions)].mean()) for span in stack_map.targets]
+                pairs += zip(stack_map.scores[index, :, source], by_hand, strict=True)
     return f"{relative(pairs):.0e}"
 
 
@@ -156,20 +85,21 @@ def measure_interventions(subject: Subject) -> str:
     """Knock-out, patched states and (of a clip) muted words, against hooks and zeroed samples."""
     model, inputs, pairs = subject.model, subject.inputs, []
     other = {name: 0.5 * x if x.is_floating_point() else x for name, x in inputs.items()}
-    read = lambda: float(last_logit(subject.output()))  # noqa: E731
-    intact, decision = read(), Decision.prepare(model, inputs, objective=last_logit)
+    intact = float(last_logit(subject.output()))
+    decision = Decision.prepare(model, inputs, objective=last_logit)
     for name, stack in model.stacks.items():
-        chosen = decision.select_sources(name, None)[1:4:2]
-        words = [[source.index] for source in chosen]
+        sources = decision.select_sources(name, None)[1:4:2]
+        words = [[source.index] for source in sources]
         options = {"stacks": [name], "words": words, "objective": last_logit}
         drops = speechmix.knock_out(model, inputs, **options).scores(name)
         if name != "cross":
             patched = speechmix.patch(model, inputs, other, **options).scores(name)
         for index, layer in enumerate(stack.layers):
-            for column, source in enumerate(chosen):
+            for column, source in enumerate(sources):
                 rows = list(source.positions)
                 with Zeroed(layer.module, rows, attends(subject, name)):
-                    pairs.append((drops[index, column], intact - read()))
+                    zeroed = float(last_logit(subject.output()))
+                pairs.append((drops[index, column], intact - zeroed))
                 if name != "cross":
                     run_other = partial(subject.output, other)
                     output = with_swapped_states(layer.module, rows, subject.output, run_other)
@@ -187,7 +117,7 @@ def measure_interventions(subject: Subject) -> str:
 
 
 def measure_explain(subject: Subject) -> str:
-    """Attributions are finite; the Shapley values of words add up to the effect of their removal together."""
+    """Attributions are finite; Shapley values of words add up to the package's own effect of removing all of them."""
     model, clip = subject.model, subject.clip
     if clip is None:
         return "prepared inputs only"
@@ -197,10 +127,8 @@ def measure_explain(subject: Subject) -> str:
     )
     whole = clip.replace(words=[(TEXT, 0.0, SECONDS)], target=0)
     joint = speechmix.explain(model, whole, measures="occlusion", **options)
-    choice, sound = (
-        why.choices.index(why.units[0]),
-        [source.side == "sound" for source in why.sources],
-    )
+    choice = why.choices.index(why.units[0])
+    sound = [source.side == "sound" for source in why.sources]
     assert model.has_label_head or [unit.label for unit in why.units][:3] == TEXT.split()
     for name, attribution in why.attributions.items():
         assert np.isfinite(attribution.values[choice, sound]).all(), name
@@ -214,8 +142,7 @@ def measure_output_attributions(subject: Subject) -> str:
     """Parts of a logit add up to the logit of the model, by measure; the steps of integrated gradients to its change."""
     model, inputs = subject.model, subject.inputs
     output, notes = subject.output(), []
-    last_logit(output)  # refuses a model that decides nothing
-    row = output.logits.flatten(0, -2).double()[-1]
+    logit = float(last_logit(output))
     objective = (1,) if model.has_label_head else (output.logits.shape[-2] - 1, 1)
     for measure in _LOGIT_MEASURES:
         try:
@@ -226,7 +153,7 @@ def measure_output_attributions(subject: Subject) -> str:
             continue
         arrays = [*parts.scores.values(), *parts.layer_parts.values(), *parts.single_parts.values()]
         added = sum(float(np.sum(array)) for array in arrays)
-        notes.append(f"{measure} {relative([(added, float(row[1]))]):.0e}")
+        notes.append(f"{measure} {relative([(added, logit)]):.0e}")
     maps = speechmix.mix(
         model,
         inputs,
@@ -235,7 +162,7 @@ def measure_output_attributions(subject: Subject) -> str:
         layers=0,
         steps=20,
     )
-    assert all(np.isfinite(found.scores).all() for found in maps.values())
+    assert all(np.isfinite(stack_map.scores).all() for stack_map in maps.values())
     return ", ".join([*notes, "gradients"])
 
 
@@ -246,7 +173,7 @@ def measure_long_files(subject: Subject) -> str:
         form = find_input_form(model.base)
         length = LONG * (form.length if form.hears else 8)
         try:
-            return measure_maps(Subject(model, form.make(model.base, length=length), None))
+            return measure_maps(Subject(model, form.make(model.base, length=length)))
         except (RuntimeError, ValueError):  # transformers' own: positions that are not there
             return "prepared inputs of its window only"
     clip = make_clip(LONG * SECONDS)
@@ -293,19 +220,14 @@ def measure_type(model_type: str, mapping: dict[str, Any]) -> dict[str, str]:
     for name, measure in ABILITIES.items():
         try:
             cells[name] = measure(subject)
-        except SpeechmixError as error:
-            text = " ".join(str(error).split())
+        except Exception as error:  # all but refusals are faults, which this run is to find
+            fault = "" if isinstance(error, SpeechmixError) else f"fault: {type(error).__name__}: "
+            text = fault + " ".join(str(error).split())
             cells[name] = next((words for key, words in REASONS.items() if key in text), text)
-        except Exception as error:  # what this run is to find
-            text = f"fault: {type(error).__name__}: {error}"
-            cells[name] = next((words for key, words in REASONS.items() if key in text), text)
-    if (
-        subject.model.dtype == torch.float32
-    ):  # numbers are its rounding, as a share of small changes
-        cells = {
-            name: f"{cell} (float32)" if "e-" in cell else cell for name, cell in cells.items()
-        }
-    return cells
+    if subject.model.dtype == torch.float64:
+        return cells
+    # Numbers are rounding, as a share of small changes.
+    return {name: f"{cell} (float32)" if "e-" in cell else cell for name, cell in cells.items()}
 
 
 def main() -> None:
@@ -315,26 +237,25 @@ def main() -> None:
         "--out", type=Path, help="write the cells as JSON, beside those of other types there"
     )
     options = parser.parse_args()
-    same: dict[str, dict[str, str]] = {}  # of a class that two mappings name
-    found = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
-    for (kind, name), mapping in mapping_coverage.list_types(
-        mapping_coverage.SPEECH_MAPPINGS
-    ).items():
+    cells_by_type: dict[str, dict[str, str]] = {}
+    if options.out and options.out.exists():
+        cells_by_type = json.loads(options.out.read_text(encoding="utf-8"))
+    cells_by_class: dict[str, dict[str, str]] = {}  # two mappings may name one
+    types = mapping_coverage.list_types(mapping_coverage.SPEECH_MAPPINGS)
+    for (kind, name), mapping in types.items():
         if options.types and name not in options.types:
             continue
+        class_name = str(mapping[name])
         try:
-            cells = same.setdefault(str(mapping[name]), {}) or measure_type(name, mapping)
-            same[str(mapping[name])] = cells
-        except (
-            Exception
-        ) as error:  # it is not built, or does not load: tests.mapping_coverage says why
+            cells = cells_by_class.get(class_name) or measure_type(name, mapping)
+        except Exception as error:  # tests.mapping_coverage says why
             print(f"{kind}: {name}: does not load ({type(error).__name__})", flush=True)
-            found.pop(f"{kind}: {name}", None)
+            cells_by_type.pop(f"{kind}: {name}", None)
             continue
-        found[f"{kind}: {name}"] = cells
+        cells_by_class[class_name] = cells_by_type[f"{kind}: {name}"] = cells
         print(f"{kind}: {name}: {cells}", flush=True)
         if options.out:
-            options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            options.out.write_text(json.dumps(cells_by_type, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -82,16 +82,15 @@ ABILITIES = """
 ## What can be done with each type
 
 Measured with a tiny model with random weights, the feature extractor of the type, a tokenizer of letters and a clip
-of three words. Each number is the largest difference from a run by hand, divided by the largest change. An
-empty cell is not measured.
+of three words. Each number is the largest difference from a reference, divided by the largest change.
 
 - **maps**: Value Zeroing of three sources in all stacks and layers. By hand, values are zeroed in torch's attention call.
 - **interventions**: `knock_out`, `patch` and `ablate_input`. By hand, hooks change values and states, and samples are
   set to zero.
 - **explain**: attributions of the written words (or the label) are finite, and Shapley values add up to the effect of
-  removing all words together.
-- **output attributions**: parts of a logit add up to it (ALTI-Logit, DecompX, LRP); gradients are finite. A measure that is
-  missing is not defined for the type.
+  removing all words together. Here speechmix computes both numbers; there is no run by hand.
+- **output attributions**: parts of a logit add up to the logit of the model (ALTI-Logit, DecompX, LRP). Gradients are finite;
+  no number tests them here. A measure that is missing is not defined for the type.
 - **long files**: maps as above, of a sound at least four times as long. "In parts" means that the clip is refused with the
   length of the window, and that a part of it gives the same map as the part alone.
 
@@ -141,7 +140,7 @@ def row_of_first(name: str) -> tuple:
     model = tiny(name)
     inputs = inputs_of(model)
     units = [(0, 2), (2, 3), (4, 8)]
-    words, tokens = [list(range(*span)) for span in units], [[place] for place in range(7)]
+    words, tokens = [list(range(*span)) for span in units], [[token] for token in range(7)]
     alone = "cross" not in model.stacks
     worst: list[float] = []
     for distance in ("cosine", "euclidean"):
@@ -154,9 +153,13 @@ def row_of_first(name: str) -> tuple:
                     model.module, inputs, stack, rows, columns, distance
                 )
                 worst.append(apart(maps["value_zeroing", stack].scores, expected))
-    shown = not name.startswith("wavlm")  # transformers returns the mean over its heads
-    weights = lambda stack: oracle.attention_weights(model.module, inputs, stack).numpy()  # noqa: E731
-    return model, max(worst), attention_apart(model, inputs, weights) if shown else None
+
+    def weights(stack: str) -> np.ndarray:
+        return oracle.attention_weights(model.module, inputs, stack).numpy()
+
+    if name.startswith("wavlm"):  # transformers returns the mean over its heads
+        return model, max(worst), None
+    return model, max(worst), attention_apart(model, inputs, weights)
 
 
 def row_of_more(name: str) -> tuple:
@@ -265,8 +268,8 @@ def coverage_row(kind: str, name: str, result: dict[str, str]) -> str:
 
 def ability_table() -> str:
     """The count of types for which each ability was measured, and a row for each type."""
-    found = json.loads(ABILITIES_FILE.read_text(encoding="utf-8"))
-    names = ("maps", "interventions", "explain", "output attributions", "long files")
+    cells_by_type = json.loads(ABILITIES_FILE.read_text(encoding="utf-8"))
+    names = list(next(iter(cells_by_type.values())))
 
     def works(cell: str) -> bool:
         errors = [float(number) for number in re.findall(r"\d+e[-+]\d+", cell)]
@@ -275,14 +278,13 @@ def ability_table() -> str:
         )
 
     counts = [
-        f"{name}: {sum(works(cells.get(name, '')) for cells in found.values())}" for name in names
+        f"{name}: {sum(works(cells[name]) for cells in cells_by_type.values())}" for name in names
     ]
-    head = f"Of {len(found)} types that were measured, these work: {', '.join(counts)}."
+    head = f"Of {len(cells_by_type)} types that were measured, these work: {', '.join(counts)}."
     lines = ["| kind | `model_type` | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
-    for key, cells in found.items():
+    for key, cells in cells_by_type.items():
         kind, _, name = key.partition(": ")
-        texts = [cells.get(ability, "") for ability in names]
-        lines.append(f"| {kind} | `{name}` | " + " | ".join(texts) + " |")
+        lines.append(f"| {kind} | `{name}` | " + " | ".join(cells[x] for x in names) + " |")
     return "\n".join([head, "", *lines])
 
 
