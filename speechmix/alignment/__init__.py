@@ -89,13 +89,7 @@ def align(
         raise AlignmentError(
             f"clip {clip.name!r} has neither words nor text: give text=, or words= with times"
         )
-    alignment = place_words(
-        clip,
-        clip.text,
-        model=model,
-        method="synthesis" if needs_phones and model is None else method,
-        language=language,
-    )
+    alignment = place_words(clip, clip.text, model=model, method=method, language=language)
     aligned = clip.replace(
         words=alignment.words, alignment=alignment.method, doubts=alignment.doubts
     )
@@ -123,23 +117,19 @@ def _add_phones(clip: Clip, language: str | None) -> Clip:
         If the words are no single words in one piece each, as synthesis needs them.
     """
     words = clip.spoken_words
-    spoken = [aligned_words(word.text) for word in words]
-    if not words or any(
-        word.pieces or len(parts) != 1 for word, parts in zip(words, spoken, strict=True)
-    ):
+    if not words or any(word.pieces or len(aligned_words(word.text)) != 1 for word in words):
         raise InputError(
             f"clip {clip.name!r}: phones need words of one piece each, without spaces in their labels: "
             "align the text (words=None), or read the phones from a file"
         )
     alignment = place_words(clip, join_words(words), method="synthesis", language=language)
     phones = []
-    for phone, owner in zip(
-        alignment.phones, unit_owners(alignment.phones, alignment.words), strict=True
-    ):
-        placed, word = alignment.words[owner or 0], words[owner or 0]
-        factor = word.seconds / max(placed.seconds, 1e-6)
+    owners = unit_owners(alignment.phones, alignment.words)
+    for phone, owner in zip(alignment.phones, owners, strict=True):
+        aligned_word, word = alignment.words[owner or 0], words[owner or 0]
+        factor = word.seconds / max(aligned_word.seconds, 1e-6)
         start, end = (
-            word.start + factor * (time - placed.start) for time in (phone.start, phone.end)
+            word.start + factor * (time - aligned_word.start) for time in (phone.start, phone.end)
         )
         phones.append(replace(phone, start=start, end=min(end, word.end)))
     return clip.replace(tiers={**clip.tiers, PHONE: phones})

@@ -7,14 +7,14 @@ synthesis passes a boundary; the boundary lies at their median.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
+from itertools import groupby, pairwise
 
 import numpy as np
 
 from ..inputs.words.timed_words import Word
-from ..inputs.words.unit_tiers import unit_owners
 from .cepstra import HOP, SAMPLE_RATE, compute_cepstra, mel_power
 from .confidence import SURE, Evidence, Warp
 from .espeak import Speech
@@ -27,31 +27,13 @@ _MARKS = str.maketrans("", "", "ˈˌ-")  # stress, and espeak-ng's mark of a red
 _SILENCE, _MAX_CLOSURE, _RINGING = 0.01, 0.1, 0.005
 _CHANGE_FRAMES = 3  # frames on either side of a boundary whose spectra are compared
 _FRAME = HOP / SAMPLE_RATE
+_ROUNDING = 1e-6  # seconds
 
 # Logistic regression, fitted by benchmarks/fit_alignment_confidence.py on the development part of
 # benchmarks/alignment_material.py, in a room and close to the microphone; the order is that of
 # `phone_features`. With held-out voices and sentences the area under the ROC curve is 0.82, and
 # 0.73 in the room, whose reverberation moves every boundary by some 10 ms.
 _OFF_WEIGHTS = np.array([-0.43, -0.64, -1.46, 0.37, 0.59]), 2.64
-
-
-@dataclass(frozen=True, eq=False)
-class PhoneBoundaries:
-    """Phones laid over a recording.
-
-    Parameters
-    ----------
-    phones : tuple of Word
-        Without scores.
-    words : array [P]
-        Index of the word of each phone.
-    spread : array [P, 2]
-        Mean distance in seconds between a phone's start or end and where the ways have it.
-    """
-
-    phones: tuple[Word, ...]
-    words: np.ndarray
-    spread: np.ndarray
 
 
 def spoken_phones(speech: Speech) -> tuple[tuple[Word, ...], list[int]]:
@@ -68,25 +50,34 @@ def spoken_phones(speech: Speech) -> tuple[tuple[Word, ...], list[int]]:
     """
     loudness = np.abs(speech.audio)
     is_silent = loudness < _SILENCE * loudness.max()
+    word_starts = [word.start for word in speech.words]
     phones: list[Word] = []
-    previous: Word | None = None
-    for phoneme in speech.phonemes:
+    owners: list[int] = []
+    for previous, phoneme in pairwise((None, *speech.phonemes)):
+        if phoneme is None or not phoneme.text:
+            continue
+        owner = max(0, bisect_right(word_starts, phoneme.start + _ROUNDING) - 1)
         start = phoneme.start
-        if previous is not None and previous.text and phoneme.text:
-            first = round(max(previous.start, start - _MAX_CLOSURE) * speech.sample_rate)
-            release = round((start - _RINGING) * speech.sample_rate)
-            sounding = np.flatnonzero(~is_silent[first:release])
-            closure = first + (sounding[-1] + 1 if len(sounding) else 0)
-            if closure < release - _RINGING * speech.sample_rate:
-                start = closure / speech.sample_rate
-            if phones and start < phones[-1].end:
-                phones[-1] = Word(phones[-1].text, phones[-1].start, start)
-        if phoneme.text:
-            phones.append(Word(phoneme.text.translate(_MARKS) or phoneme.text, start, phoneme.end))
-        previous = phoneme
-    owners = unit_owners(phones, speech.words)
-    known = [0 if owner is None else owner for owner in owners]
-    return tuple(phones), np.maximum.accumulate(known).tolist()
+        if owner not in owners[-1:]:  # espeak-ng has words begin at the closure
+            start = word_starts[owner]
+        elif previous is not None and previous.text:
+            start = _closure_start(is_silent, previous.start, start, speech.sample_rate)
+            phones[-1] = replace(phones[-1], end=min(phones[-1].end, start))
+        end = min(phoneme.end, speech.words[owner].end)
+        phones.append(Word(phoneme.text.translate(_MARKS) or phoneme.text, start, end))
+        owners.append(owner)
+    return tuple(phones), owners
+
+
+def _closure_start(
+    is_silent: np.ndarray, previous_start: float, release: float, sample_rate: int
+) -> float:
+    """Seconds at which the silence before a release begins; the release if it follows sound."""
+    first = round(max(previous_start, release - _MAX_CLOSURE) * sample_rate)
+    last = round((release - _RINGING) * sample_rate)
+    sounding = np.flatnonzero(~is_silent[first:last])
+    closure = first + (int(sounding[-1]) + 1 if len(sounding) else 0)
+    return closure / sample_rate if closure < last - _RINGING * sample_rate else release
 
 
 def phone_boundary_costs(
@@ -117,11 +108,9 @@ def align_phones(
     evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
 ) -> tuple[Word, ...]:
     """Phones of an alignment with scores; the parameters are those of `place_phones`."""
-    boundaries = place_phones(evidence, speech, word_times)
-    scores = phone_confidence(phone_features(evidence, boundaries, speech)).tolist()
-    return tuple(
-        replace(phone, score=score) for phone, score in zip(boundaries.phones, scores, strict=True)
-    )
+    phones, spread = place_phones(evidence, speech, word_times)
+    scores = phone_confidence(phone_features(evidence, phones, spread, speech)).tolist()
+    return tuple(replace(phone, score=score) for phone, score in zip(phones, scores, strict=True))
 
 
 def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
@@ -142,7 +131,7 @@ def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...
 
 def place_phones(
     evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
-) -> PhoneBoundaries:
+) -> tuple[tuple[Word, ...], np.ndarray]:
     """Lay the phones of the first synthetic speaker over the recording.
 
     Parameters
@@ -152,6 +141,13 @@ def place_phones(
         Of the first speaker, on whose clock the evidence is.
     word_times : sequence of (start, end)
         Seconds of each word in the recording; its first phone begins and its last one ends with it.
+
+    Returns
+    -------
+    phones : tuple of Word
+        Without scores.
+    spread : array [P, 2]
+        Mean distance in seconds between a phone's start or end and where the ways have it.
     """
     spoken, owners = spoken_phones(speech)
     ways = (evidence.warp, *evidence.ways)
@@ -175,24 +171,26 @@ def place_phones(
                 indices, boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True
             )
         ]
-    return PhoneBoundaries(tuple(phones), np.array(owners), np.array(spreads))
+    return tuple(phones), np.array(spreads)
 
 
-def phone_features(evidence: Evidence, boundaries: PhoneBoundaries, speech: Speech) -> np.ndarray:
+def phone_features(
+    evidence: Evidence, phones: Sequence[Word], spread: np.ndarray, speech: Speech
+) -> np.ndarray:
     """What the quality of each phone's boundaries is computed from [P, 5], in the order of its
     weights: the smaller and the larger of the margins of its two boundaries, the smaller change of the
     spectrum at them in the recording, the larger spread of the ways, the smaller change in the
     synthesis."""
     spoken, _ = spoken_phones(speech)
-    margins = _boundary_margins(evidence.phone_boundaries, boundaries.phones)
-    changes = _boundary_changes(evidence.recording.cepstra, boundaries.phones)
+    margins = _boundary_margins(evidence.phone_boundaries, phones)
+    changes = _boundary_changes(evidence.recording.cepstra, phones)
     natural = _boundary_changes(compute_cepstra(mel_power(speech.audio)), spoken)
     return np.stack(
         [
             margins.min(axis=0),
             margins.max(axis=0),
             np.log1p(changes).min(axis=1),
-            np.log1p(1000 * boundaries.spread).max(axis=1),
+            np.log1p(1000 * spread).max(axis=1),
             np.log1p(natural).min(axis=1),
         ],
         axis=1,

@@ -83,7 +83,7 @@ def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECON
             min(max(time, earliest), latest) for time in (words[index].start, words[index].end)
         )
         words[index] = replace(words[index], start=start, end=end)
-    return clip.with_words(words, alignment=clip.alignment)
+    return clip.with_words(words, alignment=clip.alignment, tiers={})
 
 
 def _move_word(word: Word, start_shift: float, end_shift: float, duration: float) -> Word:

@@ -26,6 +26,7 @@ from ..inputs.words.unit_tiers import PHONE, unit_owners
 from ..mixing.maps.mixing_map import MixingMap
 from .statistics.random_twin_comparison import STRENGTH
 
+POSITIONS = ("initial", "medial", "final", "single", "")  # in a word; "" outside words
 SOURCES = ("self", "previous", "next", "same_word", "other_words")
 
 
@@ -103,7 +104,7 @@ def _sum_sources(scores: np.ndarray, owners: Sequence[int | None]) -> np.ndarray
 
 
 def _word_positions(owners: Sequence[int | None]) -> list[str]:
-    """Return where in its word each phone is; "" outside words."""
+    """Return where in its word each phone is, one of `POSITIONS`."""
     positions = []
     for index, owner in enumerate(owners):
         is_first, is_last = owner not in owners[:index], owner not in owners[index + 1 :]

@@ -8,8 +8,8 @@ positions alone is in them, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.words.phone_classes import phone_class
 from ..inputs.words.unit_tiers import PHONE
 from ..mixing.passes.mix import mix_one
-from .phone_shares import SOURCES, phone_shares
+from .phone_shares import POSITIONS, SOURCES, phone_shares
 from .statistics.grouped_means import grouped_means
 from .statistics.groups import assign_groups, build_item_table
 from .statistics.intervals import mean_interval
@@ -44,7 +44,7 @@ class PhoneSources:
     ----------
     table : DataFrame
         A row for each clip, phone, layer and model: what `phone_shares` returns, with group, the
-        columns of `by`, init ("trained" for the model, "random" for its twins) and seed (number of
+        clip's metadata, init ("trained" for the model, "random" for its twins) and seed (number of
         the twin). A second clip of the same name has "(2)" added.
     shares : DataFrame
         For each level of `by`, layer and source: share (mean over groups of clips, %) with low, high
@@ -54,6 +54,10 @@ class PhoneSources:
     skipped : tuple of (str, str)
         Clips that cannot be used, and why.
     provenance : dict
+
+    Examples
+    --------
+    >>> result.average(by="position", where={"role": "target"}).shares    # doctest: +SKIP
     """
 
     table: pd.DataFrame
@@ -61,6 +65,35 @@ class PhoneSources:
     by: tuple[str, ...]
     skipped: tuple[tuple[str, str], ...]
     provenance: JsonObject
+
+    def average(
+        self, *, by: str | Sequence[str] = (), where: Mapping[str, str] | None = None
+    ) -> PhoneSources:
+        """Average the same phones otherwise; no model runs again.
+
+        Parameters
+        ----------
+        by, where
+            As for `phone_sources`.
+
+        Raises
+        ------
+        InputError, MissingExtraError
+            As `phone_sources`.
+        """
+        by, where = (by,) if isinstance(by, str) else tuple(by), dict(where or {})
+        skipped = [each for each in self.skipped if each[0] not in set(self.table["clip"])]
+        tables = list[pd.DataFrame]()
+        for name, rows in self.table.groupby("clip", sort=False):
+            try:
+                tables.append(_select_phones(rows, [*by, *where], where))
+            except MissingExtraError:
+                raise
+            except SpeechmixError as error:
+                skipped.append((str(name), str(error)))
+        shares = _average(_join_tables(tables, skipped), by)
+        provenance = {**self.provenance, "clips": len(tables), "where": where}
+        return replace(self, shares=shares, by=by, skipped=tuple(skipped), provenance=provenance)
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a copy of the shares."""
@@ -106,7 +139,7 @@ def phone_sources(
         condition of a design; ``()`` for all phones together.
     where : mapping of str to str, optional
         Only these phones: ``{"role": "target", "position": "final"}`` is the last phone of each
-        target. Names as for `by`.
+        target. Names as for `by`. The others are measured too, for `PhoneSources.average`.
     measure : str
         A measure of layers; of others there is no map between phones.
     progress : bool
@@ -139,7 +172,7 @@ def phone_sources(
     >>> result.shares.groupby("position")["share"].sum().round(3).to_dict()
     {'final': 100.0, 'initial': 100.0, 'medial': 100.0}
     """
-    by = (by,) if isinstance(by, str) else tuple(by)
+    names = [*([by] if isinstance(by, str) else by), *(where or ())]
     items = build_item_table(clips)
     if len(items):  # a recording that is there twice is one group, whatever else is known of it
         items["pair"] = [clip.meta.get("pair") or clip.audio_hash for clip in clips]
@@ -148,9 +181,9 @@ def phone_sources(
     bar = tqdm(clips, unit="clip", disable=not progress)
     for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
         try:
-            levels = _clip_levels(clip, [*by, *(where or ())])
+            _check_clip(clip, names)
             clip_tables = [
-                _measure_clip(each, clip, levels, where or {}, measure, options).assign(
+                _measure_clip(each, clip, measure, options).assign(
                     init="random" if number else "trained", seed=number - 1 if number else None
                 )
                 for number, each in enumerate((model, *twins))
@@ -161,62 +194,74 @@ def phone_sources(
             skipped.append((name, str(error)))
             continue
         tables += [table.assign(clip=name, group=group) for table in clip_tables]
-    if not tables:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
-        raise InputError(f"no clip can be used: {reasons or 'none was given'}")
-    table = pd.concat(tables, ignore_index=True)
     provenance: JsonObject = {
         "model": model.name,
         "init": model.init,
         "seed": model.seed,
         "weights": model.fingerprint,
         "twins": len(twins),
-        "clips": int(table["clip"].nunique()),
         "measure": measure,
-        "where": dict(where or {}),
         **options,
     }
-    return PhoneSources(table, _average(table, by), by, tuple(skipped), provenance)
+    table = _join_tables(tables, skipped)
+    result = PhoneSources(table, pd.DataFrame(), (), tuple(skipped), provenance)
+    return result.average(by=by, where=where)
 
 
-def _measure_clip(
-    model: Model,
-    clip: Clip,
-    levels: Mapping[str, str | None],
-    where: Mapping[str, str],
-    measure: str,
-    options: dict[str, Any],
-) -> pd.DataFrame:
-    """Return the phones of a clip and their shares, with the columns that levels are made of."""
+def _check_clip(clip: Clip, names: Sequence[str]) -> None:
+    """Refuse a clip that lacks phones, a column or a class, before models run."""
     if not clip.tiers.get(PHONE):
         raise InputError(
             f"clip {clip.name!r} has no phones: give tiers={{'phone': ...}}, or align it with "
             "speechmix.align(clip, tiers=['word', 'phone'])"
         )
-    maps = mix_one(model, clip, units=PHONE, measures=measure, stacks="encoder", **options)
-    table = phone_shares(next(iter(maps.values())), clip)
-    for name, level in levels.items():
-        if level is not None:
-            table[name] = level
-    if "phone_class" in levels:
-        labels = zip(table["phone"], table["start"], strict=True)
-        table["phone_class"] = [
-            phone_class(label, where=f"clip {clip.name!r}, {start:.2f} s")
-            for label, start in labels
-        ]
-    for name, value in where.items():
-        table = table[table[name] == value]
-    if table.empty:
-        raise InputError(f"clip {clip.name!r} has no phone with {dict(where)}")
-    return table
-
-
-def _clip_levels(clip: Clip, names: Sequence[str]) -> dict[str, str | None]:
-    """Values of the columns that levels are made of, None for those of phones."""
-    columns: dict[str, str | None] = {**clip.meta, **dict.fromkeys(PHONE_COLUMNS)}
+    columns = [*clip.meta, *PHONE_COLUMNS]
     if missing := [name for name in names if name not in columns]:
         raise InputError(f"no column {missing[0]!r}: expected some of {', '.join(columns)}")
-    return {name: columns[name] for name in names}
+    if "phone_class" in names:
+        phones = clip.tiers[PHONE]
+        _classify([phone.text for phone in phones], [phone.start for phone in phones], clip.name)
+
+
+def _measure_clip(model: Model, clip: Clip, measure: str, options: dict[str, Any]) -> pd.DataFrame:
+    """Return the phones of a clip and their shares, with the clip's metadata."""
+    maps = mix_one(model, clip, units=PHONE, measures=measure, stacks="encoder", **options)
+    table = phone_shares(next(iter(maps.values())), clip)
+    return table.assign(**{name: cell for name, cell in clip.meta.items() if name not in table})
+
+
+def _join_tables(
+    tables: Sequence[pd.DataFrame], skipped: Sequence[tuple[str, str]]
+) -> pd.DataFrame:
+    if not tables:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        raise InputError(f"no clip can be used: {reasons or 'none was given'}")
+    return pd.concat(tables, ignore_index=True)
+
+
+def _select_phones(
+    rows: pd.DataFrame, names: Sequence[str], where: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return the phones of a clip that are to be averaged, with the columns of these names."""
+    clip = rows["clip"].iloc[0]
+    if "phone_class" in names:
+        rows = rows.assign(phone_class=_classify(rows["phone"], rows["start"], clip))
+    if missing := [name for name in names if name not in rows or rows[name].isna().any()]:
+        columns = ", ".join([*PHONE_COLUMNS, *rows.columns[rows.notna().all()]])
+        raise InputError(f"no column {missing[0]!r}: expected some of {columns}")
+    for name, value in where.items():
+        rows = rows[rows[name] == value]
+    if rows.empty:
+        raise InputError(f"clip {clip!r} has no phone with {dict(where)}")
+    return rows
+
+
+def _classify(labels: Iterable[str], starts: Iterable[float], clip: str) -> list[str]:
+    """Return the classes of a clip's phones; an error names the clip and the time."""
+    return [
+        phone_class(label, where=f"clip {clip!r}, {start:.2f} s")
+        for label, start in zip(labels, starts, strict=True)
+    ]
 
 
 def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -240,9 +285,10 @@ def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     shares = pd.DataFrame(rows).merge(
         compared.drop(columns=["trained", "effect", "positive"]), on=cells, how="left"
     )
-    order = pd.Categorical(shares["source"], SOURCES, ordered=True)
-    return (
-        shares.assign(source=order)
-        .sort_values([*by, "layer", "source"], ignore_index=True)
-        .astype({"source": str})
-    )
+    return shares.sort_values([*by, "layer", "source"], key=_sort_keys, ignore_index=True)
+
+
+def _sort_keys(column: pd.Series) -> pd.Series:
+    """Return what a column is sorted by: positions in time, sources from near to far."""
+    order = {"position": POSITIONS, "source": SOURCES}.get(str(column.name), ())
+    return column.map({label: index for index, label in enumerate(order)}) if order else column

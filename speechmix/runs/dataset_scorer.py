@@ -183,12 +183,13 @@ class Scorer:
 
     def _aligned(self, clip: Clip) -> Clip:
         units = self._mix_request.units
-        if units == PHONE and PHONE not in clip.tiers:
-            return align_quietly(clip, None, self._method, (WORD, PHONE))
-        if clip.words is not None or not clip.text or units != WORD:
+        needs_phones = units == PHONE and PHONE not in clip.tiers
+        needs_words = units == WORD and clip.words is None and bool(clip.text)
+        if not needs_phones and not needs_words:
             return clip
         aligner = None if self._aligner is None else self._at_hand("aligner")
-        return align_quietly(clip, aligner, self._method)  # doubts are a column
+        tiers = (WORD, PHONE) if needs_phones else (WORD,)
+        return align_quietly(clip, aligner, self._method, tiers)  # doubts are a column
 
 
 def clip_from_dataset_row(row: Mapping[str, Json]) -> Clip:

@@ -149,7 +149,7 @@ class StartedJob:
             self._aligner,
             job.align_method,
             needs_words=needs_words,
-            needs_phones=units == PHONE and not job.name,
+            needs_phones=units == PHONE,
             job=job.name,
             uses_pairs=any(kind.uses_pairs for kind, _ in job.kinds),
         )

@@ -30,7 +30,7 @@ def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
     (24, 12)
     """
     eligible_clips = [
-        clip for clip in clips if clip.cue is not None and clip.target is not None
+        clip for clip in clips if None not in (clip.cue_request, clip.target_request)
     ] or list(clips)
     if len(eligible_clips) <= most:
         return eligible_clips

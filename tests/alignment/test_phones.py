@@ -14,6 +14,7 @@ import itertools
 
 from speechmix.alignment.espeak import speak
 from speechmix.alignment.phones import spoken_phones
+from speechmix.inputs.words.unit_tiers import check_tiers, unit_owners
 
 TEXT = "la petite maison est tombée dans le jardin"
 
@@ -53,8 +54,6 @@ def test_boundaries_of_another_voice(speech, aligned):
 
 
 def test_phones_fill_their_words(aligned):
-    from speechmix.inputs.words.unit_tiers import unit_owners
-
     phones = aligned.tiers["phone"]
     owners = unit_owners(phones, aligned.words)
     for index, word in enumerate(aligned.words):
@@ -93,6 +92,19 @@ def test_a_closure_belongs_to_its_stop():
         phones, _ = spoken_phones(speak("le petit tapis", voice=voice))
         closures = [phone.seconds for phone in phones if phone.text in "pt"]
         assert min(closures) > 0.04
+
+
+@pytest.mark.parametrize("voice", ["fr", "fr+f4", "fr+klatt"])
+def test_phones_are_in_the_words_that_the_voice_says(voice):
+    """Also where the closure of the next word's stop sounds, as with echo."""
+    speech = speak("la planche tombe parce que", voice=voice)
+    phones, owners = spoken_phones(speech)
+    assert check_tiers({"phone": phones}, speech.words)["phone"] == phones
+    labels = [
+        "".join(phone.text for phone, owner in zip(phones, owners, strict=True) if owner == index)
+        for index in range(3)
+    ]
+    assert labels == ["la", "plɑ̃ʃ", "tɔ̃b"]
 
 
 def test_better_evidence_is_surer():

@@ -167,6 +167,18 @@ def test_levels_come_from_phones_and_from_the_columns_of_clips():
     )
     assert result.shares.groupby(["condition", "position"])["phones"].max().tolist() == [1, 1, 1, 1]
     assert result.shares["low"].isna().all()  # two groups: no interval
+    again = result.average(by="position", where={"condition": "a"})
+    called = speechmix.phone_sources(
+        model, clips, by="position", where={"condition": "a"}, layers=[1]
+    )
+    pd.testing.assert_frame_equal(again.shares, called.shares)
+    assert again.provenance == called.provenance
+    assert again.shares["position"].unique().tolist() == ["initial", "final", "single"]  # in time
+    assert (
+        again.skipped
+        == called.skipped
+        == (("clip1", "clip 'clip1' has no phone with {'condition': 'a'}"),)
+    )
     with pytest.raises(InputError, match="no column 'speaker'"):
         speechmix.phone_sources(model, clips, by="speaker")
     with pytest.raises(InputError, match="no phone with"):

@@ -213,7 +213,7 @@ def aligned_names(monkeypatch):
     """Names of the clips that are aligned, in turn; a model as aligner moves all words a little."""
     names = []
 
-    def align(clip, *, model, method):
+    def align(clip, *, model, method, tiers):
         names.append(clip.name)
         if clip.meta.get("fails"):
             raise AlignmentError("cannot be aligned")

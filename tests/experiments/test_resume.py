@@ -204,7 +204,7 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(
 ):
     asked = []
 
-    def fake(clip, *, model, method):
+    def fake(clip, *, model, method, tiers):
         asked.append(method)
         return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
 
@@ -238,7 +238,7 @@ def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(
 ):
     asked = []
 
-    def fake(clip, *, model, method):
+    def fake(clip, *, model, method, tiers):
         asked.append(method)
         return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
 

@@ -170,7 +170,7 @@ def test_a_folder_with_other_options_is_refused_unless_overwritten(models, tmp_p
 def test_word_times_of_an_aligner_are_kept_and_used_again(models, tmp_path, monkeypatch):
     asked = []
 
-    def fake_align(clip, *, model, method):
+    def fake_align(clip, *, model, method, tiers):
         asked.append(clip.name)
         return clip.replace(words=WORDS, alignment="synthesis", doubts=("made up",))
 

@@ -58,6 +58,9 @@ class TestFiles:
         write_tiers(path, {"words": WORDS, "seg": PHONES, "empty": WORDS}, 1.0)
         clip = Clip.from_file(audio, words=path, tiers={"phone": "SEG"})
         assert clip.tiers["phone"] == tuple(PHONES)
+        write_tiers(tmp_path / "b.TextGrid", {"seg": PHONES}, 1.0)  # no words to take it for
+        alone = Clip.from_file(audio, words=tmp_path / "b.TextGrid", tiers={"phone": "SEG"})
+        assert (alone.words, alone.tiers) == (None, clip.tiers)
         with pytest.raises(InputError, match=r"tier 'mau' with the phones, found 0 among .*'seg'"):
             Clip.from_file(audio, words=path, tiers={"phone": "mau"})
 
@@ -92,6 +95,9 @@ class TestFiles:
         (clip,) = read_clips(rows)
         assert clip.tiers["phone"] == tuple(phones)
         assert clip.unit_roles["cue"].indices == (0,)
+        (tmp_path / "m.tsv").write_text("path\twords\ttiers\na.wav\ta.json\tphones\n")
+        with pytest.raises(InputError, match=r"expected tiers as .*, found 'phones'"):
+            read_clips(tmp_path / "m.tsv")
 
     def test_elan_annotations_that_depend_on_others(self, tmp_path):
         path = tmp_path / "a.eaf"
@@ -136,7 +142,10 @@ class TestClip:
     def test_new_words_keep_the_phones_that_fit(self):
         clip = clip_of()
         assert clip.replace(words=[("lesamis", 0.1, 0.9)]).tiers == clip.tiers
-        assert not clip.replace(words=[("les", 0.1, 0.25), ("amis", 0.25, 0.9)]).tiers
+        with pytest.warns(
+            UserWarning, match="left out: clip 'a': phone 1 'e' .* crosses a boundary"
+        ):
+            assert not clip.replace(words=[("les", 0.1, 0.25), ("amis", 0.25, 0.9)]).tiers
 
     def test_cut(self):
         part = clip_of(cue="phone:z", target="phone:e").cut(0.15, 0.9)

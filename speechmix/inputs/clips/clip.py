@@ -21,9 +21,8 @@ from ..audio.frame_grid import Seconds
 from ..audio.loading import check_audio_path
 from ..audio.samples import to_mono
 from ..words.cue_and_target import CueRequest
-from ..words.unit_tiers import nesting_tiers
 from ..words.word_lookup import WordRequest
-from .clip_annotations import TierSource, WordSource, annotation_fields
+from .clip_annotations import TierSource, WordSource, annotation_fields, usable_tiers
 from .clip_metadata import ClipFields, ClipMetadata
 from .immutable_clip import ClipValue
 
@@ -151,11 +150,7 @@ class Clip(ClipValue):
             meta=meta,
             audio_hash=audio_hash,
         )
-        return (
-            clip
-            if words is None and tiers is None
-            else clip.with_words(words, tier=tier, tiers=tiers)
-        )
+        return clip.with_words(words, tier=tier, tiers=tiers)
 
     @classmethod
     def from_array(
@@ -187,11 +182,7 @@ class Clip(ClipValue):
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
         clip = cls(recording, name=name or f"clip-{recording.audio_hash[:8]}", **details)
-        return (
-            clip
-            if words is None and tiers is None
-            else clip.with_words(words, tier=tier, tiers=tiers)
-        )
+        return clip.with_words(words, tier=tier, tiers=tiers)
 
     def replace(self, **changes: Unpack[ClipFields]) -> Clip:
         """Return another clip of the same recording, with these changes, checked as if it had been
@@ -201,7 +192,8 @@ class Clip(ClipValue):
         ----------
         name, text, words, tiers, cue, target, foil, language, translation, alignment, doubts, meta
             As in `from_file`, but words and tiers as sequences. New words are "given" if `alignment`
-            does not say how they came to be; phones that cross their boundaries are left out. Cue and
+            does not say how they came to be; if phones cross
+            their boundaries, the clip loses its tiers, with a warning. Cue and
             target are looked up anew as they were asked for: "les" may be another word of other
             words.
 
@@ -231,11 +223,12 @@ class Clip(ClipValue):
             tiers=self.tiers,
         )
         fields.update(changes)
-        if has_old_tiers := "words" in changes and "tiers" not in changes:
+        if must_nest := bool(self.tiers) and "words" in changes and "tiers" not in changes:
             fields["tiers"] = {}
         changed = type(self)(self._recording, audio_hash=self._expected_audio_hash, **fields)
-        if has_old_tiers and self.tiers:
-            return changed.replace(tiers=nesting_tiers(self.tiers, changed.spoken_words))
+        if must_nest:
+            tiers = usable_tiers(self.tiers, changed.spoken_words, where=f"clip {self.name!r}")
+            changed = changed.replace(tiers=tiers)
         return changed
 
     def with_name(self, name: str) -> Clip:

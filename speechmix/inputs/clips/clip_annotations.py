@@ -56,12 +56,12 @@ def annotation_fields(
         return fields
     from ..formats.word_files import read_words_and_tiers, word_file_kind  # only for a file
 
-    is_own_file = clip.path is not None and parse_location(clip.path) is None
+    is_whole_file = clip.path is not None and parse_location(clip.path) is None
     timed_words, file_tiers = read_words_and_tiers(
         words,
         tier=tier,
         tiers=None if tiers is None else names,
-        utterance=clip.path.stem if is_own_file and clip.path is not None else clip.name,
+        utterance=clip.path.stem if is_whole_file and clip.path is not None else clip.name,
     )
     if timed_words:
         fields |= ClipFields(words=timed_words, alignment=alignment or word_file_kind(words))
@@ -76,9 +76,9 @@ def annotation_fields(
 def usable_tiers(
     tiers: Tiers, words: Sequence[Word], duration: Seconds | None = None, *, where: str
 ) -> Tiers:
-    """Tiers that a file happens to have; none, with a warning, if they cannot be right."""
+    """Return tiers that nobody requested by name; none, with a warning, if they cannot be right."""
     try:
         return check_tiers(tiers, words, duration=duration, where=where)
     except InputError as error:
-        warnings.warn(f"the tiers below the words are left out: {error}", stacklevel=5)
+        warnings.warn(f"the tiers below the words are left out: {error}", stacklevel=2)
         return {}

@@ -176,8 +176,8 @@ def row_from_cells(
         words, tiers, alignment = _read_word_cell(
             cells["words"], root, utterance or file_name, tier, allow_outside
         )
-    if isinstance(tiers_cell := cells.get("tiers"), dict):
-        tiers = _read_tiers_cell(tiers_cell, words)
+    if cells.get("tiers") is not None:
+        tiers = _read_tiers_cell(cells["tiers"], words)
     requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
     text = check_text(sentence or string_cells[text_column], where=where)
@@ -248,13 +248,17 @@ def _read_word_cell(
         raise RowError("unreadable words", str(error)) from error
 
 
-def _read_tiers_cell(cell: JsonObject, words: tuple[Word, ...] | None) -> Tiers:
+def _read_tiers_cell(cell: object, words: tuple[Word, ...] | None) -> Tiers:
     """Phones and syllables that a row brings itself."""
-    from ..formats.file_tiers import tier_from_items
+    from ..formats.word_items import words_from_items
 
     try:
+        if not isinstance(cell, dict):
+            raise InputError(
+                f'expected tiers as {{"phone": [[label, start, end], ...]}}, found {cell!r:.80}'
+            )
         tiers = {
-            unit: tier_from_items(items, where=f"tier {unit!r}") for unit, items in cell.items()
+            unit: words_from_items(items, where=f"tier {unit!r}") for unit, items in cell.items()
         }
         return check_tiers(tiers, words)
     except InputError as error:

@@ -13,11 +13,12 @@ from os import PathLike
 from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
+from .textgrid import Intervals
 
-_Interval = tuple[str, Seconds, Seconds]
+_Times = dict[str, tuple[Seconds, Seconds]]  # of annotations by their id
 
 
-def read_elan_tiers(path: str | PathLike[str]) -> dict[str, list[_Interval]]:
+def read_elan_tiers(path: str | PathLike[str]) -> Intervals:
     """Tiers by name, each a list of (label, start, end) in time order.
 
     Raises
@@ -40,7 +41,7 @@ def read_elan_tiers(path: str | PathLike[str]) -> dict[str, list[_Interval]]:
             for slot in document.iter("TIME_SLOT")
             if "TIME_VALUE" in slot.attrib
         }
-        times: dict[str, tuple[Seconds, Seconds]] = {}
+        times: _Times = {}
         for tier in document.iter("TIER"):
             times |= _aligned_times(tier, slots)
         for _ in range(_depth(document)):  # a parent may stand behind its children
@@ -57,9 +58,7 @@ def read_elan_tiers(path: str | PathLike[str]) -> dict[str, list[_Interval]]:
     return tiers
 
 
-def _aligned_times(
-    tier: ET.Element, slots: dict[str, Seconds]
-) -> dict[str, tuple[Seconds, Seconds]]:
+def _aligned_times(tier: ET.Element, slots: dict[str, Seconds]) -> _Times:
     """Times of the annotations that have slots; those of slots without a time lie equally spaced
     between the times around them."""
     annotations = list(tier.iter("ALIGNABLE_ANNOTATION"))
@@ -85,11 +84,9 @@ def _aligned_times(
     }
 
 
-def _times_of_references(
-    tier: ET.Element, times: dict[str, tuple[Seconds, Seconds]]
-) -> dict[str, tuple[Seconds, Seconds]]:
+def _times_of_references(tier: ET.Element, times: _Times) -> _Times:
     """Times of the annotations that refer to others whose times are known."""
-    found = {}
+    child_times: _Times = {}
     references = list(tier.iter("REF_ANNOTATION"))
     for parent, group in groupby(references, key=lambda item: item.attrib["ANNOTATION_REF"]):
         if parent not in times:
@@ -98,18 +95,16 @@ def _times_of_references(
         children = list(group)
         step = (end - start) / len(children)
         for index, child in enumerate(children):
-            found[child.attrib["ANNOTATION_ID"]] = (
-                start + index * step,
-                start + (index + 1) * step,
-            )
-    return found
+            edges = start + index * step, start + (index + 1) * step
+            child_times[child.attrib["ANNOTATION_ID"]] = edges
+    return child_times
 
 
 def _depth(document: ET.Element) -> int:
     return sum("PARENT_REF" in tier.attrib for tier in document.iter("TIER"))
 
 
-def _intervals(tier: ET.Element, times: dict[str, tuple[Seconds, Seconds]]) -> list[_Interval]:
+def _intervals(tier: ET.Element, times: _Times) -> list[tuple[str, Seconds, Seconds]]:
     annotations = [*tier.iter("ALIGNABLE_ANNOTATION"), *tier.iter("REF_ANNOTATION")]
     intervals = [
         (annotation.findtext("ANNOTATION_VALUE") or "", *times[annotation.attrib["ANNOTATION_ID"]])

@@ -7,17 +7,13 @@ silences left out, labels in IPA where the file has ARPABET or SAMPA.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
 from ..words.phone_labels import convert_to_ipa
 from ..words.timed_words import Word
 from ..words.unit_tiers import PHONE, SYLLABLE, TIER_UNITS, Tiers
-from .textgrid import SILENCE_LABELS
-from .word_items import words_from_items
-
-Intervals = Mapping[str, Sequence[tuple[str, Seconds, Seconds]]]
+from .textgrid import SILENCE_LABELS, Intervals
 
 # Names of tiers: Praat and MFA users', WebMAUS's, and a few languages'.
 _TIER_NAMES = {
@@ -87,39 +83,6 @@ def unit_of_tier_name(name: str) -> str | None:
     """Unit that a tier's name says it holds ("Anne - phones"); None for words and other names."""
     bare_name = name.rsplit(" - ", 1)[-1].strip().casefold()
     return next((unit for unit, names in _TIER_NAMES.items() if bare_name in names), None)
-
-
-def tier_from_items(items: object, *, where: str) -> tuple[Word, ...]:
-    """A tier from JSON: items as `words_from_items` takes them or `Word.to_list` writes them, with
-    the file's label as a sixth entry or as "source_label".
-
-    Raises
-    ------
-    InputError
-        For an item with a part missing.
-
-    Examples
-    --------
-    >>> tier_from_items([["ə", 0.1, 0.2, None, [], "AH0"]], where="a.json")[0].source_label
-    'AH0'
-    """
-    if not isinstance(items, list):
-        raise InputError(f"{where}: expected a list of intervals, found {type(items).__name__}")
-    is_labelled = [isinstance(item, (list, tuple)) and len(item) == 6 for item in items]
-    intervals = words_from_items(
-        [item[:3] if labelled else item for item, labelled in zip(items, is_labelled, strict=True)],
-        where=where,
-    )
-    if len(intervals) != len(items):
-        raise InputError(f"{where}: expected a start and an end for each interval")
-    labels = [
-        item[5] if labelled else item.get("source_label", "") if isinstance(item, dict) else ""
-        for item, labelled in zip(items, is_labelled, strict=True)
-    ]
-    return tuple(
-        replace(interval, source_label=str(label))
-        for interval, label in zip(intervals, labels, strict=True)
-    )
 
 
 def _named_alike(names: list[str], unit: str, word_tier: str) -> list[str]:

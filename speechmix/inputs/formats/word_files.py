@@ -21,8 +21,8 @@ from ..words.timed_words import Word
 from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
 from .elan_reader import read_elan_tiers
-from .file_tiers import tier_from_items, unit_of_tier_name, unit_tiers_of_file
-from .textgrid import choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
+from .file_tiers import unit_of_tier_name, unit_tiers_of_file
+from .textgrid import Intervals, choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
 from .word_items import (
     END_KEYS,
     LABEL_KEYS,
@@ -134,9 +134,13 @@ def read_words_and_tiers(
     elif isinstance(named_tiers, dict) and not _has_units(named_tiers):
         intervals = _json_tiers(named_tiers, where)
     if intervals is not None:
-        below = {name for name in intervals if unit_of_tier_name(name)} | {*(tiers or {}).values()}
-        is_below = bool(intervals) and intervals.keys() <= below
-        has_words = tier is not None or not is_below
+        requested_names = {name.strip().casefold() for name in (tiers or {}).values()}
+        unit_tier_names = [
+            name
+            for name in intervals
+            if unit_of_tier_name(name) or name.strip().casefold() in requested_names
+        ]
+        has_words = tier is not None or not intervals or len(unit_tier_names) < len(intervals)
         word_tier = choose_word_tier(list(intervals), tier, where) if has_words else ""
         if unit := unit_of_tier_name(word_tier):
             raise InputError(
@@ -156,7 +160,7 @@ def read_words_and_tiers(
         "table": lambda: _read_table(path),
     }
     file_tiers = {
-        unit: tier_from_items(items, where=f"{path}, tier {unit!r}")
+        unit: tuple(words_from_items(items, where=f"{path}, tier {unit!r}"))
         for unit, items in (named_tiers if tiers is None and named_tiers else {}).items()
     }
     return list(check_words(readers[word_file_kind(path)](), where=where)), file_tiers
@@ -273,9 +277,7 @@ def _words_from_json(data: Json, where: str) -> list[Word]:
     return words_from_items(data, where=where)
 
 
-def _json_tiers(
-    tiers: dict[str, JsonObject], where: str
-) -> dict[str, list[tuple[str, float, float]]]:
+def _json_tiers(tiers: dict[str, JsonObject], where: str) -> Intervals:
     """Interval tiers of MFA's (praatio's) JSON, whose entries are [start, end, label]."""
     try:
         return {

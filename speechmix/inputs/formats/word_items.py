@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
@@ -25,9 +26,10 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
 
     A word in pieces is ``[text, [[start, end], ...]]`` or ``{"word": ..., "pieces": [[start, end],
     ...]}``. The label may also be called text or label, the times start_sec and end_sec or (as
-    transformers writes them) ``"timestamp": [start, end]``, the score confidence or probability. Of
-    objects, words without any times (numerals of WhisperX) are placed between the words around
-    them, with a warning, or left out where there is no room.
+    transformers writes them) ``"timestamp": [start, end]``, the score confidence or probability. A
+    phone may have the label of its file as a sixth entry or as "source_label". Of objects, words
+    without any times (numerals of WhisperX) are placed between the words around them, with a
+    warning, or left out where there is no room.
 
     Raises
     ------
@@ -58,11 +60,12 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
                 first_value(item, START_KEYS, timestamp[0]),
                 first_value(item, END_KEYS, timestamp[-1]),
             )
-            score = first_value(item, SCORE_KEYS)
-        elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4):
-            values, score = tuple(item[:3]), item[3] if len(item) == 4 else None
+            score, source_label = first_value(item, SCORE_KEYS), item.get("source_label", "")
+        elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4, 6):
+            values, score = tuple(item[:3]), item[3] if len(item) > 3 else None
+            source_label = item[5] if len(item) == 6 else ""
         else:
-            values, score = (None,) * 3, None
+            values, score, source_label = (None,) * 3, None, ""
         if (
             isinstance(item, dict)
             and isinstance(values[0], str)
@@ -77,7 +80,8 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
                 f"{item!r}"
             )
         label, start, end = values
-        words.append(make_word(label, start, end, score, where=f"{where}: word {index}"))
+        word = make_word(label, start, end, score, where=f"{where}: word {index}")
+        words.append(replace(word, source_label=str(source_label)))
     return _place_untimed_words(words, where)
 
 

@@ -79,12 +79,6 @@ def check_tiers(
     return checked
 
 
-def nesting_tiers(tiers: Tiers, words: Sequence[Word] | None) -> dict[str, tuple[Word, ...]]:
-    """The tiers that fit other words: without phones that cross one of their boundaries."""
-    fits = _find_crossing(tiers.get(PHONE, ()), words or ()) is None
-    return {unit: units for unit, units in tiers.items() if unit != PHONE or fits}
-
-
 def tiers_to_json(tiers: Tiers) -> dict[str, list[list[object]]]:
     """Tiers as JSON has them, each interval as `Word.to_list` writes it."""
     return {unit: [interval.to_list() for interval in tier] for unit, tier in tiers.items()}
@@ -103,9 +97,9 @@ def unit_owners(units: Sequence[Word], words: Sequence[Word]) -> list[int | None
     owners: list[int | None] = []
     for unit in units:
         middle = (unit.start + unit.end) / 2
-        _, end, owner = intervals[max(0, bisect_right(starts, middle) - 1)] if words else (0, 0, 0)
-        inside = bool(words) and starts[0] <= middle <= end
-        owners.append(owner if inside else None)
+        index = bisect_right(starts, middle) - 1
+        is_inside = index >= 0 and middle <= intervals[index][1]
+        owners.append(intervals[index][2] if is_inside else None)
     return owners
 
 

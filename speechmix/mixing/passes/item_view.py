@@ -188,8 +188,11 @@ class View(ABC):
         """Rows of the target word, and of the position that predicts the deciding token: it may lie
         before the target."""
         role = getattr(self.item, "unit_roles", {}).get("target")
-        has_target = self.item is not None and (role is not None or self.item.target is not None)
-        if requested_rows != "target" or not has_target or self.item is None:
+        if (
+            requested_rows != "target"
+            or self.item is None
+            or (role is None and self.item.target is None)
+        ):
             raise InputError(
                 f"targets={requested_rows!r}: expected indices, or 'target' with a clip that has a target "
                 "word"
@@ -197,9 +200,11 @@ class View(ABC):
         tokens = self.prepared.tokens
         deciding_row = tokens.deciding_row if tokens is not None else None
         deciding_row = self.prepared.deciding_frame if stack == "encoder" else deciding_row
-        target_rows = [i for i, span in enumerate(spans) if span.word == self.item.target]
-        if role is not None:
-            target_rows = role_units(spans, role) or []
+        target_rows = (
+            [index for index, span in enumerate(spans) if span.word == self.item.target]
+            if role is None
+            else role_units(spans, role) or []
+        )
         rows = [
             span
             for index, span in enumerate(spans)

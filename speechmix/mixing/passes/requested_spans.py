@@ -78,10 +78,10 @@ def _tier_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     """Phones or syllables as units, each with the word that it is in."""
     unit = request.units
     if unit not in clip.tiers:
+        advice = ", or align its text with speechmix.align(clip, tiers=['word', 'phone'])"
         raise InputError(
             f"{clip.name} has no {unit}s, but {', '.join(clip.tiers) or 'no tiers'}: give "
-            f"tiers={{{unit!r}: ...}}, or align its text with speechmix.align(clip, tiers=['word', "
-            f"{PHONE!r}])"
+            f"tiers={{{unit!r}: ...}}{advice if unit == PHONE else ''}"
         )
     tier = clip.tiers[unit]
     spans = word_spans(tier, grid, rounding=request.rounding, unit=unit)
@@ -90,7 +90,7 @@ def _tier_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     )
     if short_count and request.rounding == "disjoint":
         warnings.warn(
-            f"{clip.name}: {short_count} of {len(tier)} {unit}s hold the centre of no frame "
+            f"{clip.name}: {short_count} of {len(tier)} {unit}s contain the centre of no frame "
             f"({1000 * grid.stride:g} ms each): each has the next free frame, which is mostly a "
             "neighbour's sound",
             stacklevel=2,

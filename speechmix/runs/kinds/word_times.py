@@ -44,15 +44,14 @@ def alignment_options(
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     clip, options = item.clip, item.options
-    lacks_phones = "phones" in options and PHONE not in clip.tiers
-    if clip.words is not None and not lacks_phones:
+    needs_phones = "phones" in options
+    if PHONE in clip.tiers if needs_phones else clip.words is not None:
         return None
-    is_required = options["is_required"] and ("phones" not in options or lacks_phones)
-    if clip.words is None and not (clip.text or is_required):
+    if not (clip.words or clip.text or options["is_required"]):
         return None
     ingredients = clip.fingerprint_fields
     key: dict[str, object] = {name: ingredients[name] for name in ("sound", "text", "language")}
-    if lacks_phones:
+    if needs_phones:
         key |= {"phones": PHONE_REVISION, "words": ingredients["words"]}
     return {**key, **{name: options[name] for name in ("method", "aligner")}, "revision": REVISION}
 
@@ -81,8 +80,6 @@ def align_quietly(
     """Align a clip as `speechmix.align` does, without warnings: its doubts are reported with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if tuple(tiers) == (WORD,):
-            return align(clip, model=aligner, method=method)
         return align(clip, model=aligner, method=method, tiers=tiers)
 
 

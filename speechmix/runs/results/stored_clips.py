@@ -143,10 +143,9 @@ def read_stored_clip(
         }
         | (provenance.get("unit_roles") or {}),
     )
-    tiers = {unit: map(tuple, tier) for unit, tier in (provenance.get("tiers") or {}).items()}
     if words:
         clip = clip.with_words(words, alignment=provenance.get("alignment"))
-    return clip.replace(tiers=tiers) if tiers else clip
+    return clip.replace(tiers=provenance.get("tiers"))
 
 
 def find_audio(

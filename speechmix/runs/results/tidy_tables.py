@@ -17,6 +17,7 @@ from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_text, cue_words
 from ...inputs.words.transcript_accuracy import describe_accuracy
+from ...inputs.words.unit_roles import requested_unit, role_units
 from ...mixing.maps.mixing_map import MixingMap
 from .table_writer import add_identity
 
@@ -99,10 +100,9 @@ def _share_to_word_after_target(
 ) -> list[dict[str, float]]:
     """For each layer what the first word after the target that is not the cue gives; missing where
     it gives nothing to see."""
-    words, target = clip.words or (), clip.target_request
+    words, target = clip.words or (), clip.target or 0
     next_word = next(
-        (word for word in range((clip.target or 0) + 1, len(words)) if word not in clip.cue_words),
-        None,
+        (word for word in range(target + 1, len(words)) if word not in clip.cue_words), None
     )
     held = {source.word for source in mixing_map.sources}
     if (
@@ -133,15 +133,13 @@ def _target_rows(mixing_map: MixingMap, clip: Clip) -> list[str]:
     if mixing_map.stack != "encoder" and "decoder_text_by" in mixing_map.provenance:
         return []
     words_by_role = {"cue": clip.cue_words, "target": cue_words(clip.target)}
-    for name, role in clip.unit_roles.items():  # a decoder has the words of phones, not these
-        if any(span.kind == "word" and span.onset is not None for span in mixing_map.sources):
+    for name, role in clip.unit_roles.items():
+        if not role_units(mixing_map.sources if name == "cue" else mixing_map.targets, role):
             return []
         words_by_role[name] = tuple(word for word in role.words if word is not None)
     cue, target = words_by_role["cue"], words_by_role["target"]
-    if not target and mixing_map.stack != "encoder":
-        return []
     if mixing_map.stack == "decoder" and (
-        not cue or min(cue) > target[0] or (clip.unit_roles and target[0] in cue)
+        min(cue) > target[0] or (clip.unit_roles and target[0] in cue)
     ):
         return []
     deciding = mixing_map.stack != "encoder" and "deciding_position" in mixing_map.provenance
@@ -190,14 +188,12 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
 def clip_facts(clip: Clip) -> dict[str, JsonObject]:
     """What the clip table says of a clip: its own columns, the manifest's, and where it comes
     from."""
-    words = clip.words or ()
-    cue, target = (cue_text(words, index) for index in (clip.cue, clip.target))
     clip_columns = {
         "clip": clip.name,
         "seconds": round(clip.duration, 3),
         "text": clip.text,
-        "cue": cue,
-        "target": target,
+        "cue": role_text(clip, "cue"),
+        "target": role_text(clip, "target"),
     }
     clip_columns |= {
         "foil": clip.foil,
@@ -289,4 +285,6 @@ def result_line(
             for p in peaks.values()
         )
         phrases.append(f"{cue} -> {target}: {measure} peaks at {peak_text}")
+    elif unit := requested_unit([clip.annotations["cue"], clip.annotations["target"]]):
+        phrases.append(f"no share of the cue: no map has these {unit}s, score with units {unit!r}")
     return "  ".join(phrases)

@@ -9,14 +9,14 @@ gradience in phonetics and phonology) without carrier sentences.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...alignment.espeak import Speech, speak
+from ...alignment.espeak import speak
+from ...alignment.phones import spoken_phones
 from ...errors import InputError
 from ...files.user_tables import RowError, read_table
 from ...inputs.clips.clip import Clip
@@ -24,8 +24,6 @@ from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import PHONE, unit_owners
 
 _DESIGNS_DIR = Path(__file__).parent
-_MARKS = "ˈˌ-"  # stress, and espeak-ng's sign for a vowel that may be left out
-_ROUNDING = 1e-6  # seconds
 
 
 @dataclass(frozen=True)
@@ -167,19 +165,19 @@ def speak_clip(
     >>> [phone.text for phone in clip.tiers["phone"]]
     ['l', 'e', 'z', 'a', 'm', 'i']
     """
-    speech, written = speak(spoken, voice=voice, rate=rate), (text or spoken).split()
-    if len(written) != len(speech.words):
+    speech, labels = speak(spoken, voice=voice, rate=rate), (text or spoken).split()
+    if len(labels) != len(speech.words):
         raise InputError(f"expected a text of {len(speech.words)} words, found {text!r}")
     words = [
-        Word(label, word.start, word.end) for label, word in zip(written, speech.words, strict=True)
+        Word(label, word.start, word.end) for label, word in zip(labels, speech.words, strict=True)
     ]
-    details = {"language": voice[:2], "text": " ".join(written), **details}
+    details = {"language": voice[:2], "text": " ".join(labels), **details}
     return Clip.from_array(
         speech.audio,
         speech.sample_rate,
         name=f"{spoken} ({voice})",
         words=words,
-        tiers={PHONE: _phones(speech)},
+        tiers={PHONE: spoken_phones(speech)[0]},
         **details,
     )
 
@@ -209,20 +207,3 @@ def _speak_cell(item: AssimilationItem, form: str, context: str, voice: str, rat
             f"expected [{expected}] at its end: change the spelling, or the phone"
         )
     return clip
-
-
-def _phones(speech: Speech) -> list[Word]:
-    """Return the phones of a synthetic utterance in IPA, without pauses.
-
-    espeak-ng reports a stop at its release, and a word at the closure before: the first phone of a
-    word begins with the word.
-    """
-    starts, phones, previous = [word.start for word in speech.words], list[Word](), -1
-    for phone in speech.phonemes:
-        if label := phone.text.strip(_MARKS):
-            index = max(bisect_right(starts, phone.start + _ROUNDING) - 1, 0)
-            start = phone.start if index == previous else starts[index]
-            end = min(phone.end, speech.words[index].end)
-            phones.append(Word(label, start, end, source_label=phone.text))
-            previous = index
-    return phones
