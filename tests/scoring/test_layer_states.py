@@ -64,3 +64,39 @@ def test_all_maps_are_one_table(clip):
     assert set(table["measure"]) == {"attention", "alti"}
     assert len(table) == sum(len(found.to_dataframe()) for found in maps.values())
     assert len(maps.plot()) == 2
+
+
+@pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
+def test_states_of_words_and_phones_are_means_over_their_frames_and_tokens(name, clip):
+    model = trained(name)
+    frames, words = speechmix.states(model, clip), speechmix.states(model, clip, level="word")
+    assert set(words) == set(frames)
+    for stack, found in words.items():
+        assert [span.label for span in found.positions] == [word.text for word in clip.words]
+        for index, span in enumerate(found.positions):
+            rows = [row for row, unit in enumerate(frames[stack].positions) if unit.word == index]
+            expected = frames[stack].values[:, rows].mean(axis=1)
+            np.testing.assert_allclose(found.values[:, index], expected, atol=1e-5)
+            assert (span.onset, span.offset) == (clip.words[index].start, clip.words[index].end)
+    middle = (clip.words[0].start + clip.words[0].end) / 2
+    phones = [("n", clip.words[0].start, middle), ("o", middle, clip.words[0].end)]
+    with_phones = clip.with_words(None, tiers={"phone": phones})
+    found = speechmix.states(model, with_phones, level="phone")
+    assert list(found) == ["encoder"]
+    assert [(span.label, span.word) for span in found["encoder"].positions] == [("n", 0), ("o", 0)]
+    both = np.average(
+        found["encoder"].values, axis=1, weights=[len(s) for s in found["encoder"].positions]
+    )
+    np.testing.assert_allclose(both, words["encoder"].values[:, 0], atol=1e-5)
+
+
+def test_a_level_that_there_is_not_is_refused(clip):
+    model = trained("tiny-french-whisper")
+    with pytest.raises(InputError, match="level should be one of frame, word, phone, syllable"):
+        speechmix.states(model, clip, level="token")
+    with pytest.raises(InputError, match="reads text, which has no frames"):
+        speechmix.states(model, clip, level="frame", stacks=["decoder"])
+    with pytest.raises(InputError, match="has no phones"):
+        speechmix.states(model, clip, level="phone")
+    with pytest.raises(InputError, match="prepared inputs have no words"):
+        speechmix.states(model, {"input_features": torch.zeros(1, 80, 300)}, level="word")

@@ -1,27 +1,35 @@
-"""Hidden states of one item as arrays: every layer, every frame or token, with labels.
+"""Hidden states of one item as arrays: every layer, every frame, token, word or phone, with labels.
 
-In: a model and a clip, sentence or prepared inputs. Out: for each stack a `LayerStates`. What the
-last entry is, behind the stack's final norm, is defined in `adapters.capture.hidden_states`.
+In: a model and a clip, sentence or prepared inputs. Out: for each stack a `LayerStates`. The state of a
+word or phone is the mean over its frames or tokens. What the last entry is, behind the stack's final
+norm, is defined in `adapters.capture.hidden_states`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
+from ...inputs.words.sentence_word import TextWord
 from ...inputs.words.spans import Span
+from ...inputs.words.timed_words import Word
+from ...inputs.words.unit_tiers import TIER_UNITS
 from .request import MixRequest
 from .view_kinds import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from .item_view import Item
+    from .item_view import Item, View
+
+Reading = TypeVar("Reading")
+LEVELS = ("frame", "word", *TIER_UNITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +42,8 @@ class LayerStates:
         float32. Entry 0 is the input of the first layer, entry l + 1 the output of layer l; the
         last entry is behind the stack's final norm, if it has one.
     positions : tuple of Span
-        One for each of the T frames or tokens: its label, its seconds, the word that it is in.
+        One for each of the T frames, tokens, words or phones: its label, its seconds, the word that
+        it is in.
     stack : str
         "encoder" or "decoder".
     """
@@ -51,7 +60,7 @@ class LayerStates:
 
 
 def states(
-    model: Model, item: Item, *, stacks: Sequence[str] | None = None
+    model: Model, item: Item, *, stacks: Sequence[str] | None = None, level: str | None = None
 ) -> dict[str, LayerStates]:
     """Return the hidden states of an item in every layer.
 
@@ -59,20 +68,24 @@ def states(
     ----------
     model : Model
     item : Clip, Sentence, str or mapping
-        As for `speechmix.mix`. Word times are used where a clip has them, and not needed.
+        As for `speechmix.mix`. Word times are used where a clip has them; only words, phones and
+        syllables need them.
     stacks : sequence of str, optional
         "encoder", "decoder"; by default those that the model has and the item feeds.
         Cross-attention has no states of its own.
+    level : {"frame", "word", "phone", "syllable"}, optional
+        The units: frames of the sound, or means over the frames or tokens of each word, phone or
+        syllable. A decoder of text has words alone. By default frames and tokens.
 
     Returns
     -------
     dict of str to LayerStates
-        By stack: ``values`` [L + 1, T, D] with a label for each frame or token.
+        By stack: ``values`` [L + 1, T, D] with a label for each unit.
 
     Raises
     ------
     InputError
-        If the model does not take the item, or has no such stack.
+        If the model does not take the item, has no such stack, or the item no such units.
 
     Examples
     --------
@@ -84,35 +97,117 @@ def states(
     {'encoder': LayerStates(encoder: 4 layers, 59 positions, 144 wide)}
     >>> states(model, clip)["encoder"].positions[20].onset
     0.4025
+    >>> [span.label for span in states(model, clip, level="word")["encoder"].positions]
+    ['nos', 'maisons']
     """
-    view = make_view(model, item, MixRequest(units="frame" if model.hears else "token"))
-    stateful_stacks = stacks_with_states(model)
-    unknown_stacks = [name for name in stacks or () if name not in stateful_stacks]
-    if unknown_stacks:
-        raise InputError(
-            f"{model.name} has states in {', '.join(stateful_stacks)}, found {unknown_stacks[0]!r}"
-        )
-    available_stacks = [
-        name
-        for name in stateful_stacks
-        if name == model.capabilities.input_stack or view.has_decoder_input
-    ]
-    stack_names = [name for name in available_stacks if stacks is None or name in stacks]
-    if not stack_names:
-        raise InputError(f"the decoder of {model.name} is fed no text by {item!r:.80}")
-    view.prepare(tuple(stack_names))
 
-    def to_array(stack: str, entry: Tensor) -> np.ndarray:  # [1, T, D]
-        array: np.ndarray = entry[0].float().cpu().numpy()
+    def to_array(stack: str, units: Sequence[Span], entry: Tensor) -> np.ndarray:
+        array: np.ndarray = entry.float().cpu().numpy()
         return array
 
-    entries = hidden_states(model, view.prepared.inputs, to_array, stacks=stack_names)
-    states_by_stack = {}
-    for name in stack_names:
-        positions = tuple(view.sources(name)) or tuple(
-            Span(row, row + 1, str(row), "frame") for row in range(len(entries[name][0]))
+    spans, entries = read_unit_layers(model, item, to_array, stacks=stacks, level=level)
+    return {
+        name: LayerStates(np.stack(entries[name]), tuple(spans[name]), name) for name in entries
+    }
+
+
+def read_unit_layers(
+    model: Model,
+    item: Item,
+    read: Callable[[str, Sequence[Span], Tensor], Reading],
+    *,
+    stacks: Sequence[str] | None = None,
+    level: str | None = None,
+) -> tuple[dict[str, Sequence[Span]], dict[str, list[Reading]]]:
+    """Give the states of each layer to a function while one forward pass runs.
+
+    Parameters
+    ----------
+    model, item, stacks, level
+        As for `states`.
+    read : callable
+        ``read(stack, spans, states)`` is called for the input of the first layer and for each layer,
+        with the states of all units [T, D], and returns what is kept of them.
+
+    Returns
+    -------
+    spans : dict of str to sequence of Span
+        Units of each stack.
+    readings : dict of str to list
+        What `read` returned, L + 1 entries for each stack.
+
+    Raises
+    ------
+    InputError
+        As `states`.
+    """
+    if level is not None and level not in LEVELS:
+        raise InputError(f"level should be one of {', '.join(LEVELS)}, found {level!r}")
+    units = level or ("frame" if model.hears else "token")
+    view = make_view(model, item, MixRequest(units=units))
+    names = _choose_stacks(model, item, view, stacks, level)
+    view.prepare(tuple(names))
+    spans = {name: _level_spans(view, name, level) for name in names}
+
+    def read_pooled(stack: str, entry: Tensor) -> Reading:  # [1, T, D]
+        if not spans[stack]:  # of prepared inputs, whose frames are known only now
+            spans[stack] = [Span(i, i + 1, str(i), "frame") for i in range(entry.shape[1])]
+        return read(stack, spans[stack], _pool_states(entry[0], spans[stack]))
+
+    return spans, hidden_states(model, view.prepared.inputs, read_pooled, stacks=names)
+
+
+def _choose_stacks(
+    model: Model, item: Item, view: View, stacks: Sequence[str] | None, level: str | None
+) -> list[str]:
+    """Return the requested stacks that the item feeds and that have units of the level."""
+    with_states = stacks_with_states(model)
+    unknown_stacks = [name for name in stacks or () if name not in with_states]
+    if unknown_stacks:
+        raise InputError(
+            f"{model.name} has states in {', '.join(with_states)}, found {unknown_stacks[0]!r}"
         )
-        position_indices = [span.start for span in positions]
-        values = np.stack([entry[position_indices] for entry in entries[name]])
-        states_by_stack[name] = LayerStates(values, positions, name)
-    return states_by_stack
+    input_stack = model.capabilities.input_stack
+    names = [
+        name
+        for name in with_states
+        if (stacks is None or name in stacks) and (name == input_stack or view.has_decoder_input)
+    ]
+    if not names:
+        raise InputError(f"the decoder of {model.name} is fed no text by {item!r:.80}")
+    with_units = [name for name in names if level in (None, "word") or name == input_stack]
+    if not with_units:
+        raise InputError(f"the {names[0]} of {model.name} reads text, which has no {level}s")
+    return with_units
+
+
+def _level_spans(view: View, stack: str, level: str | None) -> Sequence[Span]:
+    """Units of a stack; the frames or tokens of a word are one."""
+    spans = view.sources(stack)
+    if level is None:
+        return spans
+    item = view.item
+    if item is None:
+        raise InputError(f"prepared inputs have no {level}s: leave level= out")
+    if level != "word":
+        return [span for span in spans if span.kind == level]
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for span in spans:
+        if span.word is not None:
+            ranges.setdefault(span.word, []).extend(span.ranges)
+    words = []
+    item_words: Sequence[Word | TextWord] = item.words or ()
+    for index, word in enumerate(item_words):
+        times = {"onset": word.start, "offset": word.end} if isinstance(word, Word) else {}
+        if index in ranges:
+            words.append(Span.from_ranges(ranges[index], word.text, word=index, **times))
+    if not words:
+        raise InputError(f"{item.name}: no word has a position in the {stack}")
+    return words
+
+
+def _pool_states(entry: Tensor, spans: Sequence[Span]) -> Tensor:
+    """Average the states of each unit, [T, D] -> [units, D]."""
+    if all(span.stop == span.start + 1 for span in spans):
+        return entry[[span.start for span in spans]]
+    return torch.stack([entry[list(span.positions)].mean(dim=0) for span in spans])
