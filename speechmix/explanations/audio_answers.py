@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ..adapters.generation.prompt_words import find_prompt_words
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
@@ -81,31 +82,9 @@ def _sound_spans(spans: Iterable[Span]) -> list[Span]:
 
 def _prompt_sources(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
     """Words of the prompt, by the tokens that spell them; none where the conversation does not hold
-    it as it was given."""
-    audio = getattr(model.processor, "audio_token", None)
-    words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()
-    letter_positions, letters = list[int](), ""
-    for position, id_ in enumerate(ids):
-        if id_ in model.tokenizer.all_special_ids or id_ == model.config.audio_token_id:
-            piece = "\n"  # no word goes over it
-        else:
-            piece = "".join(model.tokenizer.decode([id_]).split())
-        letters += piece
-        letter_positions += [position] * len(piece)
-    start = letters.rfind("".join(words))
-    if not words or start < 0:
-        return []
-    units, taken = [], set[int]()
-    for index, word in enumerate(words):
-        positions = dict.fromkeys(
-            position
-            for position in letter_positions[start : start + len(word)]
-            if position not in taken
-        )
-        taken |= set(positions)
-        start += len(word)
-        if positions:  # none where a token holds the end of one word and the whole of the next
-            units.append(
-                SourceUnit("asked", Source(index, word, tuple(positions), word_index=index))
-            )
-    return units
+    it as it was given, or where a token holds the end of one word and the whole of the next."""
+    return [
+        SourceUnit("asked", Source(index, word, positions, word_index=index))
+        for index, (word, positions) in enumerate(find_prompt_words(model, ids))
+        if positions
+    ]
