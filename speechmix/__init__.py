@@ -21,6 +21,8 @@ _PUBLIC = {
     "Family": "adapters.families.family",
     "mix": "mixing.passes.mix",
     "states": "mixing.passes.layer_states",
+    "unit_states": "evaluation.unit_states",
+    "write_states": "evaluation.states_file",
     "estimate": "mixing.passes.estimate",
     "logit_contributions": "mixing.passes.logit_contributions",
     "Clip": "inputs.clips.clip",

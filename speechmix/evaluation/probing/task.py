@@ -99,15 +99,7 @@ class ProbeTask:
         is_labelled = np.array([text != "" for text in labels])
         unlabelled = tuple(table["clip"][~is_labelled])
         table = table[is_labelled].reset_index(drop=True)
-        if group is None:
-            groups, ties = assign_groups(table)
-        elif group in table:
-            groups, ties = table[group].fillna("").astype(str), f"the {group}"
-        else:
-            raise InputError(
-                f"no item has a column {group!r} to group by; columns are "
-                f"{', '.join(_list_columns(items))}"
-            )
+        groups, ties = group_items(table, items, group)
         if by is not None and by not in table:
             raise InputError(
                 f"no item has a column {by!r} to part by; columns are {', '.join(_list_columns(items))}"
@@ -150,6 +142,35 @@ class ProbeTask:
         return np.array(
             [word or item_type for word, item_type in zip(words, self.types, strict=True)]
         )
+
+
+def group_items(
+    table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
+) -> tuple[pd.Series, str]:
+    """Return a group for each row of a table of items, and in words what ties items together.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `build_item_table`.
+    items : sequence of Clip or Sentence
+        Name the columns in the error.
+    group : str, optional
+        A column that says which items belong together; by default pair, sentence and target word.
+
+    Raises
+    ------
+    InputError
+        If no item has this column.
+    """
+    if group is None:
+        return assign_groups(table)
+    if group not in table:
+        raise InputError(
+            f"no item has a column {group!r} to group by; columns are "
+            f"{', '.join(_list_columns(items))}"
+        )
+    return table[group].fillna("").astype(str), f"the {group}"
 
 
 def _read_label(item: Clip | Sentence, label: LabelOption) -> str:

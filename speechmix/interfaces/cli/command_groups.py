@@ -21,6 +21,7 @@ COMMAND_GROUPS = {
         "ablate",
         "look-ahead",
         "serve",
+        "states",
         "export",
     ),
     "results of runs": ("report", "compare", "card", "gallery"),
