@@ -6,6 +6,8 @@ kept apart:
     read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
             corrected over all rows of the model (Bonferroni)
             (random labels for few words are read below chance, so the control alone would be too low a bar)
+            R^2 of numbers: above 0 and above what the position alone explains, both likewise, and p of the shuffles
+            significant in all rows of the model together
     more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
             `twin_comparison.compare_with_twins`, in one test over all rows of the model
 
@@ -19,6 +21,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from ...mixing.passes.layer_states import LEVELS
 from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import FEWEST_GROUPS, mean_interval
 from ..statistics.random_twin_comparison import compare_with_twins
@@ -33,43 +36,65 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     Parameters
     ----------
     table, answers : DataFrame
-        `Probes.scores` and `Probes.answers` of logistic probes.
+        `Probes.scores` and `Probes.answers` of logistic probes, or of ridge regressions.
 
     Returns
     -------
     DataFrame
-        Columns `PROBE_KEYS`, layer, accuracy, low, high, majority, control, groups, n; untrained (mean
-        accuracy of twins), twins, read (bool), p_twins, more (bool). Empty without a trained model.
+        Columns `PROBE_KEYS`, layer, accuracy (or r2), low, high, majority (or by_position), control, groups,
+        n; untrained (mean of twins), twins, read (bool), p_twins, more (bool). Empty without a trained model.
     """
     by = [*PROBE_KEYS, "layer"]
+    is_number = "r2" in table
+    value, answer, baseline = (
+        ("r2", "explained", "by_position") if is_number else ("accuracy", "right", "majority")
+    )
     rows = table[table["init"] == "trained"].set_index(by)
     trained_answers = answers[answers["init"] == "trained"]
     if rows.empty or trained_answers.empty:
-        return pd.DataFrame(columns=[*by, "accuracy", "read", "more", "groups"])
-    result = rows[["accuracy", "low", "high", "majority", "control", "groups", "n"]].copy()
-    baseline = result[["majority", "control"]].max(axis=1)
-    means = trained_answers.groupby([*by, "group"], sort=False)["right"].mean()
-    rows_of_model = result.groupby("model")["accuracy"].transform("size")
-    lower_limits = {
-        key: mean_interval(values, level=1 - FALSE_CLAIM_RATE / rows_of_model[key])[0]
-        for key, values in means.groupby(level=by, sort=False)
-    }
-    is_constant = {
-        key: values.nunique() == 1 and len(values) >= FEWEST_GROUPS
-        for key, values in means.groupby(level=by, sort=False)
-    }
-    result["read"] = (pd.Series(lower_limits).reindex(result.index) > baseline) | (
-        pd.Series(is_constant).reindex(result.index) & (result["accuracy"] > baseline)
-    )
+        return pd.DataFrame(columns=[*by, value, "read", "more", "groups"])
+    result = rows[[value, "low", "high", baseline, "control", "groups", "n"]].copy()
+    by_group = trained_answers.groupby([*by, "group"], sort=False)
+    rows_of_model = result.groupby("model")[value].transform("size")
+    if is_number:
+        gains = by_group["explained"].mean() - by_group["by_position"].mean()
+        places = result.reset_index().groupby("model")[PROBE_KEYS].value_counts().groupby("model")
+        level = FALSE_CLAIM_RATE / result.index.get_level_values("model").map(places.size())
+        result["read"] = (
+            (rows["p"] <= level)
+            & (_lower_limits(by_group["explained"].mean(), rows_of_model) > 0)
+            & (_lower_limits(gains, rows_of_model) > 0)
+        )
+    else:
+        means = by_group["right"].mean()
+        limit = result[["majority", "control"]].max(axis=1)
+        is_constant = means.groupby(level=by, sort=False).agg(
+            lambda values: values.nunique() == 1 and len(values) >= FEWEST_GROUPS
+        )
+        result["read"] = (_lower_limits(means, rows_of_model) > limit) | (
+            is_constant.reindex(result.index) & (result["accuracy"] > limit)
+        )
     scores = answers.rename(columns={"item": "clip"}).assign(
-        contribution=100 * answers["right"].astype(float)
+        contribution=100 * answers[answer].astype(float)
     )
-    comparison = compare_with_twins(scores, by=by, group="group").set_index(by)
+    comparison = compare_with_twins(
+        scores, by=by, group="group", scale=None if is_number else 100.0
+    ).set_index(by)
     result["untrained"] = comparison["random"].reindex(result.index) / 100
     result["twins"] = comparison["twins"].reindex(result.index)
     result["p_twins"] = comparison["p"].reindex(result.index)
     result["more"] = comparison["claim"].reindex(result.index) == "more"
     return result.reset_index()
+
+
+def _lower_limits(means: pd.Series, rows_of_model: pd.Series) -> pd.Series:
+    """Lower limits over groups of each row, corrected over the rows of its model."""
+    by = list(rows_of_model.index.names)
+    limits = {
+        key: mean_interval(values, level=1 - FALSE_CLAIM_RATE / rows_of_model[key])[0]
+        for key, values in means.groupby(level=by, sort=False)
+    }
+    return pd.Series(limits).reindex(rows_of_model.index)
 
 
 def describe_conclusions(
@@ -97,16 +122,19 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     if not rows["read"].any() or rows["groups"].max() < FEWEST_GROUPS:
         return ""
     model_text = names.get(model, model) + ("" if part == "all" else f", {part} cue")
-    position_text = {"deciding": "the deciding position", "between": "the words between"}.get(
-        position
-    )
+    position_text = {
+        "deciding": "the deciding position",
+        "between": "the words between",
+        **{level: f"each {level}" for level in LEVELS},
+    }.get(position)
     position_text = position_text or (
         f"word {position}" if position.isdigit() else f"the {position}"
     )
-    best_row = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
+    value = "r2" if "r2" in rows else "accuracy"
+    best_row = rows[rows["read"]].sort_values(value, kind="stable").iloc[-1].to_dict()
     text = (
         f"{model_text}: a probe predicts {label} from the vectors of {position_text} in the {stack}, "
-        f"{_describe_layers(rows, 'read')}. {_format_accuracy(best_row)}"
+        f"{_describe_layers(rows, 'read')}. {_format_score(best_row)}"
     )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f}"
@@ -114,21 +142,33 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
             f"{text} It is not known whether training added this: the comparison needs "
             f"{TWINS_NEEDED} untrained twins, and probes were run for {twins}."
         )
+    comparative, untrained = (
+        ("better", f"R² {best_row['untrained']:.2f}")
+        if value == "r2"
+        else ("more accurate", f"{100 * best_row['untrained']:.0f} %")
+    )
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
         return (
-            f"{text} It is inconclusive whether the probe is more accurate than in untrained models "
-            f"({100 * best_row['untrained']:.0f} %)."
+            f"{text} It is inconclusive whether the probe is {comparative} than in untrained models "
+            f"({untrained})."
         )
     has_same_layers = rows["both"].tolist() == rows["read"].tolist()
     layers = "" if has_same_layers else f" {_describe_layers(rows, 'both')}"
-    return (
-        f"{text} The probe is more accurate than in untrained models{layers} "
-        f"({100 * best_row['untrained']:.0f} %)."
-    )
+    return f"{text} The probe is {comparative} than in untrained models{layers} ({untrained})."
 
 
-def _format_accuracy(row: TableRow) -> str:
+def _format_score(row: TableRow) -> str:
+    if "r2" in row:
+        control = (
+            ""
+            if row["control"] != row["control"]
+            else (f" Random values for each word (a control) have {row['control']:.2f}.")
+        )
+        return (
+            f"Its best R² (share of variance) is {row['r2']:.2f} (confidence interval {row['low']:.2f} to "
+            f"{row['high']:.2f}). The position in the clip alone has {row['by_position']:.2f}.{control}"
+        )
     accuracy = (
         f"Its best accuracy is {100 * row['accuracy']:.0f} % (confidence interval "
         f"{100 * row['low']:.0f} to {100 * row['high']:.0f} %)."

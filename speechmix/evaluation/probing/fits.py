@@ -20,8 +20,9 @@ from .online_code import MODES, online_code
 from .positions import Position
 from .scores import accuracy_score, macro_f1, majority_share, ratio_interval, share_interval
 from .task import ProbeTask
+from .value_fits import ValueFitter
 
-METHODS = ("logistic", "online_code")
+METHODS = ("logistic", "online_code", "ridge")
 Row = dict[str, object]
 ItemStatesList = Sequence[Mapping[tuple[str, Position], np.ndarray]]
 
@@ -32,7 +33,8 @@ class ProbeSettings:
 
     Parameters
     ----------
-    method : {"logistic", "online_code"}
+    method : {"logistic", "online_code", "ridge"}
+        "ridge" predicts numbers.
     folds, seed : int
         Of the cross-validation; the seed also of the control task and of the online code.
     grouped : bool
@@ -43,8 +45,10 @@ class ProbeSettings:
     scale : bool
     mode : {"correct", "reference"}
         Of the online code.
-    estimator : classifier of scikit-learn, optional
-        Instead of the logistic regression.
+    estimator : classifier or regressor of scikit-learn, optional
+        Instead of the logistic or ridge regression.
+    shuffles : int, optional
+        Draws of the p value of "ridge": 99, with an estimator 19.
     """
 
     method: str = "logistic"
@@ -56,33 +60,44 @@ class ProbeSettings:
     scale: bool = True
     mode: str = "correct"
     estimator: Estimator | None = None
+    shuffles: int | None = None
 
     def __post_init__(self) -> None:
         if self.estimator is not None:
-            clone_estimator(self.estimator)  # raises an error if it is no classifier
-            if self.method != "logistic":
+            if self.method == "online_code":
                 raise InputError(
-                    f"estimator= replaces the logistic regression; leave out method={self.method!r}"
+                    "estimator= replaces the logistic or ridge regression; leave out method='online_code'"
                 )
+            clone_estimator(self.estimator, predicts_values=self.method == "ridge")
         for name, allowed in (("method", METHODS), ("solver", SOLVERS), ("mode", MODES)):
             if getattr(self, name) not in allowed:
                 raise InputError(
                     f"{name} should be one of {allowed}, found {getattr(self, name)!r}"
                 )
-        if self.folds < 2 or self.controls < 0:
+        counts = self.folds, self.controls, self.shuffle_count
+        if self.folds < 2 or min(counts) < 0:
             raise InputError(
-                f"expected folds of 2 or more and controls of 0 or more, found {self.folds}, "
-                f"{self.controls}"
+                f"expected folds of 2 or more, controls and shuffles of 0 or more, found {counts}"
             )
 
     @property
+    def shuffle_count(self) -> int:
+        """How many shuffles give the p value."""
+        default = 99 if self.estimator is None else 19
+        return default if self.shuffles is None else self.shuffles
+
+    @property
     def probe_name(self) -> str:
-        """The method, or the class of a user-supplied classifier."""
+        """The method, or the class of a user-supplied estimator."""
         return self.method if self.estimator is None else type(self.estimator).__name__
 
     def to_dict(self) -> Row:
-        """Return the settings, with a user-supplied classifier as text."""
-        settings = {name: value for name, value in vars(self).items() if name != "estimator"}
+        """Return the settings, with a user-supplied estimator as text."""
+        settings = {
+            name: value
+            for name, value in vars(self).items()
+            if name != "estimator" and (name != "shuffles" or self.method == "ridge")
+        }
         return (
             settings if self.estimator is None else {**settings, "estimator": repr(self.estimator)}
         )
@@ -121,7 +136,8 @@ def fit_probes(
         )  # [N, L + 1, D]
         location = {"stack": stack, "position": str(position)}
         try:
-            fitter = _ProbeFitter(task, np.array(item_indices), position, settings)
+            fitter = _make_fitter(task, np.array(item_indices), position, settings)
+            first_row = len(rows)
             for layer, states_of_layer in enumerate(layer_states.swapaxes(0, 1), start=INPUT):
                 keys = {
                     **location,
@@ -133,9 +149,19 @@ def fit_probes(
                 answers += [
                     {**keys, "label": task.label, **item_states} for item_states in item_answers
                 ]
+            if isinstance(fitter, ValueFitter):
+                fitter.add_p(rows[first_row:])
         except InputError as error:
             left_out.append({**location, "reason": str(error)})
     return rows, answers, left_out
+
+
+def _make_fitter(
+    task: ProbeTask, item_indices: np.ndarray, position: Position, settings: ProbeSettings
+) -> _ProbeFitter | ValueFitter:
+    if settings.method != "ridge":
+        return _ProbeFitter(task, item_indices, position, settings)
+    return ValueFitter(task, item_indices, task.word_types(position)[item_indices], settings)
 
 
 class _ProbeFitter:

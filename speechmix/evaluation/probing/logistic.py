@@ -149,10 +149,10 @@ def predict_labels(
         if len(classes) < 2:  # nothing to learn
             predicted[is_test] = classes[0]
             continue
-        mean, deviation = _scaling_moments(states[~is_test]) if scale else (0.0, 1.0)
+        mean, deviation = scaling_moments(states[~is_test]) if scale else (0.0, 1.0)
         train, test = ((states[rows] - mean) / deviation for rows in (~is_test, is_test))
         if estimator is not None:
-            predicted[is_test] = _predict_with_estimator(estimator, train, labels[~is_test], test)
+            predicted[is_test] = predict_with_estimator(estimator, train, labels[~is_test], test)
             continue
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
@@ -161,10 +161,10 @@ def predict_labels(
     return predicted
 
 
-def _predict_with_estimator(
+def predict_with_estimator(
     estimator: Estimator, train: np.ndarray, labels: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
-    """Fit a clone of a user-supplied classifier, and predict labels."""
+    """Fit a clone of a user-supplied classifier or regressor, and predict labels or values."""
     probe = clone_estimator(estimator)
     try:
         probe.fit(train, labels)
@@ -175,7 +175,7 @@ def _predict_with_estimator(
         ) from error
 
 
-def _scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def scaling_moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of each dimension [D]; 1 for a constant one (as in
     StandardScaler)."""
     from sklearn.preprocessing import StandardScaler

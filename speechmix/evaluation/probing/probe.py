@@ -24,7 +24,14 @@ from .estimator import Estimator
 from .fits import ProbeSettings, Row, fit_probes
 from .logistic import PUBLISHED_OPTIONS
 from .positions import ItemStates, Position, read_item_states, resolve_positions
-from .probe_results import LEFT_OUT_COLUMNS, MODEL_KEYS, PLACE_KEYS, SCORE_COLUMNS, Probes
+from .probe_results import (
+    ANSWER_COLUMNS,
+    LEFT_OUT_COLUMNS,
+    MODEL_KEYS,
+    PLACE_KEYS,
+    SCORE_COLUMNS,
+    Probes,
+)
 from .task import LabelOption, ProbeTask
 
 if TYPE_CHECKING:
@@ -234,9 +241,7 @@ def fit_models(
             for table_rows, new_rows in zip((rows, answers, left_out), part_results, strict=True):
                 table_rows += [{**keys, **row} for row in new_rows]
     scores = SCORE_COLUMNS[settings.method]
-    answer_columns = (
-        ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
-    )
+    answer_columns = ANSWER_COLUMNS[settings.method]
     return Probes(
         pd.DataFrame(
             rows, columns=[*MODEL_KEYS, *PLACE_KEYS, "method", *scores, "n", "groups"]

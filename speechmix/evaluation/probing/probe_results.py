@@ -35,6 +35,12 @@ SCORE_COLUMNS = {
         "control",
         "gain_over_baseline",
     ],
+    "ridge": ["r2", "low", "high", "r", "by_position", "control", "gain_over_baseline", "p"],
+}
+ANSWER_COLUMNS = {
+    "logistic": ["predicted", "right", "control"],
+    "online_code": ["bits"],
+    "ridge": ["predicted", "explained", "by_position"],
 }
 LEFT_OUT_COLUMNS = [*MODEL_KEYS, "part", "item", "stack", "position", "reason"]
 
@@ -54,10 +60,13 @@ class Probes:
         larger of majority and control), memorised (the same random labels in folds that share
         words), macro_f1. Online code: bits, compression with low and high, frequencies (compression
         by label frequencies alone), control (compression of random labels), gain_over_baseline
-        (compression less the larger of both).
+        (compression less the larger of both). Ridge: r2 (share of variance) with low and high, r
+        (correlation), by_position (R^2 of the position in the clip alone), control (R^2 of random
+        values for each word), gain_over_baseline (r2 less the largest of both and 0), p (of shuffles,
+        corrected over layers); see `value_fits`.
     answers : DataFrame
         One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or
-        bits.
+        bits; or predicted, explained (its part of R^2, whose mean is r2), by_position (likewise).
     left_out : DataFrame
         Columns model, init, seed, item, stack, position, reason; empty where it is of all of them.
     ties : str

@@ -87,10 +87,15 @@ def share_interval(is_correct: Numbers, groups: Texts) -> tuple[float, float]:
     return proportion_interval(share * trials, trials)
 
 
-def ratio_interval(values: Numbers, groups: Texts) -> tuple[float, float]:
-    """Return the 95 % interval over groups of the mean over items; (nan, nan) for fewer groups than
-    `mean_interval` needs."""
-    return mean_interval(_linearise_ratio(*_sum_by_group(values, groups)))
+def ratio_interval(
+    values: Numbers, groups: Texts, weights: Numbers | None = None
+) -> tuple[float, float]:
+    """Return the 95 % interval over groups of the mean over items, or of the sum of values divided by
+    that of weights; (nan, nan) for fewer groups than `mean_interval` needs."""
+    sums, counts = _sum_by_group(values, groups)
+    if weights is not None:
+        counts = _sum_by_group(weights, groups)[0]
+    return mean_interval(_linearise_ratio(sums, counts))
 
 
 def _linearise_ratio(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -43,6 +43,8 @@ class ProbeTask:
         What ties items into groups, in words.
     unlabelled : tuple of str
         Names of items without a label.
+    places : ndarray of int [N, 3], optional
+        Of units of clips: number of the clip, index of the unit in it, number of its units.
     """
 
     label: str
@@ -54,6 +56,7 @@ class ProbeTask:
     parts: np.ndarray
     ties: str
     unlabelled: tuple[str, ...] = ()
+    places: np.ndarray | None = None
 
     @classmethod
     def from_items(
@@ -132,7 +135,21 @@ class ProbeTask:
             name: tuple(getattr(self, name)[index] for index in indices)
             for name in ("items", "names")
         }
-        return indices, replace(self, **selected, unlabelled=())
+        places = None if self.places is None else self.places[indices]
+        return indices, replace(self, **selected, unlabelled=(), places=places)
+
+    @property
+    def unit_places(self) -> np.ndarray:
+        """`places`; an item that is no unit of a clip is the only one of its clip [N, 3]."""
+        count = np.arange(len(self.names))
+        alone = np.column_stack([count, 0 * count, 0 * count + 1])
+        return alone if self.places is None else self.places
+
+    def content_key(self, index: int) -> str:
+        """Return what is the same for copies of an item under other names: the hash of its sound, or
+        its text."""
+        item: Any = self.items[index]
+        return str(getattr(item, "audio_hash", None) or getattr(item, "text", self.names[index]))
 
     def word_types(self, position: Position) -> np.ndarray:
         """Return the word types of the control task at a position [N]."""
@@ -175,7 +192,7 @@ def group_items(
 
 def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
     value = item.meta.get(label) if isinstance(label, str) else label(item)
-    return "" if value is None else str(value).strip()
+    return "" if value is None or value != value else str(value).strip()  # NaN is no value
 
 
 def _position_word(item: Clip | Sentence, position: Position) -> str:

@@ -1,0 +1,176 @@
+"""Ridge regression across folds of groups, with the penalty chosen inside the training folds.
+
+In: inputs [N, D], values [N, K], a fold for each item. Out: held-out predictions. In each training set
+inputs are scaled to mean 0 and variance 1, and with n items the coefficients b of a value minimise
+
+    mean over items of (y - mean y - x b)^2  +  penalty |b|^2
+
+The penalty is the one of `PENALTIES` with the smallest squared error when each of the other folds is
+left out in turn (nested cross-validation), so that no item of the test fold, and no group of it, has a
+part in the choice. A share of variance compares with the mean of the training folds:
+
+    R^2 = 1 - sum (y - predicted)^2 / sum (y - mean of the training folds)^2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import InputError
+from ...files.cache_keys import digest
+
+PENALTIES = 10.0 ** np.arange(5, -5, -1)  # from the largest, which wins where all do as well
+FEWEST_FOLDS = 3  # one to test, one to choose the penalty, one to train
+
+
+class Fit(NamedTuple):
+    """Held-out predictions [N, K], and the means [N, K] of the folds that each was trained on."""
+
+    predicted: np.ndarray
+    mean: np.ndarray
+
+
+def assign_group_folds(
+    groups: Sequence[str] | np.ndarray,
+    keys: Sequence[str] | np.ndarray,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+) -> np.ndarray:
+    """Assign a fold to each item, with whole groups together and folds as large as possible.
+
+    Values have no part in it, so that a test may shuffle them; nor have names or the order of items.
+
+    Parameters
+    ----------
+    groups : sequence of str [N]
+    keys : sequence of str [N]
+        Content of the items, such as the hash of their sound. They order the groups.
+    folds : int
+        Fewer with fewer groups.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int [N]
+
+    Raises
+    ------
+    InputError
+        For fewer than three groups or folds.
+
+    Examples
+    --------
+    >>> assign_group_folds(["a", "a", "b", "c"], ["1", "2", "3", "4"]).tolist()
+    [1, 1, 0, 2]
+    """
+    names, index, counts = np.unique(
+        np.asarray(groups, dtype=str), return_inverse=True, return_counts=True
+    )
+    count = min(folds, len(names))
+    if count < FEWEST_FOLDS:
+        raise InputError(
+            f"a regression needs {FEWEST_FOLDS} folds and as many groups at least, found folds={folds} and "
+            f"{len(names)} groups"
+        )
+    order = np.argsort([digest([seed, key]) for key in _group_keys(index, keys)], kind="stable")
+    sizes, fold_of_group = np.zeros(count), np.zeros(len(names), dtype=int)
+    for group in order:
+        fold_of_group[group] = sizes.argmin()
+        sizes[fold_of_group[group]] += counts[group]
+    fold: np.ndarray = fold_of_group[index]
+    return fold
+
+
+def _group_keys(index: np.ndarray, keys: Sequence[str] | np.ndarray) -> list[list[str]]:
+    """Return the distinct keys of each group, sorted."""
+    found: list[set[str]] = [set() for _ in range(index.max() + 1)]
+    for group, key in zip(index.tolist(), keys, strict=True):
+        found[group].add(str(key))
+    return [sorted(of_group) for of_group in found]
+
+
+def predict_values(
+    inputs: np.ndarray,
+    values: np.ndarray,
+    fold: np.ndarray,
+    *,
+    scale: bool = True,
+    shared: bool = False,
+) -> Fit:
+    """Predict values of each item by ridge regressions that are fitted to the other folds.
+
+    Parameters
+    ----------
+    inputs : ndarray [N, D]
+    values : ndarray [N, K]
+    fold : ndarray of int [N]
+        At least three.
+    scale : bool
+        False to leave the variance of the inputs as it is.
+    shared : bool
+        One penalty for all columns of values; by default each has its own.
+
+    Returns
+    -------
+    Fit
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).standard_normal((60, 3))
+    >>> fit = predict_values(x, x @ [[1.0], [0], [2]], np.arange(60) % 5)
+    >>> round(float(np.abs(fit.predicted[:, 0] - x @ [1, 0, 2]).max()), 2)
+    0.0
+    """
+    folds = np.unique(fold)
+    paths: dict[tuple[int, ...], _RidgePath] = {}
+
+    def path(*left_out: int) -> _RidgePath:
+        if left_out not in paths:
+            is_train = ~np.isin(fold, left_out)
+            paths[left_out] = _RidgePath(inputs[is_train], values[is_train], scale)
+        return paths[left_out]
+
+    fit = Fit(np.empty(values.shape), np.empty(values.shape))
+    for test in folds.tolist():
+        errors = np.zeros((len(PENALTIES), values.shape[1]))
+        for inner in folds[folds != test].tolist():
+            is_inner = fold == inner
+            predictions = path(min(test, inner), max(test, inner)).predict(inputs[is_inner])
+            errors += [((found - values[is_inner]) ** 2).sum(axis=0) for found in predictions]
+        best = (errors.sum(axis=1, keepdims=True) if shared else errors).argmin(axis=0)
+        is_test = fold == test
+        fit.mean[is_test] = path(test).mean
+        for index, found in enumerate(path(test).predict(inputs[is_test])):
+            fit.predicted[is_test] = np.where(best == index, found, fit.predicted[is_test])
+    return fit
+
+
+class _RidgePath:
+    """Regressions of one training set with all penalties, by one eigendecomposition."""
+
+    def __init__(self, inputs: np.ndarray, values: np.ndarray, scale: bool):
+        self._centre, self.mean = inputs.mean(axis=0), values.mean(axis=0)
+        deviation = inputs.std(axis=0) if scale else np.ones(inputs.shape[1])
+        is_constant = deviation <= 1e-12 * np.abs(inputs).max(axis=0, initial=0)
+        self._deviation = np.where(is_constant, 1, deviation)
+        x, y = self._standardise(inputs), values - self.mean
+        is_wide = x.shape[1] > len(x)  # the smaller of both matrices of products
+        self._eigenvalues, vectors = np.linalg.eigh(x @ x.T if is_wide else x.T @ x)
+        self._loadings = x.T @ vectors if is_wide else vectors  # [D, R]
+        self._targets = vectors.T @ y if is_wide else vectors.T @ (x.T @ y)  # [R, K]
+        self._count = len(x)
+
+    def _standardise(self, inputs: np.ndarray) -> np.ndarray:
+        standardised: np.ndarray = (inputs - self._centre) / self._deviation
+        return standardised
+
+    def predict(self, inputs: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the predictions [N, K] of each penalty."""
+        projected = self._standardise(inputs) @ self._loadings
+        for penalty in PENALTIES:
+            weights = self._targets / (self._eigenvalues + self._count * penalty)[:, None]
+            yield self.mean + projected @ weights
