@@ -49,6 +49,7 @@ _PUBLIC = {
     "explain": "explanations.explain",
     "lens": "interventions.lens",
     "lens_curves": "evaluation.lens_curves",
+    "listening": "evaluation.listening.listening",
     "ground": "explanations.grounding.ground",
     "calibrate": "explanations.grounding.calibrate",
     "alignment_heads": "evaluation.alignment_heads",

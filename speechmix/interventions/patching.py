@@ -146,14 +146,14 @@ def _patch_layers(
             "cross-attention has no states of its own: ask for the encoder or the decoder, or for "
             "values"
         )
-    donor_states = _capture_donor(donor, what)
+    donor_states = capture_states(donor.model, donor.inputs, what)
     rows, patches = [], []
     for stack in stack_names:
         for source, pairs in _pair_sources(decision, donor, stack, words):
             donor_positions = [
                 position
                 for member, donor_member in pairs
-                for position in _match_positions(len(member.positions), donor_member.positions)
+                for position in match_positions(len(member.positions), donor_member.positions)
             ]
             for layers in layer_windows(decision.layer_count(stack), window):
                 new_states = {
@@ -190,22 +190,34 @@ def _pair_sources(
     ]
 
 
-def _match_positions(count: int, positions: Sequence[int]) -> list[int]:
+def match_positions(count: int, positions: Sequence[int]) -> list[int]:
     """Match `count` positions with the other's positions at the same share of the length.
 
     Examples
     --------
-    >>> _match_positions(4, [10, 11])
+    >>> match_positions(4, [10, 11])
     [10, 10, 11, 11]
     """
     return [positions[int((index + 0.5) * len(positions) / count)] for index in range(count)]
 
 
-def _capture_donor(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
-    """Capture the states [T, D] that enter, or the values [H, T, d] in, every layer of the other
-    item's run."""
+def capture_states(
+    model: Model, inputs: Mapping[str, Tensor], what: str
+) -> Mapping[tuple[str, int], Tensor]:
+    """Capture the states [T, D] that enter ("states"), or the values [H, T, d] in ("values"), every layer of a run.
+
+    Parameters
+    ----------
+    model : Model
+    inputs : mapping of str to Tensor [1, ...]
+        On the model's device, in the dtype of its states.
+    what : {"states", "values"}
+
+    Returns
+    -------
+    mapping of (stack, layer) to Tensor
+    """
     donor_states: dict[tuple[str, int], Tensor] = {}
-    model = donor.model
 
     def store_block(block: Block) -> None:
         if what == "values" or block.stack.name != "cross":
@@ -218,7 +230,7 @@ def _capture_donor(donor: Decision, what: str) -> Mapping[tuple[str, int], Tenso
         use_attention(model.module, model.readable_attention),
         Capture(list(model.stacks.values()), store_block),
     ):
-        model.family.run(model.base, donor.inputs, tuple(model.stacks))
+        model.family.run(model.base, inputs, tuple(model.stacks))
     return donor_states
 
 

@@ -9,7 +9,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.patching import _match_positions
+from speechmix.interventions.patching import match_positions
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2
 
@@ -120,6 +120,6 @@ class TestRefused:
 
 
 def test_positions_are_matched_by_their_share_of_the_word():
-    assert _match_positions(4, [10, 11]) == [10, 10, 11, 11]
-    assert _match_positions(2, [5, 6, 7, 8]) == [6, 8]
-    assert _match_positions(3, [0, 1, 2]) == [0, 1, 2]
+    assert match_positions(4, [10, 11]) == [10, 10, 11, 11]
+    assert match_positions(2, [5, 6, 7, 8]) == [6, 8]
+    assert match_positions(3, [0, 1, 2]) == [0, 1, 2]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ...errors import ModelError
 from ..capture.attention_calls import read_multi_head
 from ..capture.weighted_sums import WeightedSumFinder
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
@@ -37,6 +38,8 @@ class Patch:
         Value vectors to put in at these positions; zeros for none.
     states : Tensor [P, D], optional
         What to put in, instead of other values, into the hidden states that enter the first layer.
+    heads : sequence of int, optional
+        Heads of the layers that read the changed values; the others read the model's own. All by default.
     """
 
     stack: str
@@ -44,6 +47,7 @@ class Patch:
     positions: Sequence[int]
     values: Mapping[int, Tensor] | None = None
     states: Tensor | None = None
+    heads: Sequence[int] | None = None
 
     def changes_values(self, stack: str, layer: int) -> bool:
         """Whether the values of this attention block are changed in this run."""
@@ -106,18 +110,42 @@ class PatchedValues(TorchFunctionMode):
             patched_values = (
                 self._patch_block(value) if self._packed_length else self._patch_rows(value)
             )
-            return func(query, key, patched_values, *other_args, **kwargs)
+            output = func(query, key, patched_values, *other_args, **kwargs)
+            if self._selects_heads:
+                self._restore_heads(output, func(query, key, value, *other_args, **kwargs))
+            return output
         output = func(*args, **kwargs)
         if self._product is not None and self._product.is_weighted_sum(func, args, output):
             weights, value = args[:2]
             values_by_run = (
                 value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._head_count or 1))
             )
-            return func(weights, self._patch_rows(values_by_run).reshape(value.shape))
+            patched_output = func(weights, self._patch_rows(values_by_run).reshape(value.shape))
+            if self._selects_heads:
+                self._restore_heads(
+                    patched_output.view(-1, self._head_count or 1, *patched_output.shape[-2:]),
+                    output.view(-1, self._head_count or 1, *output.shape[-2:]),
+                )
+            return patched_output
         if func is F.multi_head_attention_forward:
             for row, patch in self._changes:
                 output[0][:, row] = self._run_multi_head(row, patch, *args, **kwargs)
         return output
+
+    @property
+    def _selects_heads(self) -> bool:
+        return any(patch.heads is not None for _, patch in self._changes)
+
+    def _restore_heads(self, outputs: Tensor, intact: Tensor) -> None:
+        """Give the heads that a patch leaves alone what they compute from the model's own values, [runs, H, T, d]."""
+        if len(outputs) != self._run_count:
+            raise ModelError(
+                "attention within blocks: values cannot be changed for some heads alone"
+            )
+        for row, patch in self._changes:
+            if patch.heads is not None:
+                others = [head for head in range(outputs.shape[1]) if head not in patch.heads]
+                outputs[row, others] = intact[row, others]
 
     def _patch_rows(self, values: Tensor) -> Tensor:
         """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is
@@ -175,5 +203,8 @@ class PatchedValues(TorchFunctionMode):
             kwargs["attn_mask"] = torch.unflatten(mask, 0, (query.shape[1], -1))[row]
         call = read_multi_head(inputs[0], inputs[1], inputs[2], *args, **kwargs)
         context = call.weights() @ self._patch_values(call.value, patch)  # [H, T, d]
+        if patch.heads is not None:
+            others = [head for head in range(len(context)) if head not in patch.heads]
+            context[others] = (call.weights() @ call.value)[others]
         out_weight, out_bias = args[8], args[9]
         return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

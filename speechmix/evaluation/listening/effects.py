@@ -1,0 +1,146 @@
+"""What an answer loses without its sound and without its prompt, and Shapley values of both.
+
+In: a `Question`. Out: a row for each condition, all of them one run of the model (for each context of the answer):
+
+    sound         the item as it is              no prompt          its own sound, without hint or prompt
+    silence       zeros of the same length       nothing            silence, without hint or prompt
+    noise         noise with its spectrum
+    other sound   the sound of another item
+
+Shapley values of sound, prompt and earlier answer are exact, over all eight sets: a run also shows what the model would
+answer without the earlier tokens of the answer, because a decoder looks back alone. With v(S) the log-probability of
+the right answer when only S is there, they add up to v(all) - v(nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...interventions.shapley import exact_shapley
+from .questions import NOISE, OTHER, OWN, SILENCE, Question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
+    from .items import ListeningItem
+
+NO_PROMPT, NOTHING = "no prompt", "nothing"
+CONDITIONS = (OWN, SILENCE, NOISE, OTHER, NO_PROMPT, NOTHING)
+PLAYERS = ("sound", "prompt", "earlier_answer")
+
+
+def listening_effects(
+    model: Model, item: ListeningItem, donor: Clip | None = None
+) -> list[dict[str, Any]]:
+    """Measure what a model answers with and without sound and prompt.
+
+    Parameters
+    ----------
+    model : Model
+        An audio language model, or a Whisper.
+    item : ListeningItem
+    donor : Clip, optional
+        Whose sound takes the place of the item's own; without it that condition is left out.
+
+    Returns
+    -------
+    list of dict
+        For each condition: condition, choice (the answer), correct, probability (of the right answer, among the options
+        if there are some), log_probability (nats), log_odds (against the other options; of an open answer its
+        log-probability), text_probability (of the answer that the text suggests; NaN if there is none), mass
+        (probability that the answer begins as one of the options), donor (name of the other item), passes (runs of the
+        model for this condition). The condition "sound" also has the Shapley values in nats: shapley_sound,
+        shapley_prompt, shapley_earlier_answer; NaN elsewhere, and where the prompt cannot be removed.
+
+    Raises
+    ------
+    InputError
+        If the model takes no prompt, the sound is too long, or the options cannot be told apart.
+
+    Examples
+    --------
+    >>> rows = listening_effects(model, item, donor)                                      # doctest: +SKIP
+    >>> [row["condition"] for row in rows]                                                # doctest: +SKIP
+    ['sound', 'silence', 'noise', 'other sound', 'no prompt', 'nothing']
+    """
+    question = Question(model, item, donor)
+    log_probs = run_conditions(question)
+    rows = [_condition_row(question, name, values) for name, values in log_probs.items()]
+    values = modality_shapley(question, log_probs)
+    for row in rows:
+        for player, value in values.items():
+            row[f"shapley_{player}"] = value if row["condition"] == OWN else np.nan
+    return rows
+
+
+def run_conditions(question: Question) -> dict[str, list[Tensor]]:
+    """Run the model in each condition that the item allows; log-probabilities behind the prompt by condition."""
+    settings = {sound: (sound, True) for sound in question.sounds}
+    if question.has_prompt:
+        settings |= {NO_PROMPT: (OWN, False), NOTHING: (SILENCE, False)}
+    return {
+        name: question.log_probabilities(question.inputs(sound, with_prompt=with_prompt))
+        for name, (sound, with_prompt) in settings.items()
+    }
+
+
+def modality_shapley(question: Question, log_probs: Mapping[str, list[Tensor]]) -> dict[str, float]:
+    """Compute the Shapley values of sound, prompt and earlier answer, in nats; NaN where the prompt cannot be removed.
+
+    Parameters
+    ----------
+    question : Question
+    log_probs : mapping of str to list of Tensor
+        As `run_conditions` returns them.
+    """
+    if NOTHING not in log_probs:
+        return dict.fromkeys(PLAYERS, float("nan"))
+    right = question.reading.options.index(question.item.answer)
+    conditions = {(1, 1): OWN, (0, 1): SILENCE, (1, 0): NO_PROMPT, (0, 0): NOTHING}
+
+    def margins(sets: np.ndarray) -> np.ndarray:
+        return np.array(
+            [
+                float(
+                    question.reading.log_probabilities(
+                        log_probs[conditions[int(sound), int(prompt)]], with_earlier=bool(earlier)
+                    )[0, right]
+                )
+                for sound, prompt, earlier in sets
+            ]
+        )
+
+    return dict(zip(PLAYERS, exact_shapley(len(PLAYERS), margins).tolist(), strict=True))
+
+
+def _condition_row(question: Question, name: str, log_probs: list[Tensor]) -> dict[str, Any]:
+    item, reading = question.item, question.reading
+    values = reading.log_probabilities(log_probs)[0]
+    right = reading.options.index(item.answer)
+    choice = reading.preferred(question.model, log_probs)
+    text = (
+        float(values[reading.options.index(item.text_answer)].exp()) if item.text_answer else np.nan
+    )
+    return {
+        "condition": name,
+        "choice": choice,
+        "correct": choice == item.answer,
+        "probability": float(values[right].exp()),
+        "log_probability": float(values[right]),
+        "log_odds": float(reading.log_odds(log_probs, right)[0]),
+        "text_probability": text,
+        "mass": reading.option_mass(log_probs),
+        "donor": "" if question.donor is None else question.donor.name,
+        "passes": len(reading.contexts),
+    }
+
+
+def count_passes(model: Model, item: ListeningItem, *, has_donor: bool = True) -> int:
+    """Count the runs of the model that an item costs, without running it: six, for each context of its answers."""
+    contexts = len(Question(model, item).reading.contexts)
+    return contexts * (len(CONDITIONS) - (not has_donor))

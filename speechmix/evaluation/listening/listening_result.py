@@ -1,0 +1,203 @@
+"""Result of a listening report: the answers in each condition, shares with intervals, and what they allow to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ...files.json_files import JsonObject
+from ...files.text_files import write_csv
+from ...files.whole_files import write_json
+from ..statistics.intervals import FEWEST_GROUPS
+from .items import ListeningItem
+from .shares import (
+    CHANGES,
+    DEAF,
+    DOMINANCE,
+    FEW,
+    LISTENS,
+    NEEDS,
+    REACTS,
+    SOLVED,
+    SOLVED_WITHOUT,
+    UNKNOWN,
+    find_share,
+    item_table,
+    listening_shares,
+    listening_verdict,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .sound_routes import SoundRoutes
+
+SENTENCES = {
+    LISTENS: "The model uses the sound of these items: exchanging it makes right answers wrong.",
+    DEAF: "On these items the model does not use the sound: its answers stay the same, whatever sound it gets.",
+    REACTS: "The sound changes the answers of the model, but it is not shown to lead to the right ones.",
+    UNKNOWN: "These items do not show whether the model uses the sound: more of them are needed.",
+    FEW: f"Nothing is claimed: there are fewer than {FEWEST_GROUPS} independent groups of items.",
+}
+_LOW_MASS = 0.1  # probability of all options together, below which the model writes something else
+
+
+@dataclass(frozen=True, eq=False)
+class Listening:
+    """Whether a model uses the sound of some items.
+
+    Parameters
+    ----------
+    items : tuple of ListeningItem
+    conditions : DataFrame
+        A row for each item and condition, as `listening_effects` returns them, with the column item.
+    skipped : tuple of (str, str)
+        Items that cannot be used, and why.
+    provenance : dict
+        Model, init, seed, weights, items.
+    routes : SoundRoutes, optional
+        Where in the decoder the sound reaches the answer.
+    seconds : DataFrame, optional
+        Which seconds of the sound each answer needs (`sound_seconds`).
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each item (`item_table`).
+    shares : DataFrame
+        Shares with intervals (`listening_shares`).
+    """
+
+    items: tuple[ListeningItem, ...]
+    conditions: pd.DataFrame
+    skipped: tuple[tuple[str, str], ...] = ()
+    provenance: JsonObject = field(default_factory=dict)
+    routes: SoundRoutes | None = None
+    seconds: pd.DataFrame | None = None
+    table: pd.DataFrame = field(init=False, repr=False)
+    shares: pd.DataFrame = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", item_table(self.conditions, self.items))
+        object.__setattr__(self, "shares", listening_shares(self.table))
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model."""
+        return str(self.provenance.get("model", "model"))
+
+    @property
+    def verdict(self) -> str:
+        """Whether the answers depend on the sound: `listening_verdict`, from input to output."""
+        return listening_verdict(self.shares)
+
+    @property
+    def summary(self) -> str:
+        """Sentences: the verdict, and each share with its interval."""
+        lines = [SENTENCES[self.verdict]]
+        lines += [
+            f"{label}: {describe_share(row)}"
+            for name, label in _LABELS.items()
+            if (row := find_share(self.shares, name)) is not None
+        ]
+        lines += self._notes()
+        if self.routes is not None:
+            lines.append(self.routes.summarize(self.verdict))
+        return "\n".join(lines)
+
+    @property
+    def card_line(self) -> str:
+        """One line for a model card."""
+        rows = {name: find_share(self.shares, name) for name in _LABELS}
+        needs, without, text = rows[NEEDS], rows[SOLVED_WITHOUT], rows[DOMINANCE]
+        parts = [
+            f"Listening ({len(self.table)} items, {self.table['group'].nunique()} groups): {self.verdict}"
+        ]
+        parts += [f"{describe_share(needs)} of the items need the sound"] if needs else []
+        parts += [f"{describe_share(without)} are solved without it"] if without else []
+        parts += [f"{describe_share(text)} of the conflicts follow the text"] if text else []
+        return "; ".join(parts) + "."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the table of items."""
+        return self.table.copy()
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the shares; see `plots.listening_panel`."""
+        from ...reporting.plots.listening_figure import listening_panel
+
+        return listening_panel([self], ax=ax)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write tables (CSV), provenance (JSON) and the page into a folder."""
+        from ...reporting.pages.listening_page import write_listening_page
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = {"items": self.table, "conditions": self.conditions, "shares": self.shares}
+        tables |= {} if self.seconds is None else {"seconds": self.seconds}
+        if self.routes is not None:
+            tables |= {"layers": self.routes.layers, "heads": self.routes.heads}
+            tables |= {"removal": self.routes.removal}
+        for name, table in tables.items():
+            write_csv(table, folder / f"listening_{name}.csv")
+        facts = {"verdict": self.verdict, "summary": self.summary, "card": self.card_line}
+        skipped = [list(item) for item in self.skipped]
+        write_json(folder / "listening.json", {**self.provenance, **facts, "skipped": skipped})
+        write_listening_page([self], folder / "listening.html")
+        return folder
+
+    def __repr__(self) -> str:
+        return f"Listening({self.model_name!r}: {len(self.table)} items, {self.verdict})"
+
+    def _notes(self) -> list[str]:
+        """Sentences on what limits the conclusions."""
+        notes = []
+        unclear = int(self.table["needs"].isna().sum())
+        if unclear:
+            notes.append(
+                f"{unclear} of {len(self.table)} items are left out of the first share: no other item has another "
+                "answer and another recording."
+            )
+        low = int((self.table["mass"] < _LOW_MASS).sum())
+        if low:
+            notes.append(
+                f"In {low} items the options have less than {100 * _LOW_MASS:.0f} % of the probability: the model would "
+                "write something else. Write the options as the model does."
+            )
+        dominance = find_share(self.shares, DOMINANCE)
+        if dominance is not None and (dominance["low"] > 0.5 or dominance["high"] < 0.5):
+            side = "text" if dominance["low"] > 0.5 else "sound"
+            notes.append(f"Where sound and text contradict each other, the {side} wins more often.")
+        return notes
+
+
+_LABELS = {
+    NEEDS: "items that need the sound",
+    CHANGES: "items whose answer changes with the sound",
+    SOLVED: "items solved with the sound",
+    SOLVED_WITHOUT: "items solved without it",
+    DOMINANCE: "conflicts that follow the text (text dominance)",
+}
+
+
+def describe_share(row: Mapping[str, Any]) -> str:
+    """Return a share with its interval, in %.
+
+    Examples
+    --------
+    >>> describe_share({"share": "needs the sound", "value": 0.5, "low": 0.375, "high": 0.62, "groups": 70, "chance": 0})
+    '50 % [38, 62]'
+    """
+    text = f"{100 * row['value']:.0f} %"
+    if row["groups"] >= FEWEST_GROUPS:
+        text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
+    else:
+        text += f" ({row['groups']:.0f} groups, no interval)"
+    if row["share"] in (SOLVED, SOLVED_WITHOUT) and row["chance"] > 0:
+        text += f" (guessing: {100 * row['chance']:.0f} %)"
+    return text

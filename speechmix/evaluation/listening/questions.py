@@ -1,0 +1,216 @@
+"""Inputs of a question about a recording: with another sound, or without its prompt.
+
+In: a model and a `ListeningItem`. Out: `Question`, which makes the model's inputs for each sound (its own, silence,
+noise of the same spectrum, that of another item) and prompt, and reads the log-probabilities behind the prompt.
+
+Audio language models get the prompt by their processor's chat template. A Whisper gets it as its initial prompt:
+
+    <|startofprev|> prompt <|startoftranscript|> <|en|> <|transcribe|> <|notimestamps|> answer
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.generation.audio_prompt import prepare_prompt
+from ...adapters.generation.audio_token_positions import locate_audio_tokens
+from ...adapters.generation.decoder_prefix import decoder_prefix
+from ...adapters.generation.prompt_words import find_prompt_words
+from ...adapters.transformers_types import ModelOutput
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...interventions.audio_removal import random_phase_noise
+from ...interventions.removals import prepare_sound_inputs
+from ...interventions.token_removal import blank_tokens, token_fills
+from ...mixing.measures.token_objectives import token_logits
+from .answer_reading import AnswerReading
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from .items import ListeningItem
+
+OWN, SILENCE, NOISE, OTHER = SOUNDS = ("sound", "silence", "noise", "other sound")
+_PREVIOUS_TOKEN = "<|startofprev|>"
+_FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A question to a model about a recording.
+
+    Parameters
+    ----------
+    model : Model
+        An audio language model with its processor, or a speech model with cross-attention and its tokenizer; with its
+        head.
+    item : ListeningItem
+    donor : Clip, optional
+        The other sound.
+
+    Raises
+    ------
+    InputError
+        If the model takes no prompt, or cannot tell the options apart.
+    """
+
+    model: Model
+    item: ListeningItem
+    donor: Clip | None = None
+
+    def __post_init__(self) -> None:
+        kind = self.model.capabilities
+        takes_prompt = kind.has_audio_tokens or (
+            kind.decoding == "cross-attention" and kind.input_kind == "audio"
+        )
+        if not takes_prompt or not self.model.has_head or self.model.tokenizer is None:
+            raise InputError(
+                f"{self.model.name}: listening needs an audio language model with its processor, or a Whisper with its "
+                f"tokenizer and head; this is a {self.model.family.name} model"
+            )
+
+    @cached_property
+    def reading(self) -> AnswerReading:
+        """How answers are read."""
+        return AnswerReading.of_item(self.model, self.item)
+
+    @property
+    def sounds(self) -> tuple[str, ...]:
+        """Sounds that the question can be asked about."""
+        return SOUNDS if self.donor is not None else SOUNDS[:-1]
+
+    def clip(self, sound: str) -> Clip:
+        """Return the clip with its own sound or another."""
+        own: Clip = self.item.clip
+        if sound == OWN:
+            return own
+        if sound == OTHER:
+            if self.donor is None:
+                raise InputError(f"{self.item.name}: there is no other item with another recording")
+            return self.donor
+        rate = self.model.sample_rate
+        samples = own.audio(rate)
+        if sound == NOISE:
+            seed = int.from_bytes(hashlib.sha256(self.item.name.encode()).digest()[:4], "big")
+            samples = random_phase_noise(samples, np.random.default_rng(seed)).astype(np.float32)
+        else:
+            samples = np.zeros_like(samples)
+        return Clip.from_array(samples, rate, name=own.name, language=own.language)
+
+    def inputs(self, sound: str, *, with_prompt: bool = True) -> dict[str, Tensor]:
+        """Return the model's inputs up to where the answer begins, a batch of one.
+
+        Parameters
+        ----------
+        sound : {"sound", "silence", "noise", "other sound"}
+        with_prompt : bool
+            False: without the hint, if the item has one; otherwise a neutral token in place of each token of the prompt.
+            A Whisper's initial prompt is left out.
+        """
+        clip = self.clip(sound)
+        try:
+            return self.inputs_of_clip(clip, with_prompt=with_prompt)
+        except InputError:
+            if sound != SILENCE:
+                raise
+            noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, len(clip.audio(16_000)))
+            faint = Clip.from_array(noise, 16_000, name=clip.name, language=clip.language)
+            return self.inputs_of_clip(faint, with_prompt=with_prompt)
+
+    def inputs_of_clip(self, clip: Clip, *, with_prompt: bool = True) -> dict[str, Tensor]:
+        """Return the inputs with the sound of any clip; parameters as of `inputs`."""
+        item = self.item
+        without_hint = bool(item.hint) and not with_prompt
+        text = item.prompt_without_hint if without_hint else item.full_prompt
+        if not self.model.capabilities.has_audio_tokens:
+            ids = self._decoder_ids(text if with_prompt or without_hint else "")
+            return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
+        asked = self.model.with_prompt(text)
+        inputs = prepare_prompt(asked, clip)
+        if with_prompt or item.hint:
+            return inputs
+        words = find_prompt_words(asked, inputs["input_ids"][0].tolist())
+        positions = [position for _, found in words for position in found]
+        fill = next(iter(token_fills(asked)))
+        return blank_tokens(asked, inputs, positions, fill=fill)[0] if positions else inputs
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether there is a prompt, or a hint, that can be removed."""
+        if self.item.hint or not self.model.capabilities.has_audio_tokens:
+            return bool(self.item.hint or self.item.prompt)
+        asked = self.model.with_prompt(self.item.full_prompt)
+        ids = prepare_prompt(asked, self.item.clip)["input_ids"][0].tolist()
+        return any(found for _, found in find_prompt_words(asked, ids))
+
+    def log_probabilities(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """Run the model once for each context of the answer; log-probabilities [1, depths, V] behind the prompt."""
+        model, found = self.model, []
+        for context in self.reading.contexts:
+            fed = self.with_answer(inputs, context)
+            with model.in_use(model.state_dtype), torch.no_grad():
+                on_device = inputs_to_device(fed, model.device, model.state_dtype)
+                found.append(self.read_rows(model.run_with_head(on_device), inputs, context))
+        return found
+
+    def with_answer(
+        self, inputs: Mapping[str, Tensor], context: Sequence[int]
+    ) -> dict[str, Tensor]:
+        """Return inputs with tokens of the answer behind the prompt."""
+        name = self._text_input
+        added = torch.tensor([list(context)], dtype=torch.long)
+        fed = {**inputs, name: torch.cat([inputs[name], added], dim=1)}
+        if name == "input_ids" and "attention_mask" in inputs:
+            mask = torch.as_tensor(inputs["attention_mask"])
+            ones = torch.ones((1, len(context)), dtype=mask.dtype)
+            fed["attention_mask"] = torch.cat([mask, ones], dim=1)
+        return fed
+
+    def read_rows(
+        self, output: ModelOutput, inputs: Mapping[str, Tensor], context: Sequence[int]
+    ) -> Tensor:
+        """Return log-probabilities [R, depths, V] from the output of R runs, in double precision."""
+        first = inputs[self._text_input].shape[1] - 1
+        rows = token_logits(output)[:, first : first + len(context) + 1]
+        log_probs: Tensor = rows.double().log_softmax(dim=-1).cpu()
+        return log_probs
+
+    def sound_positions(self, inputs: Mapping[str, Tensor]) -> tuple[str, range]:
+        """Return the stack in which the decoder reads the sound, and the positions of the sound there.
+
+        Behind an encoder these are all its frames, also those of padding.
+        """
+        model = self.model
+        if model.capabilities.has_audio_tokens:
+            tokens = locate_audio_tokens(model, inputs["input_ids"][0].tolist())
+            return "decoder", range(tokens.start, tokens.stop)
+        return "cross", range(model.grid(len(self.item.clip.audio(model.sample_rate))).n_frames)
+
+    @property
+    def _text_input(self) -> str:
+        return "input_ids" if self.model.capabilities.has_audio_tokens else "decoder_input_ids"
+
+    @cached_property
+    def _start_ids(self) -> list[int]:
+        """Prefix of the decoder for the item's own sound, whose language it may detect."""
+        return decoder_prefix(self.model, self.item.clip)
+
+    def _decoder_ids(self, prompt: str) -> Tensor:
+        if not prompt:
+            return torch.tensor([self._start_ids])
+        vocabulary = self.model.tokenizer.get_vocab()
+        if _PREVIOUS_TOKEN not in vocabulary:
+            raise InputError(
+                f"{self.item.name}: {self.model.name} has no token {_PREVIOUS_TOKEN} to take an initial prompt: leave "
+                "the prompt empty"
+            )
+        tokens = self.model.tokenizer(f" {prompt}", add_special_tokens=False)["input_ids"]
+        return torch.tensor([[vocabulary[_PREVIOUS_TOKEN], *tokens, *self._start_ids]])

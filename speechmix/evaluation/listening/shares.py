@@ -1,0 +1,193 @@
+"""Shares of items that need the sound, are solved without it, or follow the text against the sound.
+
+In: one row for each item (`item_table`). Out: a table of shares with confidence intervals over groups of items, for all
+items and for each kind, and a verdict. With right(x) whether the answer to an item with the sound x is right:
+
+    needs the sound     mean of right(own) - right(other), over items whose other sound has another answer
+    changes             the answer differs from that with the own sound, in silence, noise or another sound
+    solved without      mean of right(silence) and right(noise)
+    text dominance      conflict items that follow the text, of those that follow text or sound
+
+An item that is right by luck with its own sound is as often right with another one: its mean is zero. Groups of items
+that share a recording, a pair or a transcript have equal weight. Intervals are exact binomial ones, with a group as one
+trial (`proportion_interval`, `difference_interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..statistics.intervals import FEWEST_GROUPS, LEVEL, difference_interval, proportion_interval
+from .effects import NO_PROMPT, PLAYERS
+from .items import ListeningItem, group_items
+from .questions import NOISE, OTHER, OWN, SILENCE
+
+ALL_ITEMS = "all"
+NEGLIGIBLE = 0.05  # share of items whose answer may change, of a model that does not listen
+NEEDS, CHANGES, SOLVED, SOLVED_WITHOUT, DOMINANCE = SHARES = (
+    "needs the sound",
+    "answer changes with the sound",
+    "solved with the sound",
+    "solved without the sound",
+    "text dominance",
+)
+LISTENS, DEAF, REACTS, UNKNOWN, FEW = VERDICTS = (
+    "uses the sound",
+    "does not use the sound",
+    "reacts to the sound",
+    "inconclusive",
+    "too few groups",
+)
+
+
+def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.DataFrame:
+    """Summarize the conditions of each item in one row.
+
+    Parameters
+    ----------
+    conditions : DataFrame
+        Rows of `listening_effects` with the column item.
+    items : sequence of ListeningItem
+
+    Returns
+    -------
+    DataFrame
+        item, kind, group, answer, choice; correct (with its sound); needs (1: right only with its own sound, -1: only
+        with another, 0; NaN if the other sound has the same answer, or there is none); changes; solved_without (0 to
+        1); follows ("sound", "text", "other"; empty without a conflict); chance; sound_effect (nats that the right
+        answer loses, mean over silence, noise and another sound), prompt_effect; probabilities by condition; Shapley
+        values.
+    """
+    by_name = {item.name: item for item in items}
+    groups = group_items(items)
+    rows = []
+    for name, group in conditions.groupby("item", sort=False):
+        item = by_name[str(name)]
+        found: dict[str, dict[str, Any]] = {
+            row["condition"]: {str(key): value for key, value in row.items()}
+            for row in group.to_dict("records")
+        }
+        rows.append(
+            {"item": item.name, "kind": item.kind, "group": groups[item.name]}
+            | _item_values(item, found, by_name)
+        )
+    return pd.DataFrame(rows)
+
+
+def _item_values(
+    item: ListeningItem, found: dict[str, dict[str, Any]], by_name: dict[str, ListeningItem]
+) -> dict[str, Any]:
+    own, other = found[OWN], found.get(OTHER)
+    donor = by_name.get(own["donor"])
+    is_told_apart = other and donor and donor.answer.casefold() != item.answer.casefold()
+    needs = float(own["correct"]) - float(other["correct"]) if other and is_told_apart else np.nan
+    replaced = [found[name] for name in (SILENCE, NOISE, OTHER) if name in found]
+    follows = ""
+    if item.is_conflict:
+        follows = {item.answer: "sound", item.text_answer: "text"}.get(own["choice"], "other")
+    losses = [own["log_probability"] - row["log_probability"] for row in replaced]
+    no_prompt = found.get(NO_PROMPT, {}).get("log_probability", np.nan)
+    return {
+        "answer": item.answer,
+        "choice": own["choice"],
+        "correct": bool(own["correct"]),
+        "needs": needs,
+        "changes": any(row["choice"] != own["choice"] for row in replaced),
+        "solved_without": np.mean([found[SILENCE]["correct"], found[NOISE]["correct"]]),
+        "follows": follows,
+        "chance": item.chance,
+        "sound_effect": float(np.mean(losses)),
+        "prompt_effect": own["log_probability"] - no_prompt,
+        "mass": own["mass"],
+        **{f"probability ({name})": row["probability"] for name, row in found.items()},
+        **{f"shapley_{player}": own[f"shapley_{player}"] for player in PLAYERS},
+    }
+
+
+def listening_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Compute the shares for all items and for each kind.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `item_table` returns it.
+
+    Returns
+    -------
+    DataFrame
+        kind ("all" first), share (its name), value, low, high (0 to 1; intervals of the kinds hold together, corrected
+        by Bonferroni; NaN for fewer than 8 groups), items, groups, chance.
+    """
+    kinds = [kind for kind in table["kind"].unique() if kind]
+    rows = _share_rows(ALL_ITEMS, table, LEVEL)
+    for kind in kinds if len(kinds) > 1 else []:
+        rows += _share_rows(kind, table[table["kind"] == kind], 1 - (1 - LEVEL) / len(kinds))
+    return pd.DataFrame(rows)
+
+
+def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, Any]]:
+    conflicts = table[table["follows"].isin(["sound", "text"])]
+    columns = {
+        NEEDS: table["needs"],
+        CHANGES: table["changes"],
+        SOLVED: table["correct"],
+        SOLVED_WITHOUT: table["solved_without"],
+        DOMINANCE: conflicts["follows"] == "text",
+    }
+    rows = []
+    for name, values in columns.items():
+        values = values.astype(float).dropna()
+        groups = table["group"].loc[values.index]
+        if not len(values):
+            continue
+        gains = values.clip(lower=0).groupby(groups).mean()
+        losses = (-values).clip(lower=0).groupby(groups).mean()
+        count = len(gains)
+        if name == NEEDS:
+            limits = difference_interval(gains.sum(), losses.sum(), count, level=level)
+        else:
+            limits = proportion_interval(gains.sum(), count, level=level)
+        low, high = limits if count >= FEWEST_GROUPS else (np.nan, np.nan)
+        rows.append(
+            {
+                "kind": kind,
+                "share": name,
+                "value": float(gains.mean() - losses.mean()),
+                "low": float(low),
+                "high": float(high),
+                "items": len(values),
+                "groups": count,
+                "chance": float(table["chance"].loc[values.index].mean()),
+            }
+        )
+    return rows
+
+
+def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> dict[str, Any] | None:
+    """Return the row of a share; None if no item has it."""
+    rows = shares[(shares["share"] == name) & (shares["kind"] == kind)].to_dict("records")
+    return {str(key): value for key, value in rows[0].items()} if rows else None
+
+
+def listening_verdict(shares: pd.DataFrame) -> str:
+    """Say whether the answers depend on the sound, from input to output.
+
+    Returns
+    -------
+    {"uses the sound", "does not use the sound", "reacts to the sound", "inconclusive", "too few groups"}
+        "Uses": the share of items that need the sound is above zero. "Does not use": at most 5 % of the answers change
+        when the sound is replaced (upper limit of the interval). "Reacts": answers change, but not shown toward the
+        right one. All at 95 %.
+    """
+    needs, changes = find_share(shares, NEEDS), find_share(shares, CHANGES)
+    if changes is None or changes["groups"] < FEWEST_GROUPS:
+        return FEW
+    if needs is not None and needs["low"] > 0:
+        return LISTENS
+    if changes["high"] <= NEGLIGIBLE:
+        return DEAF
+    return REACTS if changes["low"] > NEGLIGIBLE else UNKNOWN

@@ -1,0 +1,370 @@
+"""Where in the decoder the sound reaches the answer: layers, heads, and what removing heads does to sound and text.
+
+In: a model and items. Out: `SoundRoutes`. With m(x) the log-odds of the right answer with the sound x, the effect of
+the sound is m(own) - m(other), from input to output. Each removal is made in both runs; its effect is what is missing:
+
+    effect = [m(own) - m(other)] - [m(own) - m(other)] with the removal
+
+So a preference for one answer that has nothing to do with the sound cancels. Removals: the value vectors at all
+positions of the sound are zeroed, in a window of layers or for one head (behind an encoder: in cross-attention). Patch:
+the states of these positions are those of the other sound, from a layer on. Heads are named by a sign-flip test over
+groups of items, corrected for all heads: where nothing depends on the sound, own and other sound can be exchanged, and
+the effect has either sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.patching.patched_runs import run_patches
+from ...adapters.patching.patches import Patch
+from ...adapters.patching.silenced_heads import silence_heads
+from ...errors import InputError, SpeechmixError
+from ...interventions.patching import capture_states, match_positions
+from ...interventions.value_knock_out import layer_windows
+from ..statistics.even_subset import choose_evenly
+from ..statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
+from ..statistics.sign_flips import corrected_p
+from .items import ListeningItem, choose_donors, group_items
+from .questions import OTHER, OWN, Question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...adapters.model import Model
+
+MAX_ITEMS = 48
+_RANDOM_SETS = 10
+_ALPHA = 1 - LEVEL
+INPUT, KNOCK_OUT, PATCH = "input", "knock-out", "patch"
+_Heads = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class SoundRoutes:
+    """Where the sound reaches the answer.
+
+    Parameters
+    ----------
+    layers : DataFrame
+        removal ("input": the whole sound is exchanged; "knock-out"; "patch"), stack, layer (the first), layer_count,
+        effect (nats, mean over groups), low, high (95 % for all rows of a removal together), share (of the effect of
+        the input), groups.
+    heads : DataFrame
+        A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named. Largest effect first.
+    removal : DataFrame
+        What is left when the named heads give nothing at all, and when as many random ones do: heads ("none", "named",
+        "random"), sound_effect, text_effect (nats), their low and high; for "random" the range over ten sets.
+    skipped : tuple of (str, str)
+    """
+
+    layers: pd.DataFrame
+    heads: pd.DataFrame
+    removal: pd.DataFrame
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def named_heads(self) -> _Heads:
+        """Layer and head of the audio-specialist heads, largest effect first."""
+        named = self.heads[self.heads["named"]]
+        return list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
+
+    def summarize(self, verdict: str) -> str:
+        """Say where the sound reaches the answer, and what the removals cannot show.
+
+        Parameters
+        ----------
+        verdict : str
+            Of `listening_verdict`: from input to output.
+        """
+        total = self.layers[self.layers["removal"] == INPUT].iloc[0]
+        sentence = (
+            f"Exchanging the sound changes the log-odds of the answer by {total['effect']:.2f} nats"
+        )
+        if not total["low"] > 0:
+            return f"{sentence}; this is not shown to differ from zero, so there is nothing to locate in the decoder."
+        windows = self.layers[
+            (self.layers["removal"] == KNOCK_OUT)
+            & (self.layers["layer_count"] < self.layers["layer_count"].max())
+        ]
+        shown = windows[windows["low"] > 0].sort_values("effect", ascending=False)
+        lines = [f"{sentence} [{total['low']:.2f}, {total['high']:.2f}]."]
+        if len(shown):
+            best = shown.iloc[0]
+            lines.append(
+                f"The largest part is lost without the sound's values in layer {best['layer']} of {best['stack']} "
+                f"({100 * best['share']:.0f} %)."
+            )
+        else:
+            lines.append(
+                "No removal in a single window of layers shows an effect. This does not mean that the model does not "
+                f"listen: from input to output, it {verdict}. The sound may be read in several layers, or its evidence "
+                "may have moved to other positions before."
+            )
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.named_heads[:5])
+        lines.append(
+            f"Heads that carry the sound (layer.head): {names}."
+            if names
+            else "No single head is shown to carry the sound."
+        )
+        return " ".join(lines)
+
+
+def sound_routes(
+    model: Model,
+    items: Sequence[ListeningItem],
+    *,
+    window: int = 1,
+    max_items: int = MAX_ITEMS,
+    seed: int = 0,
+    progress: bool = False,
+) -> SoundRoutes:
+    """Find the layers and heads of the decoder that carry the sound to the answer.
+
+    Parameters
+    ----------
+    model : Model
+    items : sequence of ListeningItem
+        At least two recordings with different answers. Items whose options part in several places are skipped.
+    window : int
+        Number of consecutive layers that are changed together.
+    max_items : int
+        Items that are used, evenly chosen. Each costs two runs for each window and each head.
+    seed : int
+        Of the random heads.
+    progress : bool
+
+    Returns
+    -------
+    SoundRoutes
+
+    Raises
+    ------
+    InputError
+        If no item can be used.
+
+    Examples
+    --------
+    >>> routes = sound_routes(model, items)                                               # doctest: +SKIP
+    >>> routes.named_heads                                                                # doctest: +SKIP
+    [(11, 3), (14, 0)]
+    """
+    donors, groups = choose_donors(items), group_items(items)
+    answers = {item.name: item.answer.casefold() for item in items}
+    useful = [
+        item
+        for item in items
+        if item.name in donors and answers[donors[item.name].name] != answers[item.name]
+    ]
+    rows, skipped, questions = list[dict[str, Any]](), list[tuple[str, str]](), list[Question]()
+    for item in tqdm(
+        choose_evenly(useful, max_items), unit="item", desc="where", disable=not progress
+    ):
+        try:
+            question = Question(model, item, donors[item.name])
+            effects = _item_effects(question, window)
+        except SpeechmixError as error:
+            skipped.append((item.name, str(error)))
+            continue
+        rows += [{"group": groups[item.name]} | effect for effect in effects]
+        questions.append(question)
+    if not rows:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        raise InputError(
+            f"no item can be used to look into the decoder: {reasons or 'no two recordings have different answers'}"
+        )
+    table = pd.DataFrame(rows)
+    is_head = table["head"].notna()
+    layers = _average_layers(table[~is_head])
+    total = float(layers.loc[layers["removal"] == INPUT, "effect"].iloc[0])
+    heads = _name_heads(table[is_head], total)
+    named = heads[heads["named"]]
+    named_heads = list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
+    removal = _remove_heads(questions, groups, named_heads, np.random.default_rng(seed))
+    return SoundRoutes(layers, heads, removal, tuple(skipped))
+
+
+def _item_effects(question: Question, window: int) -> list[dict[str, Any]]:
+    """Effects of all removals for one item."""
+    contexts = question.reading.contexts
+    if len(contexts) > 1:
+        raise InputError("its options part in several places")
+    stack, _ = question.sound_positions(question.inputs(OWN))
+    places: list[tuple[str, range, int | None]] = [
+        (KNOCK_OUT, layers, None) for layers in _windows(question, stack, window)
+    ]
+    places += [
+        (KNOCK_OUT, range(layer, layer + 1), head)
+        for layer in range(len(question.model.stacks[stack]))
+        for head in range(question.model.stacks[stack].heads)
+    ]
+    clean, removed = {}, {}
+    for sound in (OWN, OTHER):
+        inputs = question.inputs(sound)
+        positions = question.sound_positions(inputs)[1]
+        patches = [
+            Patch(stack, layers, positions, heads=None if head is None else (head,))
+            for _, layers, head in places
+        ]
+        clean[sound], removed[sound] = _run(question, inputs, patches)
+    total = clean[OWN] - clean[OTHER]
+    effects = total - (removed[OWN] - removed[OTHER])
+    patched = _patch_effects(question, stack, clean[OWN])
+    places += [(PATCH, layers, None) for layers, _ in patched]
+    values = [*effects.tolist(), *(effect for _, effect in patched)]
+    rows = [_row(INPUT, INPUT, range(0), None, total)]
+    return rows + [
+        _row(removal, stack, layers, head, value)
+        for (removal, layers, head), value in zip(places, values, strict=True)
+    ]
+
+
+def _row(
+    removal: str, stack: str, layers: range, head: int | None, effect: float
+) -> dict[str, Any]:
+    place = {"layer": layers.start, "layer_count": len(layers), "head": head}
+    return {"removal": removal, "stack": stack, **place, "effect": effect}
+
+
+def _windows(question: Question, stack: str, window: int) -> list[range]:
+    """Windows that fit, and the whole stack."""
+    count = len(question.model.stacks[stack])
+    found = [layers for layers in layer_windows(count, window) if len(layers) == window]
+    return [*found, range(count)] if window < count else [range(count)]
+
+
+def _run(
+    question: Question, inputs: Mapping[str, Tensor], patches: Sequence[Patch]
+) -> tuple[float, np.ndarray]:
+    """Log-odds of the right answer of the intact run, and with each patch."""
+    model, reading = question.model, question.reading
+    [context], right = reading.contexts, reading.options.index(question.item.answer)
+    with model.in_use(model.state_dtype):
+        fed = question.with_answer(inputs, context)
+        clean, patched = run_patches(
+            model,
+            inputs_to_device(fed, model.device, model.state_dtype),
+            patches,
+            lambda output: reading.log_odds([question.read_rows(output, inputs, context)], right),
+        )
+    return float(clean), patched.numpy()
+
+
+def _patch_effects(question: Question, stack: str, clean: float) -> list[tuple[range, float]]:
+    """Loss when the sound's states, from a layer on, are those of the other sound; behind an encoder its values in one
+    layer of cross-attention.
+    """
+    model, [context] = question.model, question.reading.contexts
+    own, other = question.inputs(OWN), question.inputs(OTHER)
+    positions = question.sound_positions(own)[1]
+    donor_positions = match_positions(len(positions), list(question.sound_positions(other)[1]))
+    fed = question.with_answer(other, context)
+    what = "values" if stack == "cross" else "states"
+    with model.in_use(model.state_dtype):
+        states = capture_states(model, inputs_to_device(fed, model.device, model.state_dtype), what)
+    windows = [range(layer, layer + 1) for layer in range(len(model.stacks[stack]))]
+    patches = []
+    for layers in windows:
+        new = states[stack, layers.start][..., donor_positions, :]
+        replaced: dict[str, Any] = (
+            {"values": {layers.start: new}} if what == "values" else {"states": new}
+        )
+        patches.append(Patch(stack, layers, positions, **replaced))
+    patched = _run(question, own, patches)[1]
+    return list(zip(windows, (clean - patched).tolist(), strict=True))
+
+
+def _average_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """Average effects over groups of items, with intervals that are corrected for all rows of a removal."""
+    rows, keys = [], ["removal", "stack", "layer", "layer_count"]
+    counts = dict(table.drop_duplicates(keys)["removal"].value_counts())
+    total = table.loc[table["removal"] == INPUT].groupby("group")["effect"].mean().mean()
+    for key, members in table.groupby(keys, sort=False):
+        means = members.groupby("group")["effect"].mean()
+        low, high = mean_interval(means, level=1 - _ALPHA / counts[key[0]])
+        values = {"effect": means.mean(), "low": low, "high": high, "share": means.mean() / total}
+        rows.append({**dict(zip(keys, key, strict=True)), **values, "groups": len(means)})
+    return pd.DataFrame(rows)
+
+
+def _name_heads(table: pd.DataFrame, total: float) -> pd.DataFrame:
+    """Test the effect of each head over groups of items, corrected for all heads."""
+    keys = ["stack", "layer", "head"]
+    by_group = table.pivot_table(index=keys, columns="group", values="effect", aggfunc="mean")
+    heads = by_group.index.to_frame(index=False).astype({"head": int})
+    heads["effect"] = by_group.mean(axis=1).to_numpy()
+    heads["share"] = heads["effect"] / total
+    is_tested = by_group.shape[1] >= FEWEST_GROUPS
+    heads["p"] = corrected_p(by_group.to_numpy()) if is_tested else np.nan
+    heads["named"] = heads["p"] <= _ALPHA
+    return heads.sort_values("effect", ascending=False, kind="stable", ignore_index=True)
+
+
+def _remove_heads(
+    questions: Sequence[Question],
+    groups: Mapping[str, str],
+    named: _Heads,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """Measure the effects of sound and text without the named heads, and without as many random ones."""
+    stack_name = questions[0].sound_positions(questions[0].inputs(OWN))[0]
+    stack = questions[0].model.stacks[stack_name]
+    all_heads = [(layer, head) for layer in range(len(stack)) for head in range(stack.heads)]
+    others = [head for head in all_heads if head not in named]
+    rows = [_effects_without(questions, groups, stack_name, [], "none")]
+    if named and others:
+        rows.append(_effects_without(questions, groups, stack_name, named, "named"))
+        sets = [
+            [others[index] for index in rng.permutation(len(others))[: len(named)]]
+            for _ in range(_RANDOM_SETS)
+        ]
+        drawn = pd.DataFrame(
+            [_effects_without(questions, groups, stack_name, heads, "random") for heads in sets]
+        )
+        row: dict[str, Any] = {"heads": "random"}
+        for name in ("sound_effect", "text_effect"):
+            row |= {name: drawn[name].mean(), f"{name}_low": drawn[name].min()}
+            row |= {f"{name}_high": drawn[name].max()}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _effects_without(
+    questions: Sequence[Question],
+    groups: Mapping[str, str],
+    stack: str,
+    heads: _Heads,
+    name: str,
+) -> dict[str, Any]:
+    """Effects of exchanging the sound, and of removing prompt or hint, while some heads give nothing."""
+    settings: dict[str, Callable[[Question], Mapping[str, Tensor]]] = {
+        "sound_effect": lambda question: question.inputs(OTHER),
+        "text_effect": lambda question: question.inputs(OWN, with_prompt=False),
+    }
+    values = []
+    for question in questions:
+        right = question.reading.options.index(question.item.answer)
+        with silence_heads(question.model, [heads], stack):
+
+            def odds(
+                inputs: Mapping[str, Tensor], question: Question = question, right: int = right
+            ) -> float:
+                found = question.log_probabilities(inputs)
+                return float(question.reading.log_odds(found, right)[0])
+
+            own = odds(question.inputs(OWN))
+            effects = {key: own - odds(make(question)) for key, make in settings.items()}
+        values.append({"group": groups[question.item.name], **effects})
+    table = pd.DataFrame(values).groupby("group").mean()
+    row: dict[str, Any] = {"heads": name}
+    for key in settings:
+        low, high = mean_interval(table[key])
+        row |= {key: table[key].mean(), f"{key}_low": low, f"{key}_high": high}
+    return row

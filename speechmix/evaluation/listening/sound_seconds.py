@@ -1,0 +1,126 @@
+"""Which seconds of the sound an answer needs, and whether cheap attributions agree.
+
+In: a question. Out: a table with a row for each stretch of the sound: what the right answer loses when it is muted, and
+the attribution of its features by gradient x input, which costs one run and one backward pass.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ...adapters.capture.device_copy import inputs_to_device
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from .questions import OWN, Question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...adapters.model import Model
+    from .items import ListeningItem
+
+_FILLS = ("zeros", "noise")
+_SHORTEST = 0.02  # seconds
+
+
+def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) -> pd.DataFrame:
+    """Mute the sound stretch by stretch, and read the log-odds of the right answer.
+
+    Parameters
+    ----------
+    model : Model
+    item : ListeningItem
+    seconds : float
+        Length of a stretch; the last may be shorter.
+
+    Returns
+    -------
+    DataFrame
+        item, start, end (seconds); effect (nats: mean loss with zeros and with noise of the stretch's spectrum), effect
+        (zeros), effect (noise); gradient (nats: sum of gradient x input over the features of the stretch; NaN for
+        features without equal steps); agreement (Spearman correlation of effect and gradient; NaN for fewer than three
+        stretches).
+
+    Raises
+    ------
+    InputError
+        If a stretch is too short.
+
+    Examples
+    --------
+    >>> sound_seconds(model, item, seconds=0.3)[["start", "effect"]]                      # doctest: +SKIP
+    """
+    from scipy.stats import spearmanr
+
+    from ...interventions.audio_removal import mute
+
+    clip, rate = item.clip, model.sample_rate
+    duration = len(clip.audio(rate)) / rate
+    if not seconds >= _SHORTEST:
+        raise InputError(
+            f"stretches should be at least {_SHORTEST} s long, found seconds={seconds}"
+        )
+    edges = [*np.arange(0, duration - 0.01, seconds).tolist(), duration]
+    question = Question(model, item)
+    right = question.reading.options.index(item.answer)
+    plain = Clip.from_array(clip.audio(rate), rate, name=clip.name, language=clip.language)
+    stretches = list(pairwise(edges))
+    divided = plain.with_words(
+        [(f"{start:.2f} s", start, end) for start, end in stretches], alignment="segments"
+    )
+
+    def odds(sound: Clip) -> float:
+        found = question.log_probabilities(question.inputs_of_clip(sound))
+        return float(question.reading.log_odds(found, right)[0])
+
+    intact = odds(clip)
+    rows = []
+    for index, (start, end) in enumerate(stretches):
+        losses = {
+            fill: intact - odds(mute(divided, index, fill=fill).replace(words=None))
+            for fill in _FILLS
+        }
+        row = {
+            "item": item.name,
+            "start": start,
+            "end": end,
+            "effect": np.mean(list(losses.values())),
+        }
+        rows.append(row | {f"effect ({fill})": loss for fill, loss in losses.items()})
+    table = pd.DataFrame(rows)
+    table["gradient"] = _gradient_attributions(question, right, edges)
+    varies = table[["effect", "gradient"]].nunique().min() > 1
+    table["agreement"] = (
+        float(spearmanr(table["effect"], table["gradient"]).statistic)
+        if len(table) > 2 and varies
+        else np.nan
+    )
+    return table
+
+
+def _gradient_attributions(question: Question, right: int, edges: list[float]) -> np.ndarray:
+    """Sum gradient x input of the log-odds over the features of each stretch [stretches]; NaN without such features."""
+    model, inputs = question.model, question.inputs(OWN)
+    [context, *others] = question.reading.contexts
+    name = next((name for name in ("input_features", "input_values") if name in inputs), None)
+    if name is None or others or inputs[name].ndim not in (2, 3):
+        return np.full(len(edges) - 1, np.nan)
+    fed = inputs_to_device(question.with_answer(inputs, context), model.device, model.state_dtype)
+    with model.in_use(model.state_dtype), torch.enable_grad():
+        features = fed[name].detach().clone().requires_grad_(True)
+        output = model.run_with_head({**fed, name: features})
+        odds = question.reading.log_odds([question.read_rows(output, inputs, context)], right)
+        [gradient] = torch.autograd.grad(odds.sum(), features)
+    scores: Tensor = (gradient * features).detach().double().cpu()
+    if name == "input_values":
+        by_step, step = scores[0], 1 / model.sample_rate
+    else:
+        time_axis = 2 if scores.shape[1] < scores.shape[2] else 1
+        by_step, step = scores.sum(dim=3 - time_axis)[0], 0.01
+    bounds = [round(edge / step) for edge in edges]
+    return np.array([float(by_step[a:b].sum()) for a, b in pairwise(bounds)])
