@@ -1,0 +1,237 @@
+"""Checkpoints of trainings, in the order of their steps.
+
+In: folders of a Trainer (``checkpoint-500``, ...), folders in hub format, or a model on the hub with
+patterns of its branches and tags ("step*"). Out: `Checkpoint`s with the step that is in their name.
+Steps are compared as numbers: checkpoint-1000 comes after checkpoint-500.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..adapters.model import Model
+
+_CONFIGS = ("config.json", "adapter_config.json")
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_WILDCARDS = re.compile(r"[*?\[]")
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+Sources = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model while it was trained.
+
+    Attributes
+    ----------
+    training : str
+        Name of the folder that its checkpoints are in, or of the model on the hub.
+    step : int
+    source : str
+        Folder, or name on the hub.
+    revision : str, optional
+        Branch or tag on the hub.
+    """
+
+    training: str
+    step: int
+    source: str
+    revision: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the tables of a run call the model: ``TRAINING@step500``."""
+        return f"{self.training}@step{self.step}"
+
+    def load(self, **options: Any) -> Model:
+        """Load the model; options of `speechmix.load`.
+
+        Its name is the label; that of an untrained twin is the training, whatever the step.
+        A folder without a processor takes that of the folder above it, where a Trainer keeps it.
+        """
+        from ..adapters.loading.load import load
+
+        if self.revision is None:
+            options |= _processor_above(Path(self.source))
+        model = load(self.source, revision=self.revision, **options)
+        model.name = self.training if model.init == "random" else self.label
+        return model
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the attributes, for JSON."""
+        return asdict(self)
+
+
+def list_checkpoints(
+    sources: Sources, revisions: str | Sequence[str] | None = None
+) -> list[Checkpoint]:
+    """List the checkpoints of one or several trainings.
+
+    Parameters
+    ----------
+    sources : str, path, or sequence of these
+        A folder with checkpoints in it, one checkpoint, a pattern ("runs/a/checkpoint-*"), or the
+        name of a model on the hub.
+    revisions : str or sequence of str, optional
+        Branches or tags on the hub, or patterns of them ("step*"). Offline those in the cache count.
+
+    Returns
+    -------
+    list of Checkpoint
+        By training in the order given, and by step.
+
+    Raises
+    ------
+    InputError
+        If there is no checkpoint, one has no step in its name, or two have the same step.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for step in (1000, 500):
+    ...         path = Path(folder, "seed-0", f"checkpoint-{step}", "config.json")
+    ...         path.parent.mkdir(parents=True)
+    ...         _ = path.write_text("{}")
+    ...     [checkpoint.label for checkpoint in list_checkpoints(Path(folder, "seed-0"))]
+    ['seed-0@step500', 'seed-0@step1000']
+    """
+    listed = [sources] if isinstance(sources, str | PathLike) else list(sources)
+    patterns = [revisions] if isinstance(revisions, str) else list(revisions or ())
+    found = [
+        checkpoint for source in map(str, listed) for checkpoint in _list_source(source, patterns)
+    ]
+    trainings = list(dict.fromkeys(checkpoint.training for checkpoint in found))
+    found.sort(key=lambda checkpoint: (trainings.index(checkpoint.training), checkpoint.step))
+    for one, other in itertools.pairwise(found):
+        if one.label == other.label:
+            places = " and ".join(c.revision or c.source for c in (one, other))
+            raise InputError(
+                f"two checkpoints are called {one.label}: {places}. Give each training a folder with "
+                "a name of its own, and each step once"
+            )
+    if not found:
+        raise InputError("expected checkpoints of a training, found none")
+    return found
+
+
+def read_step(name: str) -> int:
+    """Read the training step in the name of a checkpoint: the number behind "step", else the last.
+
+    Raises
+    ------
+    InputError
+        If there is no number in it.
+
+    Examples
+    --------
+    >>> read_step("checkpoint-500"), read_step("stage1-step20k-tokens3B"), read_step("1000")
+    (500, 20000, 1000)
+    """
+    match = re.search(r"step[-_ ]?(\d+)([km]?)(?![a-z])", name.lower())
+    if match:
+        return int(match[1]) * _UNITS[match[2]]
+    numbers = re.findall(r"\d+", name)
+    if not numbers:
+        raise InputError(f"expected a training step in the name of a checkpoint, found {name!r}")
+    return int(numbers[-1])
+
+
+def _list_source(source: str, revisions: Sequence[str]) -> list[Checkpoint]:
+    if _WILDCARDS.search(source):
+        folders = [Path(path) for path in glob.glob(source) if _is_checkpoint(Path(path))]
+        if not folders:
+            raise InputError(f"no folder with a config.json matches {source!r}")
+        return _name_folders(folders)
+    folder = Path(source)
+    if not folder.is_dir():
+        if not revisions:
+            raise InputError(
+                f"{source} is no folder: of a model on the hub say which revisions are its "
+                "checkpoints, as --revisions 'step*'"
+            )
+        return [
+            Checkpoint(source, read_step(revision), source, revision)
+            for revision in _match_revisions(source, revisions)
+        ]
+    if revisions:
+        raise InputError(f"revisions are those of a model on the hub, and {source} is a folder")
+    inside = [path for path in folder.iterdir() if _is_checkpoint(path) and _has_step(path)]
+    if inside:
+        return _name_folders(inside)
+    if not _is_checkpoint(folder):
+        raise InputError(f"no checkpoint is in {source}: expected folders as checkpoint-500")
+    return _name_folders([folder])
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return any((path / name).is_file() for name in _CONFIGS)
+
+
+def _has_step(path: Path) -> bool:
+    return bool(re.search(r"\d", path.name))
+
+
+def _name_folders(folders: Iterable[Path]) -> list[Checkpoint]:
+    return [
+        Checkpoint(path.resolve().parent.name, read_step(path.resolve().name), str(path))
+        for path in folders
+    ]
+
+
+def _match_revisions(source: str, patterns: Sequence[str]) -> list[str]:
+    """Return the branches and tags that match; a name without a wildcard is taken as it is."""
+    names = [pattern for pattern in patterns if not _WILDCARDS.search(pattern)]
+    if len(names) < len(patterns):
+        known = _list_revisions(source)
+        matching = [name for name in known if any(fnmatchcase(name, p) for p in patterns)]
+        if not matching:
+            raise InputError(
+                f"{source}: no branch or tag matches {', '.join(patterns)}; there are "
+                f"{', '.join(known[:8]) or 'none'}"
+            )
+        names += matching
+    return list(dict.fromkeys(names))
+
+
+def _list_revisions(source: str) -> list[str]:
+    """List branches and tags on the hub; those in the cache where it cannot be reached."""
+    import huggingface_hub
+
+    from ..adapters.loading.checkpoints import first_line
+
+    try:
+        refs = huggingface_hub.list_repo_refs(source)
+        return [ref.name for ref in (*refs.branches, *refs.tags)]
+    except Exception as error:  # of the hub's client: offline, not reached, no such model
+        repos = [repo for repo in huggingface_hub.scan_cache_dir().repos if repo.repo_id == source]
+        cached = [ref for repo in repos for ref in repo.refs]
+        if not cached:
+            raise InputError(
+                f"the revisions of {source} cannot be listed, and none is in the cache: {first_line(error)}"
+            ) from error
+        return sorted(cached)
+
+
+def _processor_above(folder: Path) -> dict[str, Any]:
+    """Return the processor of the folder above as an option, where the folder has none."""
+    above = folder.resolve().parent
+    if any((folder / name).is_file() for name in _PROCESSORS):
+        return {}
+    if not any((above / name).is_file() for name in _PROCESSORS):
+        return {}
+    from transformers import AutoProcessor
+
+    return {"processor": AutoProcessor.from_pretrained(above)}

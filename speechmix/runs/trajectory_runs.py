@@ -1,0 +1,232 @@
+"""Trajectories of a training: a run whose models are its checkpoints.
+
+In: checkpoints (checkpoints.py), clips, options of a run. Out: the folder of a run (score_clips.py), with
+
+    trajectory.json            which model is which step of which training
+    trajectory.csv             curves: a row for each checkpoint, quantity, stack and layer
+    trajectory_onsets.csv      where contribution and need rise for good, and when
+    trajectory_leads.csv       which of them is first
+
+Clips, their word times and their sound are those of the run, so they are shared by all checkpoints.
+What a checkpoint has is stored as in any run: a trajectory that was stopped goes on, and one with more
+checkpoints computes these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..errors import InputError
+from ..evaluation.probing.probe_results import FILE as PROBES_FILE
+from ..evaluation.statistics.groups import assign_groups
+from ..evaluation.trajectories import measure_trajectory, trajectory_claims, trajectory_curves
+from ..evaluation.trajectory_leads import date_onsets, trajectory_leads
+from ..files.json_files import JsonObject, read_json_object
+from ..files.text_files import read_csv, write_csv
+from ..files.whole_files import write_json
+from ..inputs.clips.clip import Clip
+from .checkpoints import Checkpoint, Sources, list_checkpoints
+from .kinds.ablation import ABLATION_KIND
+from .kinds.transcripts import TRANSCRIPTS_KIND
+from .results.open_run import StoredRun, open_run
+from .score_clips import score_clips
+
+CHECKPOINTS_FILE = "trajectory.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """What changed over the steps of one or several trainings.
+
+    Attributes
+    ----------
+    run : StoredRun
+        All tables by clip and checkpoint; the model of a checkpoint is called ``TRAINING@step500``.
+    checkpoints : list of Checkpoint
+    cells : DataFrame
+        Values by checkpoint, quantity, stack, layer and group of clips (`measure_trajectory`).
+    """
+
+    run: StoredRun
+    checkpoints: list[Checkpoint]
+    cells: pd.DataFrame
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> Trajectory:
+        """Open the trajectory in a run's folder.
+
+        Raises
+        ------
+        InputError
+            If the folder holds none.
+        """
+        return cls.of_run(open_run(folder))
+
+    @classmethod
+    def of_run(cls, run: StoredRun) -> Trajectory:
+        """Read the trajectory of a run that is open; errors as for `open`."""
+        path = run.out / CHECKPOINTS_FILE
+        if not path.is_file():
+            raise InputError(f"{run.out} has no trajectory: {CHECKPOINTS_FILE} is missing")
+        checkpoints = [Checkpoint(**cells) for cells in read_json_object(path)["checkpoints"]]
+        steps = {
+            checkpoint.label: (checkpoint.training, checkpoint.step) for checkpoint in checkpoints
+        }
+        clips = run.clips.assign(group=assign_groups(run.clips)[0])
+        return cls(
+            run, checkpoints, measure_trajectory(run.contributions, run.ablation, clips, steps)
+        )
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Means with intervals by training, step, quantity, stack and layer (`trajectory_curves`);
+        accuracies of probes, where the run has them, are the quantity "probe"."""
+        path, curves = self.run.out / PROBES_FILE, trajectory_curves(self.cells)
+        if not path.is_file():
+            return curves
+        probes = read_csv(path)
+        number = {checkpoint.label: checkpoint for checkpoint in self.checkpoints}
+        probes = probes[(probes["init"] == "trained") & probes["model"].isin(number)]
+        names = {"label": "measure", "accuracy": "value"}
+        probes = probes.rename(columns=names).assign(
+            quantity="probe",
+            training=[number[name].training for name in probes["model"]],
+            step=[number[name].step for name in probes["model"]],
+            stack=probes["stack"] + " " + probes["position"],
+        )
+        numbers = ["value", "low", "high", "layer", "groups"]
+        probes[numbers] = probes[numbers].apply(pd.to_numeric)
+        columns = [name for name in curves if name in probes]
+        return pd.concat([curves, probes[columns]], ignore_index=True)
+
+    @cached_property
+    def onsets(self) -> pd.DataFrame:
+        """Which contributions and needs rise for good, and when (`date_onsets`)."""
+        return date_onsets(self.cells, trajectory_claims(self.cells))
+
+    @cached_property
+    def leads(self) -> pd.DataFrame:
+        """Which onset is first (`trajectory_leads`)."""
+        return trajectory_leads(self.cells, self.onsets)
+
+    @property
+    def summary(self) -> str:
+        """Sentences about onsets and their order, one a line."""
+        return "\n".join(describe_trajectory(self.onsets, self.leads))
+
+    def write(self) -> None:
+        """Write the three tables into the run's folder."""
+        write_csv(self.curves, self.run.out / "trajectory.csv")
+        write_csv(self.onsets, self.run.out / "trajectory_onsets.csv")
+        write_csv(self.leads, self.run.out / "trajectory_leads.csv")
+
+
+def describe_trajectory(onsets: pd.DataFrame, leads: pd.DataFrame) -> list[str]:
+    """Say for each training which whole stacks have an onset, and which quantity is first."""
+    lines = []
+    for (training, quantity), rows in onsets[onsets["layer"] < 0].groupby(
+        ["training", "quantity"], sort=False
+    ):
+        claims = [
+            f"{row.stack} at step {row.onset:.0f} ({_interval(row)})"
+            for row in rows[rows["claim"]].itertuples()
+        ]
+        reasons = "; ".join(dict.fromkeys(rows["reason"]))
+        lines.append(
+            f"{training}: onset of {quantity}: {', '.join(claims) or f'none is shown ({reasons})'}."
+        )
+    for row in leads.itertuples():
+        order = f"{row.first} is first" if row.first else "which is first is not shown"
+        lag = f"{row.lag:.0f} steps ({_interval(row)})"
+        lines.append(
+            f"{row.training}: from contribution to need in the {row.stack}: {lag}; {order}."
+        )
+    return lines
+
+
+def _interval(row: Any) -> str:
+    return f"95 % interval {row.low:.0f} to {row.high:.0f}"
+
+
+def trajectory(
+    sources: Sources,
+    clips: Sequence[Clip],
+    out: str | Path,
+    *,
+    revisions: str | Sequence[str] | None = None,
+    twins: int = 0,
+    seed: int = 0,
+    transcripts: bool = False,
+    load_options: JsonObject | None = None,
+    report: Callable[[str], None] = print,
+    **options: Any,
+) -> Trajectory | None:
+    """Measure contribution, need, spelling and probes over the steps of a training.
+
+    Parameters
+    ----------
+    sources, revisions
+        Of `list_checkpoints`: a folder with checkpoints, a pattern, a model on the hub; several
+        trainings of one architecture are compared.
+    clips : sequence of Clip
+        With cue, target and foil.
+    out : path
+        Folder of the run. Give a trajectory the same folder again with more checkpoints, and only
+        these are computed.
+    twins : int
+        Untrained models of the architecture.
+    seed : int
+        Of the first twin.
+    transcripts : bool
+        Also let each checkpoint transcribe the clips.
+    load_options : dict, optional
+        Of `speechmix.load`: device, dtype, processor.
+    report, **options
+        Of `score_clips`: measures, stacks, probes, kinds, shard, executor, ...
+
+    Returns
+    -------
+    Trajectory or None
+        None while other shards are not done.
+
+    Raises
+    ------
+    InputError
+        As `list_checkpoints` and `score_clips`.
+    StorageError
+        If `out` cannot be written to. What was finished is kept.
+
+    Examples
+    --------
+    >>> result = speechmix.trajectory("runs/a", clips, "runs/a/trajectory", twins=3)      # doctest: +SKIP
+    >>> print(result.summary)                                                             # doctest: +SKIP
+    """
+    checkpoints = list_checkpoints(sources, revisions)
+    load_checkpoints = [partial(c.load, **(load_options or {})) for c in checkpoints]
+    last = max(
+        (c for c in checkpoints if c.training == checkpoints[0].training), key=lambda c: c.step
+    )
+    load_twins = [
+        partial(last.load, init="random", seed=number, **(load_options or {}))
+        for number in range(seed, seed + twins)
+    ]
+    kinds = options.pop("kinds", ())
+    kinds = dict(kinds) if hasattr(kinds, "items") else {name: {} for name in kinds}
+    kinds[ABLATION_KIND.name] = {"by_layer": frozenset(clip.name for clip in clips)}
+    if transcripts:
+        kinds[TRANSCRIPTS_KIND.name] = {}
+    options = {"figures": 0, **options, "kinds": kinds, "report": report}
+    run = score_clips([*load_checkpoints, *load_twins], clips, out, **options)
+    write_json(run.out / CHECKPOINTS_FILE, {"checkpoints": [c.to_dict() for c in checkpoints]})
+    if not run.is_complete:
+        return None
+    result = Trajectory.open(run.out)
+    result.write()
+    return result
