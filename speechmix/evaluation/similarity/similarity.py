@@ -1,0 +1,230 @@
+"""Compare the layers of a model with each other, with other models, and with external features.
+
+In: a model, what it is compared with, clips, untrained twins. Out: a `SimilarityResult`: each pair of a
+layer and a feature, beside units that are shuffled and beside untrained twins. What units are compared,
+and how, is in `unit_features` and `measure_table`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...adapters.model import Model
+from ...files.json_files import JsonObject
+from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
+from ..statistics.random_twin_comparison import compare_with_twins
+from ..statistics.twin_rank_test import rank_p
+from .grouped_units import SimilarityEstimate
+from .measure_table import SimilarityMeasure, find_similarity
+from .similarity_result import SimilarityResult
+from .unit_features import FeatureSource, LayerFeatures, ModelSource, UnitReader
+
+_FEATURE_COLUMNS = ("feature", "feature_stack", "feature_layer")
+_VALUE_COLUMNS = ("value", "low", "high")
+_SCALE = 100.0  # the comparison with twins takes spreads below 0.001 as that
+
+
+def similarity(
+    a: ModelSource,
+    b: FeatureSource | Mapping[str, FeatureSource] | None = None,
+    *,
+    clips: Sequence[Clip | Sentence],
+    level: str = "word",
+    measure: str = "cka",
+    stacks: str | Sequence[str] | None = None,
+    twins: Iterable[ModelSource] = (),
+    shuffles: int = 19,
+    group: str | None = None,
+    units_per_clip: int = 50,
+    seed: int = 0,
+    **options: Any,
+) -> SimilarityResult:
+    """Measure how similar the layers of a model are to each other, to another model, or to features.
+
+    Parameters
+    ----------
+    a : Model, or function that loads one
+    b : Model, function that loads one, DataFrame, str, or mapping of names to these, optional
+        Another model or checkpoint; a table with a label (word or phone) in each row of its index and a
+        vector in its columns, such as GloVe; "mel" (log power in 40 mel bands, mean over the unit),
+        "articulation" (features of phones, extra `phones`), or "label" (for "abx" and
+        "mutual_information", and their default). By default the other layers of `a`.
+    clips : sequence of Clip or Sentence
+        With words, or with phones for ``level="phone"``.
+    level : {"word", "phone", "syllable", "frame"}
+        Units: states are averaged over each. Of frames, the label is their phone, or else their word.
+    measure : {"cka", "cca", "rsa", "abx", "mutual_information"}
+        Or a name added to `SIMILARITY_MEASURES`.
+    stacks : str or sequence of str, optional
+        "encoder", "decoder"; by default the one that reads the input. Of model `b` the same.
+    twins : iterable of Model or of functions that load one
+        Untrained twins of `a`. Conclusions about training need 39.
+    shuffles : int
+        How often the units of `b` are shifted against those of `a`, by more than a group of clips;
+        "related" needs 19.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together, such as "speaker"; by default
+        pair, sentence and target word. Intervals are over groups.
+    units_per_clip : int
+        At most, evenly chosen.
+    seed : int
+        Of the shuffles.
+    **options
+        Of the measure: batch_size (cka); components, folds (cca); distance (rsa, abx); clusters
+        (mutual_information).
+
+    Returns
+    -------
+    SimilarityResult
+
+    Raises
+    ------
+    InputError
+        For an unknown measure, option or feature, fewer than five groups of clips, or clips without
+        such units.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc", device="cpu")
+    >>> result = similarity(model, "mel", clips=bundled.clips()[:16], shuffles=0)  # synthetic
+    >>> result.to_dataframe()[["layer", "feature", "units", "groups"]].head(2).values.tolist()
+    [[-1, 'mel', 32, 8], [0, 'mel', 32, 8]]
+    """
+    found = find_similarity(measure, options)
+    stack_names = (stacks,) if isinstance(stacks, str) else stacks
+    reader = UnitReader(clips, level, group=group, units_per_clip=units_per_clip)
+    model = a if isinstance(a, Model) else a()
+    first = reader.read_model(model, stack_names)
+    b = "label" if b is None and found.needs_labels else b
+    second = first if b is None else reader.read_sources(b, stack_names)
+    comparison = _Comparison(found, options, reader, first, None if b is None else second)
+    own = comparison.prepare(first)
+    other = own if b is None else comparison.prepare_second(second)
+    estimates = comparison.compare(own, other)
+    drawn = [
+        [each.value for each in comparison.compare(own, comparison.prepare_second(second, offset))]
+        for offset in comparison.draw_offsets(shuffles, seed)
+    ]
+    twin_estimates = []
+    for source in twins:
+        twin = comparison.prepare(reader.read_model(source, stack_names))
+        twin_estimates.append(comparison.compare(twin, twin if b is None else other))
+    table = comparison.describe_pairs(first, second, estimates)
+    table = table.join(_compare_shuffled(estimates, drawn))
+    table = table.join(_compare_twins(estimates, twin_estimates))
+    provenance: JsonObject = {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "level": level,
+    }
+    provenance |= {"measure": measure, "label": found.label, "ties": reader.ties, **options}
+    provenance["is_self"] = b is None
+    return SimilarityResult(table, tuple(reader.skipped.items()), provenance)
+
+
+class _Comparison:
+    """A measure and the pairs it compares, with the units that all features have and their groups."""
+
+    def __init__(
+        self,
+        measure: SimilarityMeasure,
+        options: Mapping[str, Any],
+        reader: UnitReader,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures] | None,
+    ):
+        self._measure, self._options = measure, options
+        self._is_complete = reader.select_complete([*first, *(second or ())])
+        # units lie in the order of groups
+        self._groups = pd.factorize(reader.units["group"][self._is_complete])[0]
+        indices = range(len(first))
+        self._pairs: list[tuple[int, int]] = (
+            list(itertools.combinations(indices, 2))
+            if second is None
+            else list(itertools.product(indices, range(len(second))))
+        )
+
+    def prepare(self, features: Sequence[LayerFeatures]) -> list[Any]:
+        """Prepare the layers of a model."""
+        values = [each.values[self._is_complete] for each in features]
+        return [self._measure.prepare(each, self._groups, **self._options) for each in values]
+
+    def prepare_second(self, features: Sequence[LayerFeatures], offset: int = 0) -> list[Any]:
+        """Prepare what layers are compared with, its units shifted by an offset."""
+        values = [np.roll(each.values[self._is_complete], offset, axis=0) for each in features]
+        return [
+            self._measure.prepare_second(each, self._groups, **self._options) for each in values
+        ]
+
+    def compare(self, first: Sequence[Any], second: Sequence[Any]) -> list[SimilarityEstimate]:
+        """Compare all pairs of prepared features."""
+        return [self._measure.compare(first[i], second[j]) for i, j in self._pairs]
+
+    def draw_offsets(self, count: int, seed: int) -> list[int]:
+        """Draw by how many units to shift: at least by the largest group."""
+        largest = int(np.bincount(self._groups).max())
+        offsets = np.arange(largest, len(self._groups) - largest + 1)
+        return [int(each) for each in np.random.default_rng(seed).permutation(offsets)[:count]]
+
+    def describe_pairs(
+        self,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures],
+        estimates: Sequence[SimilarityEstimate],
+    ) -> pd.DataFrame:
+        """Build the table of the pairs, with values and intervals."""
+        rows = []
+        for (i, j), estimate in zip(self._pairs, estimates, strict=True):
+            of_first = {"stack": first[i].stack, "layer": first[i].layer}
+            of_second = dict(zip(_FEATURE_COLUMNS, second[j][:3], strict=True))
+            values = dict(zip(_VALUE_COLUMNS, (estimate.value, *estimate.interval), strict=True))
+            rows.append({**of_first, **of_second, **values})
+        counts = {"units": len(self._groups), "groups": int(self._groups.max()) + 1}
+        return pd.DataFrame(rows).astype({"feature_layer": "Int64"}).assign(**counts)
+
+
+def _compare_shuffled(
+    estimates: Sequence[SimilarityEstimate], drawn: Sequence[Sequence[float]]
+) -> pd.DataFrame:
+    """Average the shuffles of each pair, and compute p corrected over all pairs."""
+    values = np.array([[each.value for each in estimates], *drawn])
+    columns = {"shuffled": values[1:].mean(axis=0) if len(drawn) else np.nan}
+    return pd.DataFrame({**columns, "p_shuffled": rank_p(_SCALE * values)[0]})
+
+
+def _compare_twins(
+    estimates: Sequence[SimilarityEstimate], twins: Sequence[Sequence[SimilarityEstimate]]
+) -> pd.DataFrame:
+    """Compare each cell with those of the twins, by the pseudo-values of groups."""
+    parts = [
+        pd.DataFrame(
+            {
+                "cell": cell,
+                "init": "random" if draw else "trained",
+                "seed": draw,
+                "clip": range(len(estimate.without_group)),
+                "contribution": _SCALE * estimate.pseudo_values,
+            }
+        )
+        for draw, of_model in enumerate((estimates, *twins))
+        for cell, estimate in enumerate(of_model)
+    ]
+    compared = compare_with_twins(
+        pd.concat(parts, ignore_index=True), by=["cell"], family=(), scale=None
+    ).set_index("cell")
+    renamed = {"low": "difference_low", "high": "difference_high"}
+    columns = ["random", "twin_low", "twin_high", "difference", "low", "high"]
+    scaled = compared[columns] / _SCALE
+    table = pd.concat([compared["twins"], scaled.rename(columns=renamed)], axis=1)
+    table[["p", "claim"]] = compared[["p", "claim"]]
+    table = table.reindex(range(len(estimates)))
+    return table.fillna({"twins": len(twins), "claim": ""}).astype({"twins": int})
