@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -12,15 +13,19 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.listening.items import ListeningItem, check_items, choose_donors
 from ..evaluation.listening.listening_result import Listening
+from ..evaluation.listening.sound_routes import choose_route_items, sound_routes
 from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
-from .kinds.listening import LISTENING_KIND
+from .kinds.listening import LISTENING_KIND, LISTENING_ROUTES_KIND, LISTENING_SECONDS_KIND
 from .kinds.result_kind import stored_contents
 from .progress import Progress
 from .results.run_folder import RunFolder
 from .score_clips import compute_kinds
 from .shard_merge import list_job_parts, read_job_skipped
+
+if TYPE_CHECKING:
+    from .results.clip_result_files import Part
 
 
 def listen_to_items(
@@ -28,6 +33,8 @@ def listen_to_items(
     items: Sequence[ListeningItem | Clip],
     out: str | PathLike[str],
     *,
+    seconds: float | None = None,
+    where: bool = False,
     shard: Shard | str | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
@@ -41,6 +48,8 @@ def listen_to_items(
         All of them, whatever the shard.
     out : path
         Folder of a run, or a fresh one.
+    seconds, where
+        As for `speechmix.listening`. The last step of `where`, without the named heads, runs in this process.
     shard, executor, progress
         As for `score_clips`.
 
@@ -59,11 +68,19 @@ def listen_to_items(
     >>> listen_to_items(model, items, "runs/listening", shard="3/48")                     # doctest: +SKIP
     """
     found = check_items(items)
+    loads = [models] if isinstance(models, Model) else list(models)
+    donors = choose_donors(found)
+    kinds: dict[str, dict[str, object]] = {LISTENING_KIND.name: {"donors": donors}}
+    if where:
+        names = frozenset(item.name for item in choose_route_items(found))
+        kinds[LISTENING_ROUTES_KIND.name] = {"donors": donors, "names": names}
+    if seconds is not None:
+        kinds[LISTENING_SECONDS_KIND.name] = {"seconds": seconds}
     run = compute_kinds(
-        models,
+        loads,
         [item.to_clip() for item in found],
         Path(out),
-        {LISTENING_KIND.name: {"donors": choose_donors(found)}},
+        kinds,
         shard=shard,
         executor=executor,
         progress=progress,
@@ -71,19 +88,50 @@ def listen_to_items(
     )
     if not run.is_complete:
         return None
-    folder = RunFolder(Path(out))
-    skipped = tuple(read_job_skipped(folder, LISTENING_KIND.name))
+    folder, job = RunFolder(Path(out)), "-".join(kinds)
+    skipped = tuple(read_job_skipped(folder, job))
     results = []
-    for owner, parts in list_job_parts(folder, LISTENING_KIND.name).items():
-        contents = {name: rows for _, name, rows in stored_contents(parts, LISTENING_KIND.name)}
-        rows = [
-            {"item": item.name} | row for item in found for row in contents.get(item.name, ())
-        ]
-        if rows:
-            facts = {"model": owner.name, "init": owner.init, "seed": owner.seed}
-            facts |= {"weights": owner.weights}
-            results.append(Listening(tuple(found), pd.DataFrame(rows), skipped, facts))
+    for owner, parts in list_job_parts(folder, job).items():
+        rows = _read_rows(parts, LISTENING_KIND.name)
+        if not rows:
+            continue
+        usable = [item for item in found if item.name in rows]
+        routes = None
+        if where:
+            stored = _read_rows(parts, LISTENING_ROUTES_KIND.name)
+            routes = sound_routes(_find_model(loads, owner.weights), usable, rows_by_item=stored)
+        stretches = _read_rows(parts, LISTENING_SECONDS_KIND.name)
+        results.append(
+            Listening(
+                tuple(found),
+                _join_rows(usable, rows),
+                skipped,
+                {name: getattr(owner, name) for name in ("init", "seed", "weights")}
+                | {"model": owner.name},
+                routes,
+                _join_rows(usable, stretches) if stretches else None,
+            )
+        )
     if not results:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no item can be used: {reasons}")
     return results
+
+
+def _read_rows(parts: Sequence[Part], kind: str) -> dict[str, list[dict[str, Any]]]:
+    return {name: rows for _, name, rows in stored_contents(parts, kind)}
+
+
+def _join_rows(
+    items: Sequence[ListeningItem], rows: Mapping[str, list[dict[str, Any]]]
+) -> pd.DataFrame:
+    """One table in the order of the items."""
+    return pd.DataFrame(
+        [{"item": item.name} | row for item in items for row in rows.get(item.name, ())]
+    )
+
+
+def _find_model(loads: Sequence[Model | Callable[[], Model]], weights: str | None) -> Model:
+    """Load models until one has these weights."""
+    models = (model if isinstance(model, Model) else model() for model in loads)
+    return next(model for model in models if model.fingerprint == weights)

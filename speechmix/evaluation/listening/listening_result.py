@@ -104,7 +104,7 @@ class Listening:
             for name, label in _LABELS.items()
             if (row := find_share(self.shares, name)) is not None
         ]
-        lines += self._notes()
+        lines += self.notes
         if self.routes is not None:
             lines.append(self.routes.summarize(self.verdict))
         return "\n".join(lines)
@@ -154,7 +154,8 @@ class Listening:
     def __repr__(self) -> str:
         return f"Listening({self.model_name!r}: {len(self.table)} items, {self.verdict})"
 
-    def _notes(self) -> list[str]:
+    @property
+    def notes(self) -> list[str]:
         """Sentences on what limits the conclusions."""
         notes = []
         unclear = int(self.table["needs"].isna().sum())

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
 
 MAX_ITEMS = 48
 _RANDOM_SETS = 10
@@ -125,6 +126,7 @@ def sound_routes(
     max_items: int = MAX_ITEMS,
     seed: int = 0,
     progress: bool = False,
+    rows_by_item: Mapping[str, list[dict[str, Any]]] | None = None,
 ) -> SoundRoutes:
     """Find the layers and heads of the decoder that carry the sound to the answer.
 
@@ -140,6 +142,8 @@ def sound_routes(
     seed : int
         Of the random heads.
     progress : bool
+    rows_by_item : mapping of str to list of dict, optional
+        What `item_routes` has returned for some items already.
 
     Returns
     -------
@@ -157,29 +161,22 @@ def sound_routes(
     [(11, 3), (14, 0)]
     """
     donors, groups = choose_donors(items), group_items(items)
-    answers = {item.name: item.answer.casefold() for item in items}
-    useful = [
-        item
-        for item in items
-        if item.name in donors and answers[donors[item.name].name] != answers[item.name]
-    ]
-    rows, skipped, questions = list[dict[str, Any]](), list[tuple[str, str]](), list[Question]()
-    for item in tqdm(
-        choose_evenly(useful, max_items), unit="item", desc="where", disable=not progress
-    ):
+    chosen = choose_route_items(items, max_items)
+    skipped = list[tuple[str, str]]()
+    found = dict(rows_by_item or {})
+    for item in tqdm(chosen, unit="item", desc="where", disable=not progress):
         try:
-            question = Question(model, item, donors[item.name])
-            effects = _item_effects(question, window)
+            if item.name not in found:
+                found[item.name] = item_routes(model, item, donors[item.name], window=window)
         except SpeechmixError as error:
             skipped.append((item.name, str(error)))
-            continue
-        rows += [{"group": groups[item.name]} | effect for effect in effects]
-        questions.append(question)
-    if not rows:
+    if not found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(
             f"no item can be used to look into the decoder: {reasons or 'no two recordings have different answers'}"
         )
+    rows = [{"group": groups[name]} | row for name, rows in found.items() for row in rows]
+    questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
     table = pd.DataFrame(rows)
     is_head = table["head"].notna()
     layers = _average_layers(table[~is_head])
@@ -191,11 +188,39 @@ def sound_routes(
     return SoundRoutes(layers, heads, removal, tuple(skipped))
 
 
-def _item_effects(question: Question, window: int) -> list[dict[str, Any]]:
-    """Effects of all removals for one item."""
+def choose_route_items(
+    items: Sequence[ListeningItem], max_items: int = MAX_ITEMS
+) -> list[ListeningItem]:
+    """Choose items, evenly, whose other sound has another answer."""
+    donors = choose_donors(items)
+    answers = {item.name: item.answer.casefold() for item in items}
+    useful = [
+        item
+        for item in items
+        if item.name in donors and answers[donors[item.name].name] != answers[item.name]
+    ]
+    return choose_evenly(useful, max_items)
+
+
+def item_routes(
+    model: Model, item: ListeningItem, donor: Clip, *, window: int = 1
+) -> list[dict[str, Any]]:
+    """Measure the effects of all removals for one item.
+
+    Returns
+    -------
+    list of dict
+        removal, stack, layer (the first), layer_count, head (NaN for all heads), effect (nats).
+
+    Raises
+    ------
+    InputError
+        If its options part in several places.
+    """
+    question = Question(model, item, donor)
     contexts = question.reading.contexts
     if len(contexts) > 1:
-        raise InputError("its options part in several places")
+        raise InputError(f"{item.name}: its options part in several places")
     stack, _ = question.sound_positions(question.inputs(OWN))
     places: list[tuple[str, range, int | None]] = [
         (KNOCK_OUT, layers, None) for layers in _windows(question, stack, window)
@@ -229,7 +254,8 @@ def _item_effects(question: Question, window: int) -> list[dict[str, Any]]:
 def _row(
     removal: str, stack: str, layers: range, head: int | None, effect: float
 ) -> dict[str, Any]:
-    place = {"layer": layers.start, "layer_count": len(layers), "head": head}
+    number = np.nan if head is None else float(head)
+    place = {"layer": layers.start, "layer_count": len(layers), "head": number}
     return {"removal": removal, "stack": stack, **place, "effect": effect}
 
 

@@ -20,6 +20,7 @@ the size it has in a paper.
 | `lens_panel`, `lens_curve_panel` | margins and text of each layer (`speechmix.lens`); over clips (`speechmix.lens_curves`) |
 | `phone_sources_figure` | what the states of phones are made of, by class or position (of `speechmix.phone_sources`) |
 | `response_panel` | what a model decides along a continuum, and where it crosses 50 % (of `speechmix.response_curve`) |
+| `similarity_figure`, `similarity_panel` | layers over layers, features over layers (of `speechmix.similarity`) |
 | `spectral_figure` | which frequency band of which word a decision rests on, with formants (of `speechmix.spectral_explain`) |
 | `reliability_diagram` | how well the probabilities of `speechmix.calibrate` fit held-out words |
 | `explained_text`, `explained_word` | what each written word came from; one word, claimed and shown (of an `Explanation`) |
@@ -31,6 +32,7 @@ the size it has in a paper.
 | `layer_curves`, `cue_figure` | lines over layers or relative depth with bands; panels per measure, template, cue |
 | `model_panels` | many models: a panel for each, its stacks over relative depth |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
+| `trajectory_panel`, `trajectory_heat_map`, `animate_trajectory` | steps, steps by layers (`speechmix.trajectory`) |
 | `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
 | `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
 
@@ -53,6 +55,7 @@ from .distributions import clip_distribution, distribution_figure
 from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
 from .lens_figure import lens_curve_panel, lens_panel
+from .listening_figure import listening_panel
 from .look_ahead_figure import look_ahead_figure
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
@@ -63,12 +66,15 @@ from .probe_curves import probe_figure
 from .reliability import reliability_diagram
 from .response_figure import response_panel
 from .route_figures import routes_figure
+from .similarity_figure import similarity_figure, similarity_panel
 from .spectral_figure import spectral_figure
 from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
+from .trajectory_figure import animate_trajectory, trajectory_heat_map, trajectory_panel
 
 __all__ = [
     "alignment_head_map",
+    "animate_trajectory",
     "blank_out_figure",
     "clip_distribution",
     "clip_figure",
@@ -89,6 +95,7 @@ __all__ = [
     "layer_grid",
     "lens_curve_panel",
     "lens_panel",
+    "listening_panel",
     "look_ahead_figure",
     "measure_heat_map",
     "model_panels",
@@ -101,6 +108,10 @@ __all__ = [
     "response_panel",
     "routes_figure",
     "sound_and_map",
+    "similarity_figure",
+    "similarity_panel",
     "spectral_figure",
     "timed_map",
+    "trajectory_heat_map",
+    "trajectory_panel",
 ]

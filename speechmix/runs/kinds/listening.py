@@ -1,17 +1,23 @@
-"""Listening as a result kind: what a model answers about a recording with and without sound and prompt."""
+"""Listening as result kinds: answers with and without sound and prompt; where the sound is read; which seconds count.
+
+Options hold the clip whose sound is the other one for each item ("donors"), and the names of the items to look into.
+"""
 
 from __future__ import annotations
 
 from ...evaluation.listening.effects import listening_effects
 from ...evaluation.listening.items import ListeningItem
+from ...evaluation.listening.sound_routes import item_routes
+from ...evaluation.listening.sound_seconds import sound_seconds
 from .result_kind import Result, ResultItem, ResultKind
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
-    clip, model = item.clip, item.model
-    if item.is_partial_twin:
+    clip, model, options = item.clip, item.model, dict(item.options)
+    donor = options.pop("donors", {}).get(clip.name)
+    names = options.pop("names", None)
+    if item.is_partial_twin or (names is not None and clip.name not in names):
         return None
-    donor = item.options.get("donors", {}).get(clip.name)
     return {
         "weights": model.fingerprint,
         "dtype": str(model.state_dtype),
@@ -19,28 +25,46 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         "language": clip.language,
         "question": ListeningItem.from_clip(clip).question,
         "other": None if donor is None else [donor.name, donor.audio_hash],
+        **options,
     }
 
 
-def _compute(item: ResultItem) -> Result:
+def _compute_answers(item: ResultItem) -> Result:
     donor = item.options.get("donors", {}).get(item.clip.name)
     return Result(listening_effects(item.model, ListeningItem.from_clip(item.clip), donor))
 
 
+def _compute_routes(item: ResultItem) -> Result:
+    donor = item.options["donors"][item.clip.name]
+    return Result(item_routes(item.model, ListeningItem.from_clip(item.clip), donor))
+
+
+def _compute_seconds(item: ResultItem) -> Result:
+    question = ListeningItem.from_clip(item.clip)
+    table = sound_seconds(item.model, question, seconds=item.options.get("seconds", 0.5))
+    return Result(table.drop(columns="item").to_dict("records"))
+
+
+_NUMBERS = ("probability", "log_probability", "log_odds", "text_probability", "mass")
+_VALUES = ("shapley_sound", "shapley_prompt", "shapley_earlier_answer")
 LISTENING_KIND = ResultKind(
     "listening",
-    _compute,
+    _compute_answers,
     cache_key=_cache_key,
-    columns={
-        "correct": "bool",
-        "probability": "float64",
-        "log_probability": "float64",
-        "log_odds": "float64",
-        "text_probability": "float64",
-        "mass": "float64",
-        "shapley_sound": "float64",
-        "shapley_prompt": "float64",
-        "shapley_earlier_answer": "float64",
-    },
+    columns={"correct": "bool", **dict.fromkeys((*_NUMBERS, *_VALUES), "float64")},
+    needs_words=False,
+)
+LISTENING_ROUTES_KIND = ResultKind(
+    "listening_routes",
+    _compute_routes,
+    cache_key=_cache_key,
+    columns={"layer": "int64", "layer_count": "int64", "head": "float64", "effect": "float64"},
+    needs_words=False,
+)
+LISTENING_SECONDS_KIND = ResultKind(
+    "listening_seconds",
+    _compute_seconds,
+    cache_key=_cache_key,
+    columns={"start": "float64", "end": "float64", "effect": "float64", "gradient": "float64"},
     needs_words=False,
 )

@@ -14,7 +14,7 @@ from .generated_texts import GENERATED_TEXTS_KIND
 from .grounding import GROUNDING_KIND
 from .knock_out import KNOCK_OUT_KIND
 from .lens import LENS_KIND
-from .listening import LISTENING_KIND
+from .listening import LISTENING_KIND, LISTENING_ROUTES_KIND, LISTENING_SECONDS_KIND
 from .look_ahead import LOOK_AHEAD_KIND
 from .map_results import CONTRIBUTIONS_KIND
 from .probes import STATES_KIND
@@ -39,6 +39,8 @@ _PACKAGE_KINDS = (
     FAITHFULNESS_KIND,
     GROUNDING_KIND,
     LISTENING_KIND,
+    LISTENING_ROUTES_KIND,
+    LISTENING_SECONDS_KIND,
 )
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
 _RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}

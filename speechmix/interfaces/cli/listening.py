@@ -1,0 +1,122 @@
+"""`speechmix listening`: does a model use the sound, or does it guess from the text?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from .clip_options import SkippedItems, add_outside_option, print_skipped
+from .command_parser import Subparsers
+from .executor_options import add_executor_options, choose_executor, refuse_executor_options
+from .model_options import add_loading_options, create_loaders
+
+if TYPE_CHECKING:
+    from ...evaluation.listening.items import ListeningItem
+    from ...evaluation.listening.listening_result import Listening
+
+_EXAMPLES = """examples:
+  speechmix listening Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl --estimate
+  speechmix listening MODEL OTHER_MODEL --items items.jsonl --out runs/listening --workers 4
+"""
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "listening",
+        help="does an audio language model use the sound, or guess from the text?",
+        description="Items have the columns path, prompt, answer; and if known options, hint, text_answer, kind, pair.",
+        epilog=_EXAMPLES,
+    )
+    command.set_defaults(command=_listening)
+    command.add_argument("models", nargs="*", metavar="MODEL", help=argparse.SUPPRESS)
+    command.add_argument("--model", action="append", help="hub id or folder; may be repeated")
+    command.add_argument(
+        "--items", required=True, metavar="PATH", help="table (.jsonl, .tsv, .csv) or data set"
+    )
+    command.add_argument("--estimate", action="store_true", help="print the cost, and stop")
+    command.add_argument(
+        "--where", action="store_true", help="also find layers and heads that carry the sound"
+    )
+    command.add_argument(
+        "--seconds", type=float, metavar="S", help="also find which stretches of S s are needed"
+    )
+    command.add_argument("--out", metavar="FOLDER", help="folder of a run, for tables and the page")
+    add_executor_options(command.add_argument_group("shards and processes, with --out"))
+    add_outside_option(command)
+    add_loading_options(command, precision=True)
+
+
+def _listening(options: argparse.Namespace) -> int:
+    from ...evaluation.listening.items import read_listening_items
+    from ...evaluation.listening.listening import estimate_listening
+
+    skipped: SkippedItems = []
+    sources = [*options.models, *(options.model or ())]
+    if not sources:
+        raise InputError("no model: give a hub id or a folder, as in `speechmix listening MODEL`")
+    items = read_listening_items(
+        options.items, allow_outside=options.allow_outside, skipped=skipped
+    )
+    if options.estimate:
+        for source, load in zip(sources, create_loaders(options, sources), strict=True):
+            print(f"{source}: {estimate_listening(load(), items)}")
+        return 0
+    if options.out:
+        results = _run_stored(options, sources, items, skipped)
+    else:
+        refuse_executor_options(options, "give a folder as --out")
+        results = _run_now(options, sources, items)
+    print_skipped(skipped)
+    for result in results or ():
+        print_skipped(result.skipped)
+        print(f"{result.model_name}\n{result.summary}\n{result.card_line}\n")
+    if options.out and results:
+        print(f"page: {options.out}/listening.html")
+    return 0
+
+
+def _run_now(
+    options: argparse.Namespace, sources: list[str], items: list[ListeningItem]
+) -> list[Listening]:
+    from ...evaluation.listening.listening import listening
+
+    return [
+        listening(
+            load(),
+            items,
+            seconds=options.seconds,
+            where=options.where,
+            progress=sys.stderr.isatty(),
+        )
+        for load in create_loaders(options, sources)
+    ]
+
+
+def _run_stored(
+    options: argparse.Namespace,
+    sources: list[str],
+    items: list[ListeningItem],
+    skipped: SkippedItems,
+) -> list[Listening] | None:
+    from ...reporting.pages.listening_page import write_listening_page
+    from ...runs.listening_runs import listen_to_items
+
+    results = listen_to_items(
+        create_loaders(options, sources),
+        items,
+        options.out,
+        seconds=options.seconds,
+        where=options.where,
+        executor=choose_executor(options, sources),
+        progress=sys.stderr.isatty(),
+    )
+    if results is None:
+        print(
+            f"shard {options.shard} is finished; `speechmix status {options.out}` lists the others"
+        )
+    else:
+        write_listening_page(results, f"{options.out}/listening.html")
+    return results

@@ -1,0 +1,185 @@
+"""One page about listening: shares of items by model, examples to hear, where in the decoder the sound is read.
+
+In: `Listening` results of one or several models about the same items. Out: an HTML file that needs no network.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.listening.listening_result import describe_share
+from ...evaluation.listening.shares import ALL_ITEMS, DOMINANCE, SHARES, find_share
+from ...files.whole_files import write_text
+from ...inputs.clips.player import encode_wav
+from ..plots.figure_style import model_name, new_figure
+from ..plots.listening_figure import listening_panel
+from .html_page import FirstScreen, Item, Part, SortableTable, render_page, sortable_cells
+
+if TYPE_CHECKING:
+    from ...evaluation.listening.items import ListeningItem
+    from ...evaluation.listening.listening_result import Listening
+
+_EXAMPLES = 3  # of each sort
+_MAX_SECONDS = 30.0  # of a recording that the page holds
+_CAPTIONS = {
+    "needs the sound": "right with its own sound only",
+    "follows the text": "follows the text against the sound",
+    "solved without": "right, whatever the sound",
+}
+LIMITS = (
+    "What each removal shows. Replacing the sound in the input shows whether the answer depends on it; the verdict "
+    "rests on this alone. Silence and noise are unusual inputs; the sound of another item is a usual one. Zeroing the "
+    "values of the sound in a layer or head of the decoder shows what this layer or head adds beyond the others. No "
+    "effect there does not mean that the model does not listen: several layers may read the same sound, the encoder "
+    "may have spread it over all positions, or it may already have moved to positions of the text. A patched state "
+    "shows that the information is in these positions at this layer; it does not show that it is in no other.",
+    "A share is claimed only where its interval excludes the alternative. Intervals are over groups of items that share "
+    "a recording, a pair or a transcript.",
+)
+
+
+@dataclass(frozen=True)
+class ListeningCard:
+    """An item that a reader can hear, with the answers to it.
+
+    Parameters
+    ----------
+    name : str
+        Heading.
+    question : str
+    sound : str
+        A WAV file in base64.
+    answers : dict
+        A table as `sortable_cells` returns it.
+    """
+
+    name: str
+    question: str
+    sound: str
+    answers: Mapping[str, object]
+    kind: str = "listen"
+
+
+def write_listening_page(
+    results: Sequence[Listening], path: str | PathLike[str], *, title: str | None = None
+) -> Path:
+    """Write the page.
+
+    Parameters
+    ----------
+    results : sequence of Listening
+        One for each model, over the same items.
+    path : path
+        Of the HTML file.
+    title : str, optional
+
+    Raises
+    ------
+    InputError
+        If there is no result, or the models were asked about different items.
+    """
+    if not results:
+        raise InputError("a listening page needs at least one result")
+    asked = [{item.name: item.question for item in result.items} for result in results]
+    if any(questions != asked[0] for questions in asked):
+        raise InputError("models side by side need the same items: ask all of them about one file")
+    names = ", ".join(model_name(result.model_name) for result in results)
+    figure = new_figure(6.0, 1.8 + 0.5 * len(results))
+    listening_panel(results, ax=figure.subplots())
+    parts: list[Part] = [
+        ("Models side by side", [_compare_models(results), figure, *LIMITS[1:]]),
+        ("By kind of item", list(_kind_tables(results))),
+        ("Examples to hear", list(_examples(results))),
+        ("Where in the decoder", [*_route_items(results), LIMITS[0]]),
+        ("All items", [SortableTable(_item_rows(result)) for result in results]),
+        ("For a model card", [result.card_line for result in results]),
+    ]
+    first = FirstScreen(
+        answer=[f"{model_name(one.model_name)}: {one.summary.splitlines()[0]}" for one in results],
+        warnings=[line for one in results for line in one.notes],
+    )
+    html = render_page(
+        title or f"Does it listen? {names}", [part for part in parts if part[1]], first=first
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, html)
+    return path
+
+
+def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
+    rows = []
+    for result in results:
+        shares = {name: find_share(result.shares, name) for name in SHARES}
+        cells = {name: describe_share(share) if share else "" for name, share in shares.items()}
+        rows.append({"model": model_name(result.model_name), "verdict": result.verdict, **cells})
+    return pd.DataFrame(rows)
+
+
+def _kind_tables(results: Sequence[Listening]) -> Iterator[pd.DataFrame]:
+    for result in results:
+        kinds = [kind for kind in result.shares["kind"].unique() if kind != ALL_ITEMS]
+        rows = []
+        for kind in kinds:
+            shares = {name: find_share(result.shares, name, kind) for name in SHARES}
+            cells = {name: describe_share(share) if share else "" for name, share in shares.items()}
+            rows.append({"model": model_name(result.model_name), "kind": kind, **cells})
+        table = pd.DataFrame(rows)
+        if rows:
+            yield table if (table[DOMINANCE] != "").any() else table.drop(columns=DOMINANCE)
+
+
+def _examples(results: Sequence[Listening]) -> Iterator[Item]:
+    """A few items of each sort, by the first model, with the answers of all."""
+    items = {item.name: item for item in results[0].items}
+    table = results[0].table
+    sorts = {
+        "needs the sound": table["needs"] == 1,
+        "follows the text": table["follows"] == "text",
+        "solved without": table["correct"] & (table["solved_without"] == 1) & (table["needs"] == 0),
+    }
+    for name, is_member in sorts.items():
+        chosen = [items[item] for item in table.loc[is_member, "item"].head(_EXAMPLES)]
+        for item in chosen:
+            if item.clip.duration <= _MAX_SECONDS:
+                yield _make_card(item, f"{item.name}: {_CAPTIONS[name]}", results)
+
+
+def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) -> ListeningCard:
+    rows = []
+    for result in results:
+        of_item = result.conditions[result.conditions["item"] == item.name]
+        cells = {
+            row["condition"]: f"{row['choice']} ({100 * row['probability']:.0f} % right)"
+            for row in of_item.to_dict("records")
+        }
+        rows.append({"model": model_name(result.model_name), "right answer": item.answer, **cells})
+    sound = base64.b64encode(encode_wav(item.clip)).decode("ascii")
+    answers = {**sortable_cells(pd.DataFrame(rows)), "links": {}, "sortable": False}
+    return ListeningCard(heading, item.full_prompt, sound, answers)
+
+
+def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
+    for result in results:
+        if result.routes is None:
+            continue
+        yield f"{model_name(result.model_name)}: {result.routes.summarize(result.verdict)}"
+        for table in (result.routes.layers, result.routes.heads.head(12), result.routes.removal):
+            numbers = table.select_dtypes("float").map(lambda value: f"{value:.3g}")
+            yield table.assign(**{str(name): numbers[name] for name in numbers})
+
+
+def _item_rows(result: Listening) -> pd.DataFrame:
+    columns = ["item", "kind", "answer", "choice", "correct", "needs", "follows"]
+    table = result.table[columns].assign(model=model_name(result.model_name))
+    for name in ("sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"):
+        table[name] = result.table[name]
+    return table

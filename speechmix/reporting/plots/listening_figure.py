@@ -1,0 +1,76 @@
+"""Draw how many items need the sound, are solved without it, or follow the text, for one or several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ...evaluation.listening.shares import SHARES, SOLVED, SOLVED_WITHOUT, find_share
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_COLORS,
+    TICK_SIZE,
+    add_legend,
+    legend_line,
+    model_name,
+    style_curve_axis,
+)
+
+if TYPE_CHECKING:
+    from ...evaluation.listening.listening_result import Listening
+
+_SPREAD = 0.4  # of a row, over which the models of a share lie
+
+
+def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> Axes:
+    """Draw the shares of items with their intervals.
+
+    Parameters
+    ----------
+    results : sequence of Listening
+        One for each model, over the same items.
+    ax : Axes, optional
+        Default: a new figure of pyplot.
+
+    Returns
+    -------
+    Axes
+        Lines are 95 % intervals over groups of items, missing for few groups. A grey tick is the share that guessing
+        solves.
+    """
+    if ax is None:
+        from matplotlib import pyplot
+
+        height = 1.0 + 0.28 * len(SHARES) + 0.12 * len(SHARES) * len(results)
+        ax = pyplot.figure(
+            figsize=(5.2, height), layout="constrained", facecolor="white"
+        ).subplots()
+    offsets = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(results)) if len(results) > 1 else [0.0]
+    colors = [LINE_COLORS[(5 + index) % len(LINE_COLORS)] for index in range(len(results))]
+    for result, offset, color in zip(results, offsets, colors, strict=True):
+        for row, name in enumerate(SHARES):
+            share = find_share(result.shares, name)
+            if share is None:
+                continue
+            value, low, high = (100 * share[key] for key in ("value", "low", "high"))
+            ax.plot([low, high], [row + offset] * 2, color=color, linewidth=1.2)
+            ax.plot(value, row + offset, "o", color=color, markersize=4)
+            if name in (SOLVED, SOLVED_WITHOUT) and share["chance"] > 0:
+                edges = [row - 0.32, row + 0.32]
+                ax.plot([100 * share["chance"]] * 2, edges, color="0.6", linewidth=0.8)
+    ax.set(xlim=(-3, 103), ylim=(len(SHARES) - 0.5, -0.5), yticks=range(len(SHARES)))
+    ax.set_yticklabels(SHARES)
+    ax.set_xlabel("share of items (%)", size=LABEL_SIZE)
+    ax.tick_params(labelsize=TICK_SIZE)
+    style_curve_axis(ax)
+    if len(results) > 1:
+        names = [model_name(result.model_name) for result in results]
+        entries = [
+            legend_line(color=color, marker="o", markersize=4, label=name)
+            for color, name in zip(colors, names, strict=True)
+        ]
+        add_legend(ax, entries, columns=1, loc="lower right")
+    return ax
