@@ -25,6 +25,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluation.probing.probe_results import FILE as PROBES_FILE
+from ..evaluation.statistics.grouped_means import TableRow
 from ..evaluation.statistics.groups import assign_groups
 from ..evaluation.trajectories import measure_trajectory, trajectory_claims, trajectory_curves
 from ..evaluation.trajectory_leads import date_onsets, trajectory_leads
@@ -131,28 +132,26 @@ class Trajectory:
 def describe_trajectory(onsets: pd.DataFrame, leads: pd.DataFrame) -> list[str]:
     """Say for each training which whole stacks have an onset, and which quantity is first."""
     lines = []
-    for (training, quantity), rows in onsets[onsets["layer"] < 0].groupby(
-        ["training", "quantity"], sort=False
-    ):
+    for key, rows in onsets[onsets["layer"] < 0].groupby(["training", "quantity"], sort=False):
+        training, quantity = map(str, key)
         claims = [
-            f"{row.stack} at step {row.onset:.0f} ({_interval(row)})"
-            for row in rows[rows["claim"]].itertuples()
+            f"{row['stack']} at step {row['onset']:.0f} ({_interval(row)})"
+            for row in rows[rows["claim"]].to_dict("records")
         ]
         reasons = "; ".join(dict.fromkeys(rows["reason"]))
         lines.append(
             f"{training}: onset of {quantity}: {', '.join(claims) or f'none is shown ({reasons})'}."
         )
-    for row in leads.itertuples():
-        order = f"{row.first} is first" if row.first else "which is first is not shown"
-        lag = f"{row.lag:.0f} steps ({_interval(row)})"
-        lines.append(
-            f"{row.training}: from contribution to need in the {row.stack}: {lag}; {order}."
-        )
+    for row in leads.to_dict("records"):
+        order = f"{row['first']} is first" if row["first"] else "which is first is not shown"
+        lag = f"{row['lag']:.0f} steps ({_interval(row)})"
+        about = f"{row['training']}: from contribution to need in the {row['stack']}"
+        lines.append(f"{about}: {lag}; {order}.")
     return lines
 
 
-def _interval(row: Any) -> str:
-    return f"95 % interval {row.low:.0f} to {row.high:.0f}"
+def _interval(row: TableRow) -> str:
+    return f"95 % interval {row['low']:.0f} to {row['high']:.0f}"
 
 
 def trajectory(

@@ -85,7 +85,18 @@ class TermList:
     terms: Mapping[str, str]
 
 
-Item: TypeAlias = "str | TermList | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
+@dataclass(frozen=True)
+class PictureSeries:
+    """Pictures of one size that a slider shows one at a time, each with its label; the last first."""
+
+    images: Sequence[bytes]
+    labels: Sequence[str]
+    caption: str = ""
+
+
+Item: TypeAlias = (
+    "str | TermList | pd.DataFrame | SortableTable | Picture | PictureSeries | Figure | PageCard"
+)
 # A part of the page: (heading, what to show under it).
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
@@ -99,7 +110,7 @@ def render_page(
     ----------
     title : str
     page_sections : sequence of (heading, items)
-        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture),
+        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture, PictureSeries),
         clips or explanations (PageCard). Clips are closed, and drawn when they are opened.
     first : FirstScreen, optional
         What stands above all parts; its clip is open.
@@ -160,6 +171,10 @@ def _macro_and_arguments(item: Item) -> tuple[str, object]:
             "narrow": _data_url(item.narrow),
             "caption": item.caption,
         }
+    if isinstance(item, PictureSeries):
+        urls = [_data_url(image) for image in item.images]
+        pictures = [list(pair) for pair in zip(item.labels, urls, strict=True)]
+        return "series", {"pictures": pictures, "caption": item.caption}
     if isinstance(item, Figure):
         return _macro_and_arguments(Picture(page_svg(item)))
     if isinstance(item, pd.DataFrame):

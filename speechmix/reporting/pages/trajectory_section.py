@@ -1,0 +1,67 @@
+"""Page section with the trajectory of a training, if the run is one.
+
+In: the tables of the run and ``trajectory.json``. Out: sentences about onsets, curves, heat maps, and a
+slider over the steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...evaluation.statistics.even_subset import choose_evenly
+from ...runs.trajectory_runs import CHECKPOINTS_FILE, Trajectory
+from ..plots.trajectory_figure import trajectory_frames, trajectory_heat_map, trajectory_panel
+from .html_page import Item, Picture, PictureSeries
+from .page_sections import PageContent, PageSection
+from .svg_figures import page_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MAX_FRAMES = 40  # of a slider
+_INTRODUCTION = (
+    "Contribution says how much of the target's state comes from the cue. Need says what the margin of "
+    "the target over its foil loses when the cue's values are zeroed. The onset is the first "
+    "checkpoint from which on a value stays above a quarter of its final level, the mean of the last three "
+    "checkpoints. It is claimed only of a rise that lasts, over groups of clips and against the "
+    "untrained model, corrected for all layers and steps."
+)
+_CURVES = (
+    "Whole stacks over training. Bands: 95 % intervals over groups of clips. Grey: the range of untrained "
+    "twins. Dotted: onsets."
+)
+_FRAMES = "Layer by layer: move the slider to another step. The thin line is the first step."
+
+
+def _trajectory_items(content: PageContent) -> list[Item]:
+    result = Trajectory.of_run(content.run)
+    curves, onsets = result.curves, result.onsets
+    items: list[Item] = [_INTRODUCTION, *result.summary.splitlines()]
+    for quantity in ("right", "need", "contribution"):
+        if quantity in set(curves["quantity"]):
+            panel = trajectory_panel(curves, quantity=quantity, onsets=onsets)
+            items.append(Picture(_panel_svg(panel), _CURVES))
+    layered = curves[(curves["layer"] >= 0) & curves["quantity"].isin(["contribution", "need"])]
+    for training, rows in layered.groupby("training", sort=False):
+        for quantity, stack in (
+            rows[["quantity", "stack"]].drop_duplicates().itertuples(index=False)
+        ):
+            panel = trajectory_heat_map(rows, quantity=quantity, stack=stack)
+            caption = f"{training}: {quantity} in the {stack}, by layer and step."
+            items.append(Picture(_panel_svg(panel), caption))
+        frames = choose_evenly(list(trajectory_frames(rows, str(training))), _MAX_FRAMES)
+        images = [page_svg(figure) for _, figure in frames]
+        items.append(PictureSeries(images, [f"step {step}" for step, _ in frames], _FRAMES))
+    return items
+
+
+def _panel_svg(panel: Axes) -> bytes:
+    figure = panel.get_figure(root=True)
+    return b"" if figure is None else page_svg(figure)
+
+
+TRAJECTORY = PageSection(
+    "Over the steps of training",
+    _trajectory_items,
+    lambda content: (content.folder / CHECKPOINTS_FILE).is_file(),
+)
