@@ -50,6 +50,7 @@ from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
 from .table_export import latex_table, markdown_table
 from .table_format import format_contribution_table
+from .trajectory_section import TRAJECTORY
 from .transcription import transcription_warnings
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ SECTIONS: list[PageParts] = [
     SELECTION,
     TRANSCRIPTION,
     SENTENCES,
+    TRAJECTORY,
     CONTRIBUTION,
     LAYERS,
     FigureSections(),

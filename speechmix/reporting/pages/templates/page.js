@@ -6,6 +6,7 @@ for (const element of document.querySelectorAll(".clip:not(.why-card)")) {
   else showClip(element);
 }
 openLinked();
+for (const figure of document.querySelectorAll("figure.series")) slideThrough(figure);
 window.addEventListener("hashchange", openLinked);
 
 // A closed clip is a template, which costs a browser next to nothing: it is made and drawn when it is opened first.
@@ -201,3 +202,11 @@ const widths = new ResizeObserver((entries) => {
 function hintWhereWide(part) { for (const wide of part.querySelectorAll(".wide")) widths.observe(wide); }
 
 hintWhereWide(document);
+
+// A series of pictures, one at a time; without a script the last one is there.
+function slideThrough(figure) {
+  const [label, slider, output, image] = ["label", "input", "output", "img"].map((name) => figure.querySelector(name));
+  const pictures = JSON.parse(figure.querySelector("script").textContent);
+  label.hidden = false;
+  slider.addEventListener("input", () => { [output.value, image.src] = pictures[slider.value]; });
+}
