@@ -92,7 +92,7 @@ def test_states_of_words_and_phones_are_means_over_their_frames_and_tokens(name,
 
 def test_a_level_that_there_is_not_is_refused(clip):
     model = trained("tiny-french-whisper")
-    with pytest.raises(InputError, match="level should be one of frame, word, phone, syllable"):
+    with pytest.raises(InputError, match="level should be one of word, syllable, phone, frame"):
         speechmix.states(model, clip, level="token")
     with pytest.raises(InputError, match="reads text, which has no frames"):
         speechmix.states(model, clip, level="frame", stacks=["decoder"])

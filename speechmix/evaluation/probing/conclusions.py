@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from ...mixing.passes.layer_states import LEVELS
+from ...mixing.passes.request import AUDIO_UNITS
 from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import FEWEST_GROUPS, mean_interval
 from ..statistics.random_twin_comparison import compare_with_twins
@@ -125,7 +125,7 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     position_text = {
         "deciding": "the deciding position",
         "between": "the words between",
-        **{level: f"each {level}" for level in LEVELS},
+        **{level: f"each {level}" for level in AUDIO_UNITS},
     }.get(position)
     position_text = position_text or (
         f"word {position}" if position.isdigit() else f"the {position}"

@@ -1,6 +1,6 @@
-"""Probe a model's states for a label, at each position and layer.
+"""Probe a model's states for a label or a number, at each position and layer.
 
-In: models (a trained one beside its random twins), labelled items, positions. Out: `Probes`, a tidy
+In: models (a trained one beside its random twins), labelled items, positions or units. Out: `Probes`, a tidy
 table with a row for each model, stack, position and layer (-1 is the input of the first layer),
 beside majority and control task, and what was said of each item.
 
@@ -33,6 +33,7 @@ from .probe_results import (
     Probes,
 )
 from .task import LabelOption, ProbeTask
+from .unit_task import read_unit_tasks
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -50,10 +51,13 @@ def probe(
     label: LabelOption = "number",
     position: Position | Sequence[Position] = "target",
     stacks: str | Sequence[str] | None = None,
+    level: str | None = None,
+    table: pd.DataFrame | None = None,
     method: str = "logistic",
     mode: str = "correct",
     folds: int = 5,
     controls: int = 3,
+    shuffles: int | None = None,
     seed: int = 0,
     group: str | None = None,
     by: str | None = None,
@@ -65,7 +69,7 @@ def probe(
     estimator: Estimator | None = None,
     progress: bool = False,
 ) -> Probes:
-    """Probe the states of models: can a label be read off them, layer by layer?
+    """Probe the states of models: can a label or a number be read off them, layer by layer?
 
     Parameters
     ----------
@@ -76,20 +80,29 @@ def probe(
         Clips with word times, sentences. Those without a label, or without the position, are
         recorded and left out.
     label : str or callable
-        A column of the manifest (`meta`), or a function of an item.
+        A column of the manifest (`meta`), or a function of an item. With `level`: "label" (what a
+        word or phone is called), a feature such as "pitch", "f1" or "duration" (`unit_features`), a
+        column of `table` or of `meta`, or a function of a row of `UnitStates.units`.
     position : {"target", "cue", "between", "deciding"}, int, or several
         Whose states: their mean over frames or tokens. See `positions`; an index is that of a word.
     stacks : str or sequence of str, optional
         "encoder", "decoder"; all that the items feed by default ("cross" has no states of its own).
-    method : {"logistic", "online_code"}
+    level : {"word", "phone", "syllable", "frame"}, optional
+        Probe each word, phone or frame of a clip, in place of one position.
+    table : DataFrame, optional
+        Values of one's own for units, such as surprisal: columns clip, index or word, and `label`.
+    method : {"logistic", "online_code", "ridge"}
+        "ridge" predicts numbers: a regression whose penalty is chosen inside the training folds.
     mode : {"correct", "reference"}
         Of the online code: in bits, or as the published code computes it (`online_code`).
     folds : int
         Of the cross-validation.
     controls : int
         Draws of the control task.
+    shuffles : int, optional
+        Draws of the p value of "ridge": 99 by default, with an estimator 19.
     seed : int
-        Of folds, control task and online code.
+        Of folds, control task, shuffles and online code.
     group : str, optional
         A column that says which items belong together, and stay in one fold; by default pair,
         sentence and target word.
@@ -108,9 +121,9 @@ def probe(
         The logistic probe of the speech paper: liblinear, unscaled, three stratified folds after a
         shuffle (seed 12), scores averaged over folds, words rounded as there. A pair's members can
         be in training and test folds: compare with the grouped probe.
-    estimator : classifier of scikit-learn, optional
-        Instead of the logistic regression, for example ``SVC()`` or a pipeline. A clone is fitted
-        for each layer, fold and control task. The column method has the name of its class.
+    estimator : classifier of scikit-learn, or with "ridge" a regressor, optional
+        Instead of the logistic or ridge regression, for example ``SVC()`` or a pipeline. A clone is fitted
+        for each layer, fold, control task and shuffle. The column method has the name of its class.
     progress : bool
         Show a bar over items.
 
@@ -135,6 +148,7 @@ def probe(
         "mode": mode,
         "folds": folds,
         "controls": controls,
+        "shuffles": shuffles,
         "seed": seed,
         "solver": solver,
         "scale": scale,
@@ -147,20 +161,27 @@ def probe(
                 f"{protocol!r}"
             )
         options, rounding = {**options, **PROBE_PROTOCOLS[protocol]}, "paper"
-    settings, task = (
-        ProbeSettings(**options),
-        ProbeTask.from_items(list(items), label, group=group, by=by),
-    )
+    settings, items = ProbeSettings(**options), list(items)
     stacks = (stacks,) if isinstance(stacks, str) else stacks
+    loaded = (
+        source if isinstance(source, Model) else source()
+        for source in ([models] if isinstance(models, Model) else models)
+    )
+    if level is not None:
+        if position != "target" or protocol is not None:
+            raise InputError(
+                "level= probes every unit of a clip: leave out position= and protocol="
+            )
+        reading: dict[str, Any] = {"group": group, "by": by, "stacks": stacks}
+        reading |= {"level": level, "table": table, "progress": progress}
+        unit_task, of_models = read_unit_tasks(loaded, items, label, **reading)
+        return fit_models(of_models, unit_task, settings)
+    task = ProbeTask.from_items(items, label, group=group, by=by)
 
     def read_states(model: Model, index: int) -> ItemStates:
         item = task.items[index]
         return read_item_states(model, item, positions, stacks=stacks, rounding=rounding, mask=mask)
 
-    loaded = (
-        source if isinstance(source, Model) else source()
-        for source in ([models] if isinstance(models, Model) else models)
-    )
     return fit_models(
         ((model, _read_all_states(model, task, read_states, progress)) for model in loaded),
         task,

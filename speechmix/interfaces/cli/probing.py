@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from ...errors import InputError
 from ...files.names import distinct_file_names, safe_name
+from ...files.parquet_files import read_parquet
+from ...files.user_tables import read_table
 from .clip_options import (
     SkippedItems,
     add_alignment_options,
@@ -35,12 +40,14 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   speechmix probe clips.tsv --model openai/whisper-small --label number --twins 3 --out runs/small
-  speechmix probe clips.tsv --model FOLDER --label person --position target --position cue
+  speechmix probe clips.tsv --model FOLDER --label pitch --level word --method ridge
 """
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
+    from ...mixing.passes.request import AUDIO_UNITS
+
     command = commands.add_parser(
         "probe", help="probe hidden states for a column of the manifest", epilog=_EXAMPLES
     )
@@ -56,6 +63,16 @@ def add_commands(commands: Subparsers) -> None:
         help="target, cue, between, deciding, or the index of a word; may be repeated (default: "
         "target)",
     )
+    command.add_argument(
+        "--level",
+        choices=AUDIO_UNITS,
+        help="probe each word, phone or frame; --label may then be a feature, such as pitch",
+    )
+    command.add_argument(
+        "--table",
+        metavar="FILE",
+        help="values of units: CSV, TSV or Parquet with clip, index or word, and --label",
+    )
     add_stack_option(command, names="encoder, decoder")
     add_twin_options(command)
     add_seed_option(command, note=", and folds and the control task")
@@ -69,9 +86,9 @@ def add_commands(commands: Subparsers) -> None:
     )
     command.add_argument(
         "--method",
-        choices=("logistic", "online_code"),
+        choices=("logistic", "online_code", "ridge"),
         default="logistic",
-        help="default: logistic",
+        help="ridge predicts numbers (default: logistic)",
     )
     command.add_argument(
         "--mode",
@@ -127,6 +144,9 @@ def _train_probes(options: argparse.Namespace, skipped: SkippedItems) -> Probes 
         refuse_executor_options(
             options, "give the folder of a run as --out, or use `speechmix score --probe --shard`"
         )
+    of_units = {"level": options.level, "table": _read_values(options.table)}
+    if in_run and (options.level or options.table):
+        raise InputError("--level and --table take --out of a new folder, not of a run")
     positions = [int(name) if name.isdigit() else name for name in options.position or ["target"]]
     loaders = create_loaders(options, options.model, list_twin_seeds(options))
     task = {"label": options.label, "stacks": options.stack, "protocol": options.protocol}
@@ -149,7 +169,21 @@ def _train_probes(options: argparse.Namespace, skipped: SkippedItems) -> Probes 
         )
     clips = collect_aligned_clips(options, skipped)
     progress = sys.stderr.isatty()
-    return probe(loaders, clips, position=positions, progress=progress, **task, **settings)
+    task |= {"position": positions} if options.position else {}
+    return probe(loaders, clips, progress=progress, **of_units, **task, **settings)
+
+
+def _read_values(path: str | None) -> pd.DataFrame | None:
+    """Read a table of values of units."""
+    if path is None:
+        return None
+    if path.endswith(".parquet"):
+        return read_parquet(path)
+    rows = dict(read_table(path))
+    for row, cells in rows.items():
+        if isinstance(cells, Exception):
+            raise InputError(f"{path}, row {row}: {cells}")
+    return pd.DataFrame(list(rows.values()))
 
 
 def _write_figures(probes: Probes, folder: Path) -> None:
@@ -157,7 +191,8 @@ def _write_figures(probes: Probes, folder: Path) -> None:
     from ...reporting.plots.figure_style import write_figure
     from ...reporting.plots.probe_curves import probe_figure
 
-    value = "accuracy" if "accuracy" in probes.to_dataframe() else "compression"
+    values = ("accuracy", "compression", "r2")
+    value = next(name for name in values if name in probes.to_dataframe())
     parts = distinct_file_names(probes.to_dataframe()["part"])
     for part, table in probes.to_dataframe().groupby("part", sort=False):
         stem = f"probes_{table['label'].iloc[0]}"
@@ -182,7 +217,7 @@ def _format_probes(probes: Probes) -> str:
     )
     columns = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
     text = columns.to_string(index=False, na_rep="", float_format="{:.2f}".format)
-    if "right" not in probes.answers:
+    if "bits" in probes.answers:
         return text
     claims = draw_conclusions(probes.to_dataframe(), probes.answers)
     names = {name: model_name(name) for name in claims["model"].unique()}

@@ -25,7 +25,7 @@ _EXAMPLES = """examples:
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
-    from ...mixing.passes.layer_states import LEVELS
+    from ...mixing.passes.request import AUDIO_UNITS
 
     command = commands.add_parser(
         "states", help="write hidden states of words, phones or frames as Parquet", epilog=_EXAMPLES
@@ -34,7 +34,7 @@ def add_commands(commands: Subparsers) -> None:
     add_clips_option(command)
     add_model_option(command)
     command.add_argument(
-        "--level", choices=LEVELS, default="word", help="units of the rows (default: word)"
+        "--level", choices=AUDIO_UNITS, default="word", help="units of the rows (default: word)"
     )
     add_stack_option(command, names="encoder, decoder")
     command.add_argument(

@@ -20,8 +20,7 @@ from ...errors import InputError
 from ...inputs.words.sentence_word import TextWord
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
-from ...inputs.words.unit_tiers import TIER_UNITS
-from .request import MixRequest
+from .request import AUDIO_UNITS, MixRequest
 from .view_kinds import make_view
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from .item_view import Item, View
 
 Reading = TypeVar("Reading")
-LEVELS = ("frame", "word", *TIER_UNITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +139,8 @@ def read_unit_layers(
     InputError
         As `states`.
     """
-    if level is not None and level not in LEVELS:
-        raise InputError(f"level should be one of {', '.join(LEVELS)}, found {level!r}")
+    if level is not None and level not in AUDIO_UNITS:
+        raise InputError(f"level should be one of {', '.join(AUDIO_UNITS)}, found {level!r}")
     units = level or ("frame" if model.hears else "token")
     view = make_view(model, item, MixRequest(units=units))
     names = _choose_stacks(model, item, view, stacks, level)

@@ -1,4 +1,4 @@
-"""Draw the accuracy of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
+"""Draw the accuracy, compression or R^2 of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
 
 The input of the first layer is left of 0. Trained models are solid, with the 95 % interval over
 groups; twins dashed, with their range; majority and control are lines.
@@ -38,8 +38,18 @@ from .paper_figure_data import PUBLISHED_SUFFIX, published_probing
 
 INPUT_LAYER = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")
-PROBE_LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
-_VALUE_SCALES = {"accuracy": 100.0, "compression": 1.0}
+PROBE_LABELS = {
+    "accuracy": "accuracy (%)",
+    "compression": "compression (N log2 K / bits)",
+    "r2": "R² (share of variance)",
+}
+_VALUE_SCALES = {"accuracy": 100.0, "compression": 1.0, "r2": 1.0}
+# Column of what a prediction without states reaches -> its name in the legend.
+_CHANCE_COLUMNS = {
+    "majority": "majority label",
+    "frequencies": "label frequencies alone",
+    "by_position": "position in the clip alone",
+}
 _BAND_NOTE = (
     "bands: 95 % confidence interval over groups (trained); range of the untrained twins; leftmost "
     "point: input of the first layer"
@@ -67,7 +77,7 @@ def probe_figure(
     rows : str, optional
         What makes rows of panels: "position", "label", "part"; by default the first of them that
         has several values.
-    value : {"accuracy", "compression"}
+    value : {"accuracy", "compression", "r2"}
     published : bool
         Draw the curves of the published Figure 4 beside, dotted: accuracy for number, mean over the
         target.
@@ -164,9 +174,10 @@ def draw_probes(
                 ]
             )
             max_value = scale if value == "accuracy" else np.inf
+            min_value = -np.inf if value == "r2" else 0
             ax.fill_between(
                 mean.index,
-                twin_bands[:, 0].clip(0),
+                twin_bands[:, 0].clip(min_value),
                 twin_bands[:, 1].clip(max=max_value),
                 color=color,
                 alpha=0.12,
@@ -195,12 +206,9 @@ def draw_probes(
                     linewidth=0.9,
                     linestyle=(0, (1, 2)),
                 )
-    chance_column = next((name for name in ("majority", "frequencies") if name in table), None)
-    ax.axhline(
-        1.0 if chance_column is None else float(table[chance_column].mean()) * scale,
-        color="0.5",
-        linewidth=0.9,
-    )
+    chance_column = next((name for name in _CHANCE_COLUMNS if name in table), None)
+    chance = 1.0 if chance_column is None else float(table[chance_column].mean()) * scale
+    ax.axhline(chance, color="0.5", linewidth=0.9)
     style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
@@ -284,9 +292,10 @@ def probe_handles(
                 label="control: random labels of words",
             )
         )
-    if "majority" in table or "compression" in table:
-        name = "majority label" if "majority" in table else "label frequencies alone"
-        handles.append(legend_line(color="0.5", linewidth=0.9, label=name))
+    for column in _CHANCE_COLUMNS:
+        if column in table or (column == "frequencies" and "compression" in table):
+            label = _CHANCE_COLUMNS[column]
+            handles.append(legend_line(color="0.5", linewidth=0.9, label=label))
     if curves is not None:
         drawn_curves = curves[curves["stack"].isin(table["stack"].unique())]
         handles += [

@@ -1,0 +1,165 @@
+"""Task of a probe of words, phones or frames: a label or value of each unit of each clip.
+
+In: clips, and the states of their units by models. Out: a `ProbeTask` whose items are the units, and the
+states of each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ...adapters.model import Model
+from ...errors import InputError
+from ..statistics.groups import build_item_table
+from ..unit_features import unit_features
+from ..unit_states import UnitStates, unit_states
+from .positions import ItemStates
+from .task import LabelOption, ProbeTask, group_items
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
+
+
+def read_unit_tasks(
+    models: Iterator[Model],
+    items: Sequence[Clip | Sentence],
+    label: LabelOption,
+    *,
+    level: str,
+    table: pd.DataFrame | None = None,
+    group: str | None = None,
+    by: str | None = None,
+    stacks: Sequence[str] | None = None,
+    progress: bool = False,
+) -> tuple[ProbeTask, Iterator[tuple[Model, list[ItemStates | str]]]]:
+    """Return the task of the units of the first model, and the states of each model's units.
+
+    Parameters
+    ----------
+    models : iterator of Model
+    items : sequence of Clip or Sentence
+    label : str or callable
+        "label" for what a unit is called, a feature (`unit_features`), or a function of a row of
+        `UnitStates.units`.
+    level, stacks, group, progress
+        As for `unit_states`.
+    table : DataFrame, optional
+        As for `unit_features`.
+    by : str, optional
+        A column of `meta` that parts the items.
+
+    Raises
+    ------
+    InputError
+        If no unit has the label, or the frames of two models differ.
+    """
+    options: dict[str, Any] = {"level": level, "stacks": stacks, "group": group}
+    options["progress"] = progress
+    first = next(models)
+    first_states = unit_states(first, items, **options)
+    task = make_unit_task(
+        join_units(first_states), items, label, level=level, table=table, group=group, by=by
+    )
+
+    def read() -> Iterator[tuple[Model, list[ItemStates | str]]]:
+        yield first, _states_of_units(task, first_states)
+        for model in models:
+            found = unit_states(model, items, **options)
+            if level == "frame" and len(join_units(found)) != len(join_units(first_states)):
+                raise InputError(
+                    f"{first.name} and {model.name} have frames of different length: probe them one "
+                    "at a time"
+                )
+            yield model, _states_of_units(task, found)
+
+    return task, read()
+
+
+def join_units(by_stack: Mapping[str, UnitStates]) -> pd.DataFrame:
+    """Return the units of all stacks, each once."""
+    tables = [found.units for found in by_stack.values()]
+    return pd.concat(tables).drop_duplicates(["clip", "index"]).reset_index(drop=True)
+
+
+def make_unit_task(
+    units: pd.DataFrame,
+    items: Sequence[Clip | Sentence],
+    label: LabelOption,
+    *,
+    level: str,
+    table: pd.DataFrame | None = None,
+    group: str | None = None,
+    by: str | None = None,
+) -> ProbeTask:
+    """Make the task of units; those without a label or value are left out.
+
+    Parameters
+    ----------
+    units : DataFrame
+        `UnitStates.units`.
+    items, label, level, table, group, by
+        As for `read_unit_tasks`.
+    """
+    name = label if isinstance(label, str) else getattr(label, "__name__", "label")
+    if callable(label):
+        values = [label(row) for row in units.itertuples(index=False)]
+    else:
+        values = unit_features(units, items, [label], level=level, table=table)[label].tolist()
+    labels = np.array(["" if v is None or v is pd.NA or v != v else str(v).strip() for v in values])
+    names = units["clip"] + "[" + units["index"].astype(str) + "]"
+    has_label = labels != ""
+    if not has_label.any():
+        raise InputError(f"no {level} has a value of {name!r}")
+    clips = build_item_table(items)
+    _, ties = group_items(clips, items, group)
+    rows = pd.Index(clips["clip"]).get_indexer(pd.Index(units["clip"]))
+    if by is not None and by not in clips:
+        raise InputError(f"no item has a column {by!r} to part by")
+    parts = ["all"] * len(clips) if by is None else clips[by].fillna("").replace("", "all")
+    counts = units.groupby("clip")["index"].transform("max") + 1
+    places = np.column_stack([rows, units["index"], counts])[has_label]
+    return ProbeTask(
+        name,
+        tuple(items[row] for row in rows[has_label]),
+        tuple(names[has_label]),
+        labels[has_label],
+        units["group"].to_numpy(str)[has_label],
+        _unit_types(units, items, rows, level)[has_label],
+        np.asarray(parts, dtype=str)[rows][has_label],
+        ties,
+        tuple(names[~has_label]),
+        places,
+    )
+
+
+def _unit_types(
+    units: pd.DataFrame, items: Sequence[Clip | Sentence], rows: np.ndarray, level: str
+) -> np.ndarray:
+    """Return what the control task gives random labels: spellings, phones; of frames their words."""
+    if level != "frame":
+        return units["label"].str.casefold().to_numpy(str)
+    words: list[Callable[[int], str]] = [
+        lambda index, found=item.words or (): found[index].text.casefold() for item in items
+    ]
+    return np.array(
+        [
+            "" if word is pd.NA else words[row](int(word))
+            for row, word in zip(rows, units["word"], strict=True)
+        ]
+    )
+
+
+def _states_of_units(task: ProbeTask, by_stack: Mapping[str, UnitStates]) -> list[ItemStates | str]:
+    """Return the states of each of the task's units, under the name of the level."""
+    found: dict[str, dict[tuple[str, str | int], np.ndarray]] = {name: {} for name in task.names}
+    for stack, of_stack in by_stack.items():
+        names = of_stack.units["clip"] + "[" + of_stack.units["index"].astype(str) + "]"
+        for name, vectors in zip(names, of_stack.values, strict=True):
+            if name in found:
+                found[name][stack, of_stack.level] = vectors
+    return [ItemStates(states, {}) if states else "has no states" for states in found.values()]
