@@ -2,7 +2,7 @@
 
 In: a model, what it is compared with, clips, untrained twins. Out: a `SimilarityResult`: each pair of a
 layer and a feature, beside units that are shuffled and beside untrained twins. What units are compared,
-and how, is in `unit_features` and `measure_table`.
+and how, is in `unit_reader` and `measure_table`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..statistics.twin_rank_test import rank_p
 from .grouped_units import SimilarityEstimate
 from .measure_table import SimilarityMeasure, find_similarity
 from .similarity_result import SimilarityResult
-from .unit_features import FeatureSource, LayerFeatures, ModelSource, UnitReader
+from .unit_reader import FeatureSource, LayerFeatures, ModelSource, UnitReader
 
 _FEATURE_COLUMNS = ("feature", "feature_stack", "feature_layer")
 _VALUE_COLUMNS = ("value", "low", "high")
@@ -50,11 +50,12 @@ def similarity(
     Parameters
     ----------
     a : Model, or function that loads one
-    b : Model, function that loads one, DataFrame, str, or mapping of names to these, optional
-        Another model or checkpoint; a table with a label (word or phone) in each row of its index and a
-        vector in its columns, such as GloVe; "mel" (log power in 40 mel bands, mean over the unit),
-        "articulation" (features of phones, extra `phones`), or "label" (for "abx" and
-        "mutual_information", and their default). By default the other layers of `a`.
+    b : Model, function that loads one, DataFrame, str, list, or mapping of names to these, optional
+        Another model or checkpoint. A table with labels (words or phones) as its index, and a vector
+        in each row, such as GloVe. "mel": log power in 40 mel bands, mean over the unit. Names of
+        `speechmix.unit_features`, such as ``["f1", "f2"]``, each divided by its deviation;
+        "articulation": all those of PanPhon. "label": for "abx" and "mutual_information", their
+        default. By default the other layers of `a`.
     clips : sequence of Clip or Sentence
         With words, or with phones for ``level="phone"``.
     level : {"word", "phone", "syllable", "frame"}

@@ -1,7 +1,7 @@
 """What is compared: states of the layers of a model, or external features, of the same units.
 
-In: clips; a model, a table of vectors for labels, "mel", "articulation" or labels. Out: features [N, D]
-of units that all sources have, in an order that does not depend on names or on the order of clips.
+In: clips; a model, a table of vectors for labels, or names of features. Out: features [N, D] of units
+that all sources have, in an order that does not depend on names or on the order of clips.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ...inputs.words.unit_tiers import PHONE
 from ..probing.task import group_items
 from ..statistics.even_subset import choose_evenly
 from ..statistics.groups import build_item_table
+from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
 
 ModelSource = Model | Callable[[], Model]
-FeatureSource = ModelSource | str | pd.DataFrame
-EXTERNAL = ("mel", "articulation", "label")
+FeatureSource = ModelSource | str | Sequence[str] | pd.DataFrame
 _MEL = {"n_fft": 512, "window": 400, "hop": 80, "n_mels": 40, "fmin": 60, "fmax": 7600}
 _MEL_RATE = 16_000
 
@@ -68,7 +68,8 @@ class UnitReader:
     Attributes
     ----------
     units : DataFrame
-        Columns item (number), group, word, label, start, end: those of the first model read.
+        Columns clip, group, index, word, label, start, end, item (its number): those of the first
+        model read.
     skipped : dict of str to str
         Items that the first model does not take, and why.
     """
@@ -95,7 +96,7 @@ class UnitReader:
         table["group_key"] = table.groupby("group_name")["key"].transform("min")
         order = table.sort_values(["group_key", "key"], kind="stable").index
         self._items = [items[index] for index in order]
-        self._names = table["clip"][order].tolist()
+        self._names = build_item_table(self._items)["clip"].tolist()
         self._groups = table["group_key"][order].tolist()
         self._level, self._limit = level, units_per_clip
         self._chosen: dict[int, pd.DataFrame] = {}  # units of each item
@@ -152,10 +153,10 @@ class UnitReader:
 
     def _choose_units(self, number: int, units: pd.DataFrame) -> pd.DataFrame:
         chosen = units.iloc[choose_evenly(range(len(units)), self._limit)]
-        chosen = chosen[["word", "label", "start", "end"]]
         if self._level == "frame":
             chosen = chosen.assign(label=self._label_frames(self._items[number], chosen))
-        return chosen.assign(item=number, group=str(self._groups[number]))
+        group = str(self._groups[number])
+        return chosen.assign(clip=self._names[number], group=group, item=number)
 
     def _label_frames(self, item: Clip | Sentence, frames: pd.DataFrame) -> list[str]:
         """Label frames by the phone, or else the word, that they lie in; "" between them."""
@@ -183,7 +184,7 @@ class UnitReader:
         sources: FeatureSource | Mapping[str, FeatureSource],
         stacks: Sequence[str] | None = None,
     ) -> list[LayerFeatures]:
-        """Read one source, or several by name: models, tables of vectors, names of `EXTERNAL`.
+        """Read one source, or several by name; see `speechmix.similarity`.
 
         Raises
         ------
@@ -191,32 +192,32 @@ class UnitReader:
             For an unknown source, or units that have no such features.
         """
         if not isinstance(sources, Mapping):
-            is_table = isinstance(sources, pd.DataFrame)
-            name = sources if isinstance(sources, str) else "table" if is_table else ""
+            name = "table" if isinstance(sources, pd.DataFrame) else ""
+            name = sources if isinstance(sources, str) else name
             sources = {name: sources}
         features = []
         for name, source in sources.items():
-            if isinstance(source, str | pd.DataFrame):
-                features.append(LayerFeatures(name, "", None, self._read_external(source, name)))
-            elif isinstance(source, Model) or callable(source):
+            if isinstance(source, Model) or callable(source):
                 features += self.read_model(source, stacks, name)
             else:
-                raise _unknown_source(source)
+                features.append(LayerFeatures(name, "", None, self._read_external(source, name)))
         return features
 
-    def _read_external(self, source: str | pd.DataFrame, name: str) -> np.ndarray:
+    def _read_external(self, source: str | Sequence[str] | pd.DataFrame, name: str) -> np.ndarray:
         labels = self.units["label"].str.casefold()
         if isinstance(source, pd.DataFrame):
             return _look_up(source, labels, name)
         if source == "label":
             return labels.to_numpy(dtype=str)
-        if source == "articulation":
-            known = sorted(set(labels) - {""})
-            table = pd.DataFrame({label: articulatory_features(label) for label in known}).T
-            return _look_up(table, labels, name)
         if source == "mel":
             return self._read_mel()
-        raise _unknown_source(source)
+        names = [source] if isinstance(source, str) else list(source)
+        if source == "articulation":
+            names = [*articulatory_features("a")]
+        table = unit_features(self.units, self._items, names, level=self._level)
+        values: np.ndarray = table[names].to_numpy(dtype=float)
+        spread = np.nanstd(values, axis=0)
+        return values / np.where(spread > 0, spread, 1.0)
 
     def _read_mel(self) -> np.ndarray:
         """Average log power in mel bands over each unit [N, bands], windows of 25 ms every 5 ms."""
@@ -266,10 +267,3 @@ def _look_up(table: pd.DataFrame, labels: pd.Series, name: str) -> np.ndarray:
             f"the table {name!r} should have labels as its index and numbers as columns: {error}"
         ) from error
     return values.reindex(labels).to_numpy()
-
-
-def _unknown_source(source: object) -> InputError:
-    return InputError(
-        "b should be a model, a table of vectors with labels as its index, one of "
-        f"{', '.join(EXTERNAL)}, or a mapping of names to these; found {source!r:.80}"
-    )
