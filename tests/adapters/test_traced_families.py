@@ -56,8 +56,16 @@ LOADED = {
     "vibevoice": (("decoder",), 45),
     "vibevoice_asr": (("decoder",), 45),
     "fun_asr_nano": (("decoder",), 1),
+    "gemma4": (("decoder",), 27),
+    "gemma4_unified": (("decoder",), 1),
+    "muse_spark": (("decoder",), 1),
+    "dots3_note": (("decoder",), 27),
 }
-_SINGLE_PRECISION = ("qwen3_omni_moe_thinker",)  # its products of experts run in no other
+_SINGLE_PRECISION = (
+    "qwen3_omni_moe_thinker",
+    "muse_spark",
+    "dots3_note",
+)  # its products of experts run in no other
 # Model types that are refused, and words of the reason.
 REFUSED = {
     "granite_speech5_ctc": "layer 1 makes 200 positions of 400",
@@ -109,25 +117,25 @@ def test_a_sound_without_attention_or_not_understood_leaves_the_decoder_with_the
         assert not model.hears  # a clip is refused: give prepared inputs
 
 
-@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize(
-    ("sizes", "reason"),
-    [
-        ({"embedding_size": 32}, "encoder.layer: the residual stream passes output.bottleneck"),
-        (
-            {"key_query_shared_bottleneck": False},
-            "MobileBertSelfAttention raised RuntimeError: mat1",
-        ),
-    ],
-)
-def test_a_config_of_unusual_sizes_is_refused_with_the_part(sizes, reason):
-    """The first one's head has a projection to no units at all."""
+def _mobilebert(**sizes):
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
     shape |= {"num_hidden_layers": 2, "vocab_size": 50, "intra_bottleneck_size": 16}
     config = transformers.MobileBertConfig(**{**shape, "embedding_size": 16, **sizes})
-    module = transformers.MobileBertForMaskedLM(config).eval()
+    return transformers.MobileBertForMaskedLM(config).eval()
+
+
+def test_a_config_of_unusual_sizes_is_refused_with_the_part():
+    reason = "MobileBertSelfAttention raised RuntimeError: mat1"
     with pytest.raises(speechmix.SpeechmixError, match=reason):
-        speechmix.load(module)
+        speechmix.load(_mobilebert(key_query_shared_bottleneck=False))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_sums_that_are_not_understood_leave_layers_to_be_run_as_a_whole():
+    """The head has a projection to no units at all."""
+    model = speechmix.load(_mobilebert(embedding_size=32))
+    spec = model.stacks["encoder"].spec
+    assert spec.blocks[0].is_rerun and not spec.feed_forwards
 
 
 def test_a_traced_family_does_not_hold_the_model_that_was_traced(monkeypatch):

@@ -247,5 +247,7 @@ _SHAPE = {
 )
 def test_attention_that_a_table_cannot_describe_is_refused_with_the_reason(config, reason):
     found = speechmix.infer_family(config)
-    assert found.stacks == ()
+    assert [spec.blocks[0].is_rerun for spec in found.stacks] == [True]  # for review
     assert reason in found.text()
+    with pytest.raises(speechmix.SpeechmixError, match=reason):
+        speechmix.load(transformers.AutoModel.from_config(config))

@@ -73,7 +73,7 @@ def make_subject(model_type: str, mapping: dict[str, Any]) -> Subject:
         processor = build_processor(model_type, module, shapes)
         model = speechmix.load(module, processor=processor)
         clip = make_clip()
-        speechmix.mix(model, clip, measures="attention_norm", layers=0)
+        speechmix.mix(model, clip, measures="attention", layers=0)
         return Subject(model, prepare(model, clip), clip)
     except (SpeechmixError, ValueError, ImportError):
         try:

@@ -290,6 +290,8 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
         "Gemma4UnifiedForConditionalGeneration",
         lambda: tiny_config("gemma4_unified"),
     ),
+    "muse_spark": ("MuseSparkForConditionalGeneration", lambda: tiny_config("muse_spark")),
+    "dots3_note": ("Dots3NoteForConditionalGeneration", lambda: tiny_config("dots3_note")),
     "pop2piano": ("Pop2PianoForConditionalGeneration", lambda: tiny_config("pop2piano")),
     "dia": ("DiaForConditionalGeneration", lambda: tiny_config("dia")),
     "vibevoice": ("VibeVoiceForConditionalGeneration", lambda: tiny_config("vibevoice")),

@@ -90,6 +90,13 @@ def _check_replay(block: Block, layer_label: str, *, check_all_rows: bool) -> No
         is_consistent = states_agree(
             replayed_states, states, effect=(changed_states - replayed_states).abs().max()
         )
+    elif block.modules.runs_whole:
+        replayed_states, changed_states = block.replay_all(
+            torch.stack([block.context, ablated_context])
+        )
+        is_consistent = _has_no_other_change(changed_states, states, edge_rows) and states_agree(
+            replayed_states, states, effect=(changed_states - replayed_states).abs().max()
+        )
     elif block.modules.post_attention is None or check_all_rows:
         changed_states = block.replay_all(ablated_context[None])[0]
         rows = _select_check_rows(block)

@@ -28,6 +28,8 @@ class AttentionModules:
         Where the table names them.
     needs_eager : bool
         Whether attention is read off its own softmax.
+    is_rerun : bool
+        Whether it is known by its function alone, and layers run as a whole.
     """
 
     module: nn.Module
@@ -39,6 +41,7 @@ class AttentionModules:
     query: nn.Module | None = None
     branch_norm: nn.Module | None = None
     needs_eager: bool = False
+    is_rerun: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,11 @@ class Layer:
     def attention(self) -> AttentionModules:
         """The attention block that is studied."""
         return self.attentions[self.studied_index]
+
+    @property
+    def runs_whole(self) -> bool:
+        """True if a changed attention context is replayed on all positions of the layer at once."""
+        return self.convolution is not None or self.attention.is_rerun
 
     @property
     def post_attention(self) -> PostAttentionModules | None:

@@ -92,8 +92,8 @@ class _LayerFlow:
                 _find_axis(call.output, self.block.output) is not None for call in self.calls[norm]
             )
         }
-        if not self.is_pre_norm:  # there it is the feed-forward's
-            closing_norms = set()
+        if not self.is_pre_norm or self.modules.attention.is_rerun:
+            closing_norms = set()  # the feed-forward's, or nothing that is read
         if closing_norms != {self.modules.closing_norm} - {None}:
             raise self._error("the norm behind the layer's last sum is another (closing_norm)")
 
@@ -118,7 +118,8 @@ class _LayerFlow:
         states = self._run(spec.norm, attention.norm, stream) if is_normed_first else stream
         value_reader = attention.value if attention.value in self.calls else attention.module
         reads_layer = self._reads(value_reader, states)
-        if index == self.modules.studied_index and reads_layer == (self.spec.name == "cross"):
+        is_studied = index == self.modules.studied_index and not attention.is_rerun
+        if is_studied and reads_layer == (self.spec.name == "cross"):
             raise self._error(
                 f"the values of {spec.module!r} are {'' if reads_layer else 'not '}made of the states "
                 f"that the table's norm of a {self.spec.name} stack leaves"
@@ -138,11 +139,18 @@ class _LayerFlow:
                     f"weights and values that were read of {spec.module!r} do not give its context"
                 )
             context = call.context
-        output = self._run(spec.output, attention.output, context.flatten(1))
+        if attention.is_rerun:
+            recorded = self.calls[attention.output][-1].output
+            assert recorded is not None
+            output = _select_rows(recorded)
+        else:
+            output = self._run(spec.output, attention.output, context.flatten(1))
         returned = output if attention.includes_output else context.flatten(1)
         module_calls = self.calls.get(attention.module, ())
         if all(_find_axis(call.output, returned) is None for call in module_calls):
             raise self._error(f"{spec.module!r} does not return the output of {spec.output!r}")
+        if attention.is_rerun:
+            return output
         self._check_neighbour_norms(index, output)
         if attention.branch_norm is not None:
             output = self._run(spec.branch_norm, attention.branch_norm, output)

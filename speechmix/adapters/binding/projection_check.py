@@ -54,7 +54,8 @@ def _makes(
     table says so."""
     projection, call = projections[role], block.call(index)
     assert projection is not None
-    attention_call = recorder.calls[block.modules.attentions[index].module][0]
+    attention = block.modules.attentions[index]
+    attention_call = recorder.calls[attention.module][0]
     calls = recorder.calls.get(projection)
     if not calls:  # its weights were used without running it
         states, vectors = attention_call.states, getattr(call, role).transpose(0, 1).flatten(1)
@@ -62,7 +63,9 @@ def _makes(
             projection(states).reshape(-1, vectors.shape[-1]), vectors, effect=0
         )
     output = calls[0].output
-    if role == "value" and (output is None or not _are_multiples(call.value, output)):
+    if role == "value" and (
+        output is None or not (attention.is_rerun or _are_multiples(call.value, output))
+    ):
         return False
     changes: list[int] = []
 

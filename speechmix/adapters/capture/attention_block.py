@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ...errors import ModelError
 from ..binding.layer_components import module_bias, projection_weight
 from .layer_run import LayerRun
 
@@ -64,9 +65,36 @@ class Block(LayerRun):
             return self._call.context
         return (self.attention() @ self.values).transpose(0, 1)
 
+    def context_without(self, source_indices: slice | Tensor, heads: slice = slice(None)) -> Tensor:
+        """Return the context [Q, H, d] with the values of some sources at zero, in some heads."""
+        context, values = self.context.clone(), self.values[heads]
+        alpha = self.attention()[heads]  # [H', Q, K]
+        if (
+            self.modules.attention.is_rerun
+        ):  # a norm behind it would amplify what a difference rounds
+            alpha = alpha.clone()
+            alpha[:, :, source_indices] = 0
+            context[:, heads] = (alpha @ values).transpose(0, 1)
+        else:
+            removed = alpha[:, :, source_indices] @ values[:, source_indices]
+            context[:, heads] -= removed.transpose(0, 1)
+        return context
+
     @property
     def output_weight(self) -> Tensor:
-        """Output projection W_O split by head, [H, d, D]."""
+        """Output projection W_O split by head, [H, d, D].
+
+        Raises
+        ------
+        ModelError
+            If it reads something else than the context (`AttentionSpec.is_rerun`).
+        """
+        if self.modules.attention.is_rerun:
+            raise ModelError(
+                f"in the {self.stack.name} something lies between attention and its output projection (a "
+                "gate or a norm), or its sum is not known: measures that decompose attention's output have "
+                "no equation there; value_zeroing and attention do"
+            )
         weight = projection_weight(self.modules.attention.output)  # [D, H d]
         return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
 
@@ -79,6 +107,8 @@ class Block(LayerRun):
     def attention_output(self, rows: Tensor) -> Tensor:
         """Return the attention block's output at the rows, behind its output projection, [R, D]."""
         projection = self.modules.attention.output
+        if self.modules.attention.is_rerun:
+            return self._trace.projections[projection][0, rows]
         return self.recorded_output(
             projection, rows, lambda: projection(self.context[rows].flatten(1))
         )

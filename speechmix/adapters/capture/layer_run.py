@@ -19,8 +19,9 @@ from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 from .attention_calls import AttentionReader
-from .layer_trace import AttentionCall, LayerTrace
+from .layer_trace import AttentionCall, LayerTrace, own_caches
 from .packed_states import pack_like, unpack_states
+from .replaced_context import replaced_context
 
 if TYPE_CHECKING:
     from .forward_pass import Capture
@@ -119,9 +120,7 @@ class LayerRun:
         """Run an attention module again, with the layer's hooks paused, and return its call."""
         attention, trace = self.modules.attentions[attention_index], replace(self._trace, calls={})
         with self._capture.paused(), AttentionReader(trace, attention_index, attention):
-            attention.module.forward(
-                *arguments, **{name: None if "past" in name else x for name, x in keywords.items()}
-            )
+            attention.module.forward(*arguments, **own_caches(keywords))
         return trace.calls[attention_index][0]
 
     def run_twice(self) -> Tensor:
@@ -177,15 +176,15 @@ class LayerRun:
         return self._trace.hidden[0]
 
     def states(self, rows: Tensor) -> Tensor:
-        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last
-        layer."""
+        """Layer output [R, D] at the rows; of the stack's last layer behind the final norm."""
         return self._apply_final_norm(self._output[rows])
 
     def replay_all(self, contexts: Tensor) -> Tensor:
         """Run the layer's own modules on all rows in their order, with the attention contexts
         replaced.
 
-        For layers that mix positions behind attention: a changed row changes others.
+        For layers that mix positions behind attention, where a changed row changes others, and for
+        attention that is known by its function alone.
 
         Parameters
         ----------
@@ -198,10 +197,15 @@ class LayerRun:
             As for `replay`.
         """
         trace, attention = self._trace, self.modules.attention
-        attention_output = _replace_states(
-            trace.outputs[self.modules.studied_index], _project_context(attention, contexts)
-        )
-        with self._capture.paused(), stub_outputs(attention.module, repeat(attention_output)):
+        with ExitStack() as stubs:
+            stubs.enter_context(self._capture.paused())
+            if attention.is_rerun:
+                stubs.enter_context(replaced_context(attention, contexts))
+            else:
+                attention_output = _replace_states(
+                    trace.outputs[self.modules.studied_index], _project_context(attention, contexts)
+                )
+                stubs.enter_context(stub_outputs(attention.module, repeat(attention_output)))
             states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
         return self._apply_final_norm(states)
 
@@ -245,9 +249,8 @@ class LayerRun:
     def _run_layer(self, hidden: Tensor, kwargs: HookKeywords) -> Tensor:
         """Run the layer's own module on states [N, P, D]."""
         layer_input = hidden.flatten(0, 1) if self._trace.packed else hidden
-        return unpack_states(
-            first_output(self.modules.module.forward(layer_input, **kwargs)), len(hidden)
-        )
+        output = self.modules.module.forward(layer_input, **own_caches(kwargs))
+        return unpack_states(first_output(output), len(hidden))
 
     def _select_kwargs(self, rows: Tensor) -> HookKeywords:
         """The layer's keyword arguments for chosen rows: what attention behind the studied block

@@ -6,7 +6,9 @@ one of them (`LayerTrace.select_clip`), which a `Block` is made of; attention we
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import UserDict
+from collections.abc import Callable, MutableMapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -121,6 +123,15 @@ class LayerTrace:
         )
 
 
+def own_caches(kwargs: HookKeywords) -> HookKeywords:
+    """Return the arguments of another run of a layer: without the cache of the first, and with copies
+    of mappings by which layers share keys and values, for it writes into them."""
+    return {
+        name: None if "past" in name else copy(x) if isinstance(x, MutableMapping) else x
+        for name, x in kwargs.items()
+    }
+
+
 def _clip_selector(clip: int, clip_count: int) -> Callable[[ModelOutput], ModelOutput]:
     """Return a function that takes one clip out of whatever is batched: tensors of at least two
     axes, and what holds them."""
@@ -128,8 +139,8 @@ def _clip_selector(clip: int, clip_count: int) -> Callable[[ModelOutput], ModelO
     def select(value: ModelOutput) -> ModelOutput:
         if isinstance(value, Tensor):
             return value[clip : clip + 1] if value.ndim > 1 and len(value) == clip_count else value
-        if isinstance(value, dict):
-            return {name: select(element) for name, element in value.items()}
+        if isinstance(value, dict | UserDict):
+            return type(value)({name: select(element) for name, element in value.items()})
         if type(value) in (tuple, list):
             return type(value)(select(element) for element in value)
         return value

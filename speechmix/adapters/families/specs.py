@@ -35,6 +35,11 @@ class AttentionSpec:
         True for attention that torch's function cannot compute (capped scores, positions of its
         own): it is run "eager", its weights are read off the softmax and its values off the product
         behind it.
+    is_rerun : bool
+        True if something lies between attention's function and its projections (values pass a norm,
+        its result a gate), or its sum with the residual stream is not known. Layers then run as a
+        whole, with what the function returned replaced; measures that read the output projection
+        or the stream refuse.
     """
 
     module: str
@@ -45,6 +50,7 @@ class AttentionSpec:
     query: str | None = None
     branch_norm: str | None = None
     needs_eager: bool = False
+    is_rerun: bool = False
 
     @classmethod
     def of(
@@ -61,7 +67,16 @@ class AttentionSpec:
         """Plan of a block whose projections are attributes of the attention module itself."""
         value, key, output = (f"{module}.{path}" for path in (value, key, output))
         query = None if query is None else f"{module}.{query}"
-        return cls(module, value, key, output, query=query, needs_eager=needs_eager, **norms)
+        return cls(
+            module,
+            value,
+            key,
+            output,
+            query=query,
+            needs_eager=needs_eager,
+            is_rerun=False,
+            **norms,
+        )
 
 
 @dataclass(frozen=True)

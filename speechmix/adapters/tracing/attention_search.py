@@ -58,8 +58,16 @@ class TracedAttention:
         return not depends_on(self.value_input, strip_shape(layer.states))
 
 
-def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
+def find_attention_blocks(
+    layer: TracedLayer, *, by_function: bool = False
+) -> list[TracedAttention]:
     """Find all attention blocks of a layer, in the order they run.
+
+    Parameters
+    ----------
+    by_function : bool
+        True if values and result may be changed between attention's function and the projections
+        (`AttentionSpec.is_rerun`).
 
     Raises
     ------
@@ -71,7 +79,7 @@ def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
         block = (
             _read_multi_head(layer, operation.value)
             if operation.value.operation == "multi_head_attention_forward"
-            else _read_operation(layer, operation)
+            else _read_operation(layer, operation, by_function)
         )
         known = blocks.setdefault(block.spec.module, block)
         if known.spec != block.spec:
@@ -81,10 +89,12 @@ def find_attention_blocks(layer: TracedLayer) -> list[TracedAttention]:
     return list(blocks.values())
 
 
-def _read_operation(layer: TracedLayer, operation: AttentionOperation) -> TracedAttention:
+def _read_operation(
+    layer: TracedLayer, operation: AttentionOperation, by_function: bool
+) -> TracedAttention:
     if operation.values is None:
         raise UntracedPartError("attention without values")
-    value_call = _find_value_projection(layer, operation.values)
+    value_call = _find_value_projection(layer, operation.values, may_change=by_function)
     value_input = layer.strip_to_module(value_call.inputs[0])
     query_call, key_call = (
         _find_score_projections(layer, operation.scores, value_input)
@@ -99,7 +109,8 @@ def _read_operation(layer: TracedLayer, operation: AttentionOperation) -> Traced
             f"{layer.path_of(key_call)} and {layer.path_of(value_call)}, which make keys and values, "
             "read different states"
         )
-    output_call = _find_output(layer, operation.value)
+    find_output = _find_first_reader if by_function else _find_output
+    output_call = find_output(layer, operation.value)
     paths = {layer.path_of(call) for call in (value_call, key_call, query_call)}
     module = _find_module(layer, operation.value, paths)
     is_packed = query_call.path == value_call.path
@@ -113,6 +124,7 @@ def _read_operation(layer: TracedLayer, operation: AttentionOperation) -> Traced
         output=layer.path_of(output_call),
         query=layer.path_of(query_call) if has_own_query else None,
         needs_eager=operation.scores is not None,
+        is_rerun=by_function,
     )
     return TracedAttention(
         spec,
@@ -127,8 +139,11 @@ def _read_operation(layer: TracedLayer, operation: AttentionOperation) -> Traced
     )
 
 
-def _find_value_projection(layer: TracedLayer, values: TracedValue) -> ModuleCall:
-    """The projection whose output holds the very numbers of the values."""
+def _find_value_projection(
+    layer: TracedLayer, values: TracedValue, *, may_change: bool
+) -> ModuleCall:
+    """The projection whose output holds the very numbers of the values; or, if they may change on the
+    way, each position by itself, the one that they are made by."""
     call = _find_projection(layer, values, "value")
     numbers, output = values.tensor, call.outputs[0].tensor
     is_made_of_output = torch.isin(numbers[numbers != 0], output)
@@ -137,6 +152,8 @@ def _find_value_projection(layer: TracedLayer, values: TracedValue) -> ModuleCal
         is_convolved = any(
             step.operation == "conv1d" and step.sources[1].tensor.shape[-1] > 1 for step in steps
         )
+        if may_change and not is_convolved:
+            return call
         raise UntracedPartError(
             f"values of attention are not the output of {layer.path_of(call)}: "
             + (
@@ -222,6 +239,19 @@ def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
     raise UntracedPartError(
         "no projection takes the result of attention as it is (it may be gated or normed first)"
     )
+
+
+def _find_first_reader(layer: TracedLayer, context: TracedValue) -> ModuleCall:
+    """The first projection that reads something made of the result of attention."""
+    for call in layer.calls:
+        is_later = call.start > context.index and bool(call.outputs)
+        if (
+            is_later
+            and call.outputs[0] in layer.projections
+            and depends_on(call.inputs[0], context)
+        ):
+            return call
+    raise UntracedPartError("no projection reads the result of attention")
 
 
 def _strip_joined(value: TracedValue) -> set[TracedValue]:

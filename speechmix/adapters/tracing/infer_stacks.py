@@ -197,8 +197,14 @@ class _Inference:
         for layer, description in zip(layer_list.layers, descriptions, strict=True):
             if _fill_identity_norms(layer, description, merged) != merged:
                 index = layer_list.layers.index(layer)
+                notes = [note for x in descriptions if x.blocks[0].is_rerun for note in x.notes[:1]]
                 raise UntracedPartError(
-                    f"layer {index} is built in another way than layer {len(descriptions) - 1}"
+                    "; ".join(
+                        [
+                            *notes[:1],
+                            f"layer {index} is built in another way than layer {len(descriptions) - 1}",
+                        ]
+                    )
                 )
         return merged
 

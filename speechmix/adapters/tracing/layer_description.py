@@ -19,6 +19,7 @@ from .branch_search import (
     has_convolution,
     open_branch,
 )
+from .mixing_kinds import NOT_DEFINED
 from .recording import ModuleCall
 from .residual_sums import ResidualSum, trace_residual_sums
 from .traced_layer import TracedLayer, UntracedPartError
@@ -62,9 +63,36 @@ def describe_layer(layer: TracedLayer) -> LayerDescription:
     UntracedPartError
         If its attention or its residual stream was not understood; then there is no table.
     """
-    attentions = find_attention_blocks(layer)
-    sums = trace_residual_sums(layer)
-    return _Describer(layer, attentions, sums).describe()
+    try:
+        attentions = find_attention_blocks(layer)
+        sums = trace_residual_sums(layer)
+        return _Describer(layer, attentions, sums).describe()
+    except UntracedPartError as error:
+        description = None if NOT_DEFINED in str(error) else _describe_by_function(layer, error)
+        if description is None:
+            raise
+        return description
+
+
+def _describe_by_function(
+    layer: TracedLayer, problem: UntracedPartError
+) -> LayerDescription | None:
+    """Describe a layer with one attention block by attention's function alone; None if that was not
+    found."""
+    try:
+        attentions = find_attention_blocks(layer, by_function=True)
+    except UntracedPartError:
+        return None
+    if len(attentions) != 1 or attentions[0].reads_other_stack(layer):
+        return None
+    (attention,) = attentions
+    return LayerDescription(
+        (attention.spec,),
+        (),
+        (attention.heads,),
+        (attention.key_heads,),
+        notes=[f"{problem}; layers are run as a whole"],
+    )
 
 
 class _Describer:

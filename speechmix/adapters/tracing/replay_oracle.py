@@ -20,6 +20,7 @@ from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..capture.attention_block import Block
 from ..capture.forward_pass import Capture, use_attention
+from ..capture.layer_trace import own_caches
 from ..delta_engine.change_propagator import ChangePropagator
 from ..model import Model
 from ..transformers_types import (
@@ -208,11 +209,9 @@ class _TableStates:
         is_self = block.n_targets == block.n_sources
         rows = all_rows[torch.tensor(sources)] if is_self else all_rows
         zeroed_sources = sorted({sources[0], sources[len(sources) // 2], sources[-1]})
-        alpha, values = block.attention(), block.values
         changed = []
         for source in zeroed_sources:
-            removed = torch.einsum("hq,hd->qhd", alpha[:, :, source], values[:, source])
-            context = block.context - removed
+            context = block.context_without(slice(source, source + 1))
             changed.append([states[rows] for states in _apply_engines(block, context)])
         return cls(rows, zeroed_sources, block.n_sources, block.states(all_rows)[rows], changed)
 
@@ -221,7 +220,7 @@ def _apply_engines(block: Block, context: Tensor) -> list[Tensor]:
     """States [Q, D] with another attention context: replayed, and by the delta engine where the
     table describes the layer."""
     rows = torch.arange(block.n_targets)
-    if block.modules.convolution is not None:
+    if block.modules.runs_whole:
         results = [block.replay_all(context[None])[0]]
     else:
         results = [block.replay(rows, context)]
@@ -243,7 +242,8 @@ def _compare_layer(
             source, table_states.source_count, is_only_attention=len(stack.spec.blocks) == 1
         )
         with zeroing:
-            output = next(iterate_tensors(call.module(*_copy(call.args), **_copy(call.kwargs))))
+            kwargs = own_caches(_copy(call.kwargs))
+            output = next(iterate_tensors(call.module(*_copy(call.args), **kwargs)))
         source_count = table_states.source_count
         if zeroing.seen_count < source_count:
             raise ModelError(

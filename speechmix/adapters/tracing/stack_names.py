@@ -32,7 +32,10 @@ class TracedStack:
         """Return True if this stack's output enters another, through its states or its
         cross-attention."""
         output, layer = self.layer_list.layers[-1].output, other.layer_list.layers[0]
-        readers = [layer.states, *(block.value_input for block in find_attention_blocks(layer))]
+        readers = [
+            layer.states,
+            *(block.value_input for block in find_attention_blocks(layer, by_function=True)),
+        ]
         return any(depends_on(value, output) for value in readers)
 
 

@@ -83,11 +83,12 @@ def trace_family(
         form, stacks = replace(form, kind="audio", encoder_alone=True), stacks[:1]
         family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason and form.kind == "audio tokens" and len(stacks) > 1:
-        _warn_stack_alone(model_class.__name__, "decoder", reason)
+        reasons = _notes_of_whole_layers(architecture, stacks[:1]) or [reason]
+        _warn_stack_alone(model_class.__name__, "decoder", "; ".join(reasons))
         stacks = stacks[1:]
         family, reason = _try_stacks(module, form, stacks, architecture.heads)
     if reason:
-        raise ModelError(reason)
+        raise ModelError("; ".join([reason, *_notes_of_whole_layers(architecture, stacks)]))
     if family.grid is None:
         return family
 
@@ -96,6 +97,14 @@ def trace_family(
         return base, layer_modules(stacks[0], base)[0]
 
     return replace(family, grid=MeasuredGrid(build, form, extractor))
+
+
+def _notes_of_whole_layers(
+    architecture: InferredArchitecture, stacks: tuple[StackSpec, ...]
+) -> list[str]:
+    """What was not understood of layers that are described by attention's function alone."""
+    paths = tuple(f"{spec.layers}: " for spec in stacks if spec.blocks[0].is_rerun)
+    return [sentence for sentence in architecture.unknowns if paths and sentence.startswith(paths)]
 
 
 def _select_stacks(

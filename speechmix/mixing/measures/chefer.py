@@ -80,6 +80,11 @@ def check_chefer_covers(model: Model) -> None:
             "for which there is no rule. "
             "Use gradient_input or integrated_gradients"
         )
+    if any(stack.layers[0].attention.is_rerun for stack in model.stacks.values()):
+        raise InputError(
+            f"chefer: in {model.name} something lies between attention and its output projection, for "
+            "which there is no rule. Use gradient_input or integrated_gradients"
+        )
     if mixing_description := mixing_between_layers(model):
         raise InputError(
             f"chefer: {mixing_description}, for which there is no rule. Use gradient_input or "

@@ -51,7 +51,7 @@ def mixing_strength(
         One column, for it is computed and collected like the scores of one source.
     """
     delta = engine == "delta" and block.modules.post_attention is not None
-    if block.modules.convolution is not None:
+    if block.modules.runs_whole:
         ratios = (_propagated_window_ratios if delta else _whole_layer_ratios)(
             block, units, batch_size
         )

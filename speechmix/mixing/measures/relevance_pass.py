@@ -45,8 +45,7 @@ _ELEMENTWISE = (F.gelu, F.relu, F.silu, torch.relu, torch.tanh, Tensor.relu, Ten
 
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
 
-# Kinds of what keeps relevance: biases, softmaxes, biases of norms behind the layers of the stack
-# that writes.
+# Kinds of what keeps relevance; the last is of norms behind the layers of the stack that writes.
 BIAS, SOFTMAX, NORM_BIAS = "bias", "softmax", "norm_bias"
 
 
@@ -64,6 +63,8 @@ def check_lrp_covers(model: Model) -> None:
     layers = [stack.layers[0] for stack in model.stacks.values()]
     if any(stack.spec.convolution for stack in model.stacks.values()):
         reason = "has Conformer layers, for whose convolution there is no rule"
+    elif any(layer.attention.is_rerun for layer in layers):
+        reason = "has attention of which only the function is known"
     elif any(attention.needs_eager for layer in layers for attention in layer.attentions):
         reason = "computes attention by code of its own, whose softmax is not reached"
     elif model.capabilities.has_audio_tokens:

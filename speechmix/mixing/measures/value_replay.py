@@ -63,18 +63,14 @@ def replay_layers(
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Of layers that mix positions behind attention: (head index, first source index, states of the
     rows [S, R, D])."""
-    alpha = block.attention()  # [H, Q, K]
     sources_per_batch = max(1, batch_size // block.n_targets)
     for head in range(block.stack.heads if each_head else 1):
         heads = slice(head, head + 1) if each_head else slice(None)
         for first in range(0, len(units.sources), sources_per_batch):
             position_indices = units.source_position_indices[first : first + sources_per_batch]
-            contexts = block.context.repeat(len(position_indices), 1, 1, 1)  # [S, Q, H, d]
-            for number, source_indices in enumerate(position_indices):
-                removed_context = (
-                    alpha[heads, :, source_indices] @ block.values[heads, source_indices]
-                )
-                contexts[number, :, heads] -= removed_context.transpose(0, 1)
+            contexts = torch.stack(
+                [block.context_without(indices, heads) for indices in position_indices]
+            )  # [S, Q, H, d]
             yield head, first, block.replay_all(contexts)[:, units.rows]
 
 

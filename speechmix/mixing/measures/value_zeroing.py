@@ -80,12 +80,13 @@ def value_zeroing(
         ):
             distances = change_distance(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(distances)] = distances.permute(1, 2, 0)
-    elif block.modules.convolution:
+    elif block.modules.runs_whole:
         distance_function, original_states = find_distance(distance), block.states(units.rows)
         for number, source, states in replay_layers(block, units, heads == "each", batch_size):
-            scores[number, :, source : source + len(states)] = distance_function(
-                original_states, states
-            ).T
+            distances = distance_function(original_states, states).T  # [R, S]
+            if block.causal and not block.modules.convolution:
+                distances = _zero_earlier_rows(distances, units, source)
+            scores[number, :, source : source + len(states)] = distances
     else:
         distance_function, original_states = find_distance(distance), block.states(units.rows)
         for head, row, source_index, context in replay_pairs(
@@ -159,6 +160,14 @@ def distance_without_source(
     changed_states = block.replay(units.rows, zero_context, number=number)
     distances = find_distance(distance)(block.states(units.rows), changed_states)
     return units.pool_targets(distances[:, None])[:, 0]
+
+
+def _zero_earlier_rows(distances: Tensor, units: Units, first_source: int) -> Tensor:
+    """Distances [R, S] with zeros, not rounding, for rows that do not see a source."""
+    count = distances.shape[1]
+    starts = [ranges[0][0] for ranges in units.sources[first_source : first_source + count]]
+    is_later = torch.tensor(units.positions)[:, None] < torch.tensor(starts)
+    return distances.masked_fill(is_later.to(distances.device), 0)
 
 
 def _propagated_batches(

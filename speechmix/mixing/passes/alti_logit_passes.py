@@ -58,6 +58,11 @@ def prenorm_output_stack(model: Model) -> Stack:
             "speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
+    if stack.layers[0].attention.is_rerun:
+        raise InputError(
+            f"alti_logit: what the layers of {model.name} add to their residual stream is not known. Use "
+            "speechmix.knock_out, or mix(measures='gradient_input')"
+        )
     if between := mixing_between_layers(model):
         raise InputError(
             f"alti_logit: {between}. Use speechmix.knock_out, or mix(measures='gradient_input')"
