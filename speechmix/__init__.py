@@ -66,6 +66,7 @@ _PUBLIC = {
     "open_run": "runs.results.open_run",
     "scorer": "runs.dataset_scorer",
     "probe": "evaluation.probing.probe",
+    "encode": "evaluation.encoding",
     "similarity": "evaluation.similarity.similarity",
     "add_covariates": "evaluation.covariates",
     "mixed_model": "evaluation.statistics.mixed_models",

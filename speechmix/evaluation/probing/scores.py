@@ -92,10 +92,14 @@ def ratio_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval over groups of the mean over items, or of the sum of values divided by
     that of weights; (nan, nan) for fewer groups than `mean_interval` needs."""
+    return mean_interval(ratio_by_group(values, groups, weights))
+
+
+def ratio_by_group(values: Numbers, groups: Texts, weights: Numbers | None = None) -> np.ndarray:
+    """Return a value for each group [G], in the order of their names, whose mean is the ratio of
+    `ratio_interval`, and whose variance over groups is that of the ratio."""
     sums, counts = _sum_by_group(values, groups)
-    if weights is not None:
-        counts = _sum_by_group(weights, groups)[0]
-    return mean_interval(_linearise_ratio(sums, counts))
+    return _linearise_ratio(sums, counts if weights is None else _sum_by_group(weights, groups)[0])
 
 
 def _linearise_ratio(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

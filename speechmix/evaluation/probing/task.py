@@ -145,12 +145,6 @@ class ProbeTask:
         alone = np.column_stack([count, 0 * count, 0 * count + 1])
         return alone if self.places is None else self.places
 
-    def content_key(self, index: int) -> str:
-        """Return what is the same for copies of an item under other names: the hash of its sound, or
-        its text."""
-        item: Any = self.items[index]
-        return str(getattr(item, "audio_hash", None) or getattr(item, "text", self.names[index]))
-
     def word_types(self, position: Position) -> np.ndarray:
         """Return the word types of the control task at a position [N]."""
         if position in ("target", "deciding", "between"):
@@ -159,6 +153,12 @@ class ProbeTask:
         return np.array(
             [word or item_type for word, item_type in zip(words, self.types, strict=True)]
         )
+
+
+def content_key(item: Clip | Sentence, name: str) -> str:
+    """Return what is the same for copies of an item under other names: the hash of its sound, or its
+    text; `name` if it has neither."""
+    return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
 
 
 def group_items(

@@ -24,7 +24,7 @@ from ..statistics.twin_rank_test import rank_p
 from .logistic import control_labels, predict_with_estimator, scaling_moments
 from .ridge import Fit, assign_group_folds, predict_values
 from .scores import ratio_interval
-from .task import ProbeTask
+from .task import ProbeTask, content_key
 
 if TYPE_CHECKING:
     from .fits import ProbeSettings
@@ -63,7 +63,7 @@ class ValueFitter:
         self._groups, self._settings = task.groups[item_indices], settings
         seed = settings.seed
         values = parse_values(task.labels[item_indices], self._names, task.label)
-        keys = [task.content_key(index) for index in item_indices]
+        keys = [content_key(task.items[index], task.names[index]) for index in item_indices]
         self._fold = assign_group_folds(self._groups, keys, folds=settings.folds, seed=seed)
         places = task.unit_places[item_indices]
         control_values = [

@@ -33,6 +33,7 @@ the size it has in a paper.
 | `model_panels` | many models: a panel for each, its stacks over relative depth |
 | `clip_distribution`, `distribution_figure` | how single clips are spread |
 | `trajectory_panel`, `trajectory_heat_map`, `animate_trajectory` | steps, steps by layers (`speechmix.trajectory`) |
+| `encoding_figure` | what sets of features explain of the states of each layer (of `speechmix.encode`) |
 | `probe_figure`, `probe_and_mixing` | what probes read over relative depth (Figure 4); above the mixing curve |
 | `published_contributions`, `published_probing` | the published figures as such tables; `published=True` draws them beside |
 
@@ -52,6 +53,7 @@ from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
+from .encoding_figure import encoding_figure
 from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
 from .lens_figure import lens_curve_panel, lens_panel
@@ -87,6 +89,7 @@ __all__ = [
     "deletion_figure",
     "difference_map",
     "distribution_figure",
+    "encoding_figure",
     "explained_text",
     "explained_word",
     "head_grid",
@@ -107,9 +110,9 @@ __all__ = [
     "reliability_diagram",
     "response_panel",
     "routes_figure",
-    "sound_and_map",
     "similarity_figure",
     "similarity_panel",
+    "sound_and_map",
     "spectral_figure",
     "timed_map",
     "trajectory_heat_map",

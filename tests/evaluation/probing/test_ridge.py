@@ -57,15 +57,20 @@ def test_predictions_are_those_of_the_oracle(width, scale):
         )
 
 
-def test_one_penalty_for_all_values_makes_a_rotation_of_the_values_change_nothing():
+def test_one_penalty_for_a_block_makes_a_rotation_of_its_values_change_nothing():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((50, 4)), generator.standard_normal((50, 6))
     y[:, 0] += 2 * x[:, 0]
     rotation = np.linalg.qr(generator.standard_normal((6, 6)))[0]
-    fold = np.arange(50) % 5
-    found = predict_values(x, y, fold, shared=True).predicted
-    rotated = predict_values(x, y @ rotation, fold, shared=True).predicted
+    fold, one = np.arange(50) % 5, np.zeros(6, dtype=int)
+    found = predict_values(x, y, fold, blocks=one).predicted
+    rotated = predict_values(x, y @ rotation, fold, blocks=one).predicted
     np.testing.assert_allclose(found @ rotation, rotated, atol=1e-8)
+    noise = 9 * generator.standard_normal((50, 3))
+    both = predict_values(x, np.hstack([noise, y]), fold, blocks=np.repeat([1, 0], [3, 6]))
+    np.testing.assert_allclose(both.predicted[:, 3:], found, atol=1e-8)
+    alone = predict_values(x, y, fold, blocks=np.arange(6)).predicted
+    np.testing.assert_allclose(alone, predict_values(x, y, fold).predicted, atol=1e-8)
 
 
 def test_constant_inputs_predict_the_mean_of_the_training_folds():

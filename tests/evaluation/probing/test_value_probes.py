@@ -53,7 +53,7 @@ def test_r2_is_that_of_the_definition():
     values, groups = states[:, 1, 0] + generator.standard_normal(48), np.arange(48) // 2
     task = make_task(values, groups)
     rows, answers, _ = fit(states, task)
-    fold = assign_group_folds(groups, [task.content_key(index) for index in range(48)])
+    fold = assign_group_folds(groups, [item.text for item in task.items])
     for layer, row in enumerate(rows):
         predicted = oracle(states[:, layer], values, fold)
         mean = np.array([values[fold != index].mean() for index in fold])
