@@ -38,7 +38,7 @@ _CELL_COLUMNS = ["training", "step", "seed", *CELL, "group", "value"]
 _REASONS = {
     "groups": f"fewer than {FEWEST_ONSET_GROUPS} groups of clips",
     "reference": f"it needs a checkpoint of step 0, or {FEWEST_TWINS} untrained twins",
-    "rise": "no rise that lasts to the last checkpoint",
+    "rise": "no rise that holds from its onset to the last checkpoint",
     "need": "it rises, and the spelling does not come to need the cue",
 }
 
@@ -144,7 +144,8 @@ def trajectory_curves(cells: pd.DataFrame) -> pd.DataFrame:
     twins = cells[cells["step"].isna()].groupby([*CELL, "seed"], dropna=False)["value"].mean()
     limits = twins.groupby(level=CELL).agg(twin_low="min", twin_high="max")
     curves = curves.join(limits, on=CELL).astype({"step": int, "layer": int})
-    return curves.sort_values(["training", *CELL, "step"], kind="stable", ignore_index=True)
+    order = pd.factorize(pd.MultiIndex.from_frame(curves[["training", *CELL]]))[0]
+    return curves.iloc[np.lexsort([curves["step"].to_numpy(), order])].reset_index(drop=True)
 
 
 def trajectory_claims(cells: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ checkpoints computes these alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -40,6 +40,7 @@ from .results.open_run import StoredRun, open_run
 from .score_clips import score_clips
 
 CHECKPOINTS_FILE = "trajectory.json"
+_TABLES = ("contributions", "ablation", "transcripts", "boundaries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,22 +69,12 @@ class Trajectory:
         InputError
             If the folder holds none.
         """
-        return cls.of_run(open_run(folder))
-
-    @classmethod
-    def of_run(cls, run: StoredRun) -> Trajectory:
-        """Read the trajectory of a run that is open; errors as for `open`."""
-        path = run.out / CHECKPOINTS_FILE
-        if not path.is_file():
-            raise InputError(f"{run.out} has no trajectory: {CHECKPOINTS_FILE} is missing")
-        checkpoints = [Checkpoint(**cells) for cells in read_json_object(path)["checkpoints"]]
-        steps = {
-            checkpoint.label: (checkpoint.training, checkpoint.step) for checkpoint in checkpoints
-        }
+        run = open_run(folder)
+        checkpoints = _read_checkpoints(run)
+        steps = {c.label: (c.training, c.step) for c in checkpoints}
         clips = run.clips.assign(group=assign_groups(run.clips)[0])
-        return cls(
-            run, checkpoints, measure_trajectory(run.contributions, run.ablation, clips, steps)
-        )
+        cells = measure_trajectory(run.contributions, run.ablation, clips, steps)
+        return cls(run, checkpoints, cells)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -127,6 +118,36 @@ class Trajectory:
         write_csv(self.curves, self.run.out / "trajectory.csv")
         write_csv(self.onsets, self.run.out / "trajectory_onsets.csv")
         write_csv(self.leads, self.run.out / "trajectory_leads.csv")
+
+
+def select_last_checkpoints(run: StoredRun) -> StoredRun:
+    """Return a trajectory's run with the tables of the last checkpoint of each training alone, whose
+    twins then have the name of the first of these; another run as it is.
+
+    The page of a run compares a few trained models with their twins.
+    """
+    if not (run.out / CHECKPOINTS_FILE).is_file():
+        return run
+    last = {checkpoint.training: checkpoint.label for checkpoint in _read_checkpoints(run)}
+    twins = dict([next(iter(last.items()))])
+
+    def select(table: pd.DataFrame) -> pd.DataFrame:
+        if table.empty:
+            return table
+        names = table["model"].astype(object)
+        is_twin = table["init"] == "random"
+        taken = names.isin(last.values()) | is_twin
+        return table.assign(model=names.where(~is_twin, names.map(twins)))[taken]
+
+    tables: dict[str, Any] = {name: select(getattr(run, name)) for name in _TABLES}
+    return replace(run, **tables)
+
+
+def _read_checkpoints(run: StoredRun) -> list[Checkpoint]:
+    path = run.out / CHECKPOINTS_FILE
+    if not path.is_file():
+        raise InputError(f"{run.out} has no trajectory: {CHECKPOINTS_FILE} is missing")
+    return [Checkpoint(**cells) for cells in read_json_object(path)["checkpoints"]]
 
 
 def describe_trajectory(onsets: pd.DataFrame, leads: pd.DataFrame) -> list[str]:

@@ -17,9 +17,10 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
-from ...runs.results.open_run import STOPPED, StoredRun
+from ...runs.results.open_run import STOPPED, StoredRun, open_run
 from ...runs.results.run_state import RUNNING
 from ...runs.results.scored_models import scored_models
+from ...runs.trajectory_runs import select_last_checkpoints
 from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
@@ -115,7 +116,7 @@ def report(
     InputError
         If the folder holds no run, or a damaged one; and as `write_page`.
     """
-    study = Study.open(folder, group=group)
+    study = Study(select_last_checkpoints(open_run(folder)), group)
     description = study.run.description
     return write_page(
         study,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...evaluation.statistics.even_subset import choose_evenly
 from ...runs.trajectory_runs import CHECKPOINTS_FILE, Trajectory
+from ..plots.figure_style import png_bytes
 from ..plots.trajectory_figure import trajectory_frames, trajectory_heat_map, trajectory_panel
 from .html_page import Item, Picture, PictureSeries
 from .page_sections import PageContent, PageSection
@@ -18,7 +19,7 @@ from .svg_figures import page_svg
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MAX_FRAMES = 40  # of a slider
+_MAX_FRAMES = 24  # of a slider
 _INTRODUCTION = (
     "Contribution says how much of the target's state comes from the cue. Need says what the margin of "
     "the target over its foil loses when the cue's values are zeroed. The onset is the first "
@@ -30,28 +31,28 @@ _CURVES = (
     "Whole stacks over training. Bands: 95 % intervals over groups of clips. Grey: the range of untrained "
     "twins. Dotted: onsets."
 )
-_FRAMES = "Layer by layer: move the slider to another step. The thin line is the first step."
+_FRAMES = "The first training layer by layer: move the slider to another step. The thin line is the first step."
 
 
 def _trajectory_items(content: PageContent) -> list[Item]:
-    result = Trajectory.of_run(content.run)
+    result = Trajectory.open(content.folder)
     curves, onsets = result.curves, result.onsets
     items: list[Item] = [_INTRODUCTION, *result.summary.splitlines()]
     for quantity in ("right", "need", "contribution"):
         if quantity in set(curves["quantity"]):
             panel = trajectory_panel(curves, quantity=quantity, onsets=onsets)
             items.append(Picture(_panel_svg(panel), _CURVES))
-    layered = curves[(curves["layer"] >= 0) & curves["quantity"].isin(["contribution", "need"])]
-    for training, rows in layered.groupby("training", sort=False):
-        for quantity, stack in (
-            rows[["quantity", "stack"]].drop_duplicates().itertuples(index=False)
-        ):
-            panel = trajectory_heat_map(rows, quantity=quantity, stack=stack)
-            caption = f"{training}: {quantity} in the {stack}, by layer and step."
-            items.append(Picture(_panel_svg(panel), caption))
-        frames = choose_evenly(list(trajectory_frames(rows, str(training))), _MAX_FRAMES)
-        images = [page_svg(figure) for _, figure in frames]
-        items.append(PictureSeries(images, [f"step {step}" for step, _ in frames], _FRAMES))
+    training = curves["training"].iloc[0]
+    layered = curves[(curves["training"] == training) & (curves["layer"] >= 0)]
+    layered = layered[layered["quantity"].isin(["contribution", "need"])]
+    for quantity, stack in layered[["quantity", "stack"]].drop_duplicates().itertuples(index=False):
+        panel = trajectory_heat_map(layered, quantity=quantity, stack=stack)
+        caption = f"{training}: {quantity} in the {stack}, by layer and step."
+        items.append(Picture(_panel_svg(panel), caption))
+    steps = choose_evenly(sorted(layered["step"].unique()), _MAX_FRAMES)
+    frames = list(trajectory_frames(layered[layered["step"].isin(steps)], training))
+    images = [png_bytes(figure) for _, figure in frames]
+    items.append(PictureSeries(images, [f"step {step}" for step, _ in frames], _FRAMES))
     return items
 
 

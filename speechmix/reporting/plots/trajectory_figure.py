@@ -16,7 +16,14 @@ import pandas as pd
 
 from ...errors import InputError
 from ...files.whole_files import whole_file
-from .figure_style import LABEL_SIZE, LINE_COLORS, TICK_SIZE, new_figure, style_curve_axis
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_COLORS,
+    TICK_SIZE,
+    LineStyle,
+    new_figure,
+    style_curve_axis,
+)
 from .map_cells import add_color_bar, draw_cells
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ VALUE_LABELS = {
     "right": "share of clips spelled right",
     "probe": "accuracy of the probe",
 }
+_DASHES = ("-", "--", "-.", ":")
 _WHOLE = -1  # layer of a whole stack
 _FRAMES_PER_SECOND = 4
 
@@ -74,12 +82,20 @@ def trajectory_panel(
     rows = rows[rows["layer"] == _WHOLE]
     steps = sorted(rows["step"].unique())
     ax = new_figure(4.2, 2.8).subplots() if ax is None else ax
-    names = ["training"] if rows["stack"].nunique() == 1 else ["stack", "training"]
-    names = names[:1] if rows["training"].nunique() == 1 else names
-    for index, (key, line) in enumerate(rows.groupby(["stack", "training"], sort=False)):
-        places, color = _places(steps, line["step"]), LINE_COLORS[index % len(LINE_COLORS)]
-        label = ", ".join(part for part in (line[name].iloc[0] for name in names) if part)
-        ax.plot(places, line["value"], color=color, marker="o", markersize=3, label=label)
+    stacks, trainings = (list(rows[name].unique()) for name in ("stack", "training"))
+    for key, line in rows.groupby(["stack", "training"], sort=False):
+        color = LINE_COLORS[stacks.index(key[0]) % len(LINE_COLORS)]
+        style: LineStyle = {
+            "color": color,
+            "linestyle": _DASHES[trainings.index(key[1]) % len(_DASHES)],
+        }
+        parts = [
+            str(name)
+            for name, values in zip(key, (stacks, trainings), strict=True)
+            if len(values) > 1
+        ]
+        places = _places(steps, line["step"])
+        ax.plot(places, line["value"], marker="o", markersize=2.5, label=", ".join(parts), **style)
         ax.fill_between(places, line["low"], line["high"], color=color, alpha=0.15, linewidth=0)
         if line["twin_low"].notna().all():
             ax.fill_between(places, line["twin_low"], line["twin_high"], color="0.5", alpha=0.25)
@@ -161,7 +177,7 @@ def trajectory_frames(curves: pd.DataFrame, training: str) -> Iterator[tuple[int
                 start, now = (grouped.get_group((quantity, stack, s)) for s in (steps[0], step))
                 ax.plot(start["layer"], start["value"], color="0.6", linewidth=0.7)
                 ax.plot(now["layer"], now["value"], color=LINE_COLORS[1], marker="o", markersize=4)
-                ax.fill_between(now["layer"], now["low"], now["high"], alpha=0.2)
+                ax.fill_between(now["layer"], now["low"], now["high"], color="0.7", alpha=0.4)
                 ax.set_ylim(min(0, low), 1.05 * top)
                 ax.set_xticks(now["layer"])
                 ax.set_title(stack, size=LABEL_SIZE)
