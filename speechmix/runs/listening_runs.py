@@ -11,7 +11,8 @@ import pandas as pd
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..evaluation.listening.items import ListeningItem, check_items, choose_donors
+from ..evaluation.listening.item_groups import check_items, choose_donors
+from ..evaluation.listening.items import ListeningItem
 from ..evaluation.listening.listening_result import Listening
 from ..evaluation.listening.sound_routes import choose_route_items, sound_routes
 from ..files.shard_assignment import Shard

@@ -1,24 +1,16 @@
 """Questions about recordings: what a model is asked, what is right, what the text of the prompt suggests.
 
 In: clips whose metadata (further columns of a manifest or data set) hold prompt, answer and options. Out:
-`ListeningItem`s; for each the other item whose sound takes the place of its own; groups of items that are not
-independent.
+`ListeningItem`s.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
-
-import numpy as np
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.clip_names import refuse_duplicate_names
-from ...inputs.corpora.corpus_reading import read_clips_or_corpus
 
 HINT_FIELD = "{hint}"  # where a prompt holds its hint
 _COLUMNS = {
@@ -29,7 +21,6 @@ _COLUMNS = {
     "text_answer": ("text_answer",),
     "kind": ("kind", "category"),
 }
-_MAX_CANDIDATES = 200  # items that are looked at to find another sound
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,134 +163,3 @@ def _parse_options(name: str, cell: str) -> tuple[str, ...]:
         raise InputError(
             f"{name}: options should be a JSON list or 'a|b|c', found {cell[:80]!r}"
         ) from error
-
-
-def read_listening_items(
-    source: str | PathLike[str],
-    *,
-    allow_outside: bool = False,
-    skipped: list[tuple[str, str]] | None = None,
-) -> list[ListeningItem]:
-    """Read questions from a table (.tsv, .csv, .jsonl) or a data set of Hugging Face `datasets`.
-
-    Parameters
-    ----------
-    source : path or hub id
-        As for `speechmix.read_clips`, with the columns of `ListeningItem.from_clip`.
-    allow_outside : bool
-        Let a table name files outside its folder.
-    skipped : list, optional
-        Gets (name, reason) of rows that cannot be used; without it such a row is an error.
-
-    Raises
-    ------
-    InputError
-        If there is no usable row.
-    """
-
-    def record_error(row: int, name: str, error: InputError) -> None:
-        if skipped is None:
-            raise error
-        skipped.append((name or f"row {row}", str(error)))
-
-    items = list[ListeningItem]()
-    clips = read_clips_or_corpus(source, allow_outside=allow_outside, on_error=record_error)
-    for row, clip in enumerate(clips):
-        try:
-            items.append(ListeningItem.from_clip(clip))
-        except InputError as error:
-            record_error(row, clip.name, error)
-    if not items:
-        reasons = "; ".join(reason for _, reason in (skipped or ())[:3])
-        raise InputError(f"{source}: no item can be used: {reasons or 'there is none'}")
-    return items
-
-
-def check_items(items: Sequence[ListeningItem | Clip]) -> list[ListeningItem]:
-    """Return items with distinct names; clips are read by `ListeningItem.from_clip`.
-
-    Raises
-    ------
-    InputError
-        If there is none, or two share a name.
-    """
-    if not items:
-        raise InputError("no items: give at least one question about a recording")
-    found = [
-        item if isinstance(item, ListeningItem) else ListeningItem.from_clip(item) for item in items
-    ]
-    refuse_duplicate_names([item.clip for item in found])
-    return found
-
-
-def choose_donors(items: Sequence[ListeningItem]) -> dict[str, Clip]:
-    """Choose for each item another one, whose sound takes the place of its own.
-
-    A recording of its own is required. Preferred are another answer, the same options and the same pair. The order of
-    the items does not matter.
-
-    Returns
-    -------
-    dict of str to Clip
-        By name of the item; without items whose recording all others share.
-    """
-    ring = sorted(items, key=lambda item: hashlib.sha256(item.name.encode()).digest())
-    by_pair: dict[str, list[int]] = {}
-    for index, item in enumerate(ring):
-        if item.clip.meta.get("pair"):
-            by_pair.setdefault(item.clip.meta["pair"], []).append(index)
-    count, donors = len(ring), dict[str, Clip]()
-    for index, item in enumerate(ring):
-        steps = range(1, min(count, _MAX_CANDIDATES + 1))
-        near = dict.fromkeys((index + step) % count for step in steps)
-        near |= dict.fromkeys(by_pair.get(item.clip.meta.get("pair", ""), ()))
-        others = [
-            other
-            for other in near
-            if other != index and ring[other].clip.audio_hash != item.clip.audio_hash
-        ]
-        if others:
-            best = min(others, key=lambda other: _mismatches(item, ring[other]))
-            donors[item.name] = ring[best].clip
-    return donors
-
-
-def _mismatches(item: ListeningItem, other: ListeningItem) -> tuple[bool, bool, bool, bool]:
-    pair = item.clip.meta.get("pair")
-    return (
-        other.answer.casefold() == item.answer.casefold(),
-        bool(item.options) and other.answer not in item.options,
-        not pair or other.clip.meta.get("pair") != pair,
-        other.kind != item.kind,
-    )
-
-
-def group_items(items: Sequence[ListeningItem]) -> dict[str, str]:
-    """Return the group of each item by name: items that share a recording, a pair or a transcript are one group."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    labels: dict[tuple[str, str], int] = {}
-    rows, columns = [], []
-    for index, item in enumerate(items):
-        for tie, value in _ties(item).items():
-            if value:
-                rows.append(index)
-                columns.append(len(items) + labels.setdefault((tie, value), len(labels)))
-    size = len(items) + len(labels)
-    graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
-    numbers = connected_components(graph, directed=False)[1][: len(items)]
-    first: dict[int, str] = {}
-    return {
-        item.name: first.setdefault(int(number), item.name)
-        for item, number in zip(items, numbers, strict=True)
-    }
-
-
-def _ties(item: ListeningItem) -> Mapping[str, str]:
-    clip = item.clip
-    return {
-        "sound": clip.audio_hash,
-        "pair": clip.meta.get("pair", ""),
-        "text": " ".join((clip.text or "").casefold().split()),
-    }

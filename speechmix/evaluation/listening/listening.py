@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
 from .effects import count_passes, listening_effects
-from .items import ListeningItem, check_items, choose_donors
+from .item_groups import check_items, choose_donors
+from .items import ListeningItem
 from .listening_result import Listening
 from .questions import OWN, Question
 

@@ -151,11 +151,12 @@ class Question:
         ids = prepare_prompt(asked, self.item.clip)["input_ids"][0].tolist()
         return any(found for _, found in find_prompt_words(asked, ids))
 
-    def log_probabilities(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """Run the model once for each context of the answer; log-probabilities [1, depths, V] behind the prompt."""
+    def log_probabilities(self, inputs: Mapping[str, Tensor], *, runs: int = 1) -> list[Tensor]:
+        """Run the model once for each context of the answer; log-probabilities [runs, depths, V] behind the prompt."""
         model, found = self.model, []
         for context in self.reading.contexts:
             fed = self.with_answer(inputs, context)
+            fed = {name: torch.cat([tensor] * runs) for name, tensor in fed.items()}
             with model.in_use(model.state_dtype), torch.no_grad():
                 on_device = inputs_to_device(fed, model.device, model.state_dtype)
                 found.append(self.read_rows(model.run_with_head(on_device), inputs, context))

@@ -23,7 +23,8 @@ import pandas as pd
 
 from ..statistics.intervals import FEWEST_GROUPS, LEVEL, difference_interval, proportion_interval
 from .effects import NO_PROMPT, PLAYERS
-from .items import ListeningItem, group_items
+from .item_groups import group_items
+from .items import ListeningItem
 from .questions import NOISE, OTHER, OWN, SILENCE
 
 ALL_ITEMS = "all"

@@ -14,7 +14,7 @@ the effect has either sign.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,15 @@ from tqdm.auto import tqdm
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.patching.patched_runs import run_patches
 from ...adapters.patching.patches import Patch
-from ...adapters.patching.silenced_heads import silence_heads
 from ...errors import InputError, SpeechmixError
 from ...interventions.patching import capture_states, match_positions
 from ...interventions.value_knock_out import layer_windows
 from ..statistics.even_subset import choose_evenly
 from ..statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
 from ..statistics.sign_flips import corrected_p
-from .items import ListeningItem, choose_donors, group_items
+from .head_removal import remove_heads
+from .item_groups import choose_donors, group_items
+from .items import ListeningItem
 from .questions import OTHER, OWN, Question
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
 MAX_ITEMS = 48
-_RANDOM_SETS = 10
+SMALLEST_SHARE = 0.05  # of the sound's effect, below which no head is named
 _ALPHA = 1 - LEVEL
 INPUT, KNOCK_OUT, PATCH = "input", "knock-out", "patch"
-_Heads = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,8 @@ class SoundRoutes:
         effect (nats, mean over groups), low, high (95 % for all rows of a removal together), share (of the effect of
         the input), groups.
     heads : DataFrame
-        A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named. Largest effect first.
+        A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named (p at most .05,
+        and at least 5 % of an effect of the input that is shown). Largest effect first.
     removal : DataFrame
         What is left when the named heads give nothing at all, and when as many random ones do: heads ("none", "named",
         "random"), sound_effect, text_effect (nats), their low and high; for "random" the range over ten sets.
@@ -72,7 +73,7 @@ class SoundRoutes:
     skipped: tuple[tuple[str, str], ...] = ()
 
     @property
-    def named_heads(self) -> _Heads:
+    def named_heads(self) -> list[tuple[int, int]]:
         """Layer and head of the audio-specialist heads, largest effect first."""
         named = self.heads[self.heads["named"]]
         return list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
@@ -176,15 +177,15 @@ def sound_routes(
             f"no item can be used to look into the decoder: {reasons or 'no two recordings have different answers'}"
         )
     rows = [{"group": groups[name]} | row for name, rows in found.items() for row in rows]
-    questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
     table = pd.DataFrame(rows)
     is_head = table["head"].notna()
     layers = _average_layers(table[~is_head])
-    total = float(layers.loc[layers["removal"] == INPUT, "effect"].iloc[0])
-    heads = _name_heads(table[is_head], total)
+    total = layers[layers["removal"] == INPUT].iloc[0]
+    heads = _name_heads(table[is_head], float(total["effect"]), is_shown=bool(total["low"] > 0))
     named = heads[heads["named"]]
     named_heads = list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
-    removal = _remove_heads(questions, groups, named_heads, np.random.default_rng(seed))
+    questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
+    removal = remove_heads(questions, groups, named_heads, seed=seed)
     return SoundRoutes(layers, heads, removal, tuple(skipped))
 
 
@@ -320,8 +321,8 @@ def _average_layers(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _name_heads(table: pd.DataFrame, total: float) -> pd.DataFrame:
-    """Test the effect of each head over groups of items, corrected for all heads."""
+def _name_heads(table: pd.DataFrame, total: float, *, is_shown: bool) -> pd.DataFrame:
+    """Test the effect of each head over groups of items, corrected for all heads; name none if the sound has no effect."""
     keys = ["stack", "layer", "head"]
     by_group = table.pivot_table(index=keys, columns="group", values="effect", aggfunc="mean")
     heads = by_group.index.to_frame(index=False).astype({"head": int})
@@ -329,68 +330,5 @@ def _name_heads(table: pd.DataFrame, total: float) -> pd.DataFrame:
     heads["share"] = heads["effect"] / total
     is_tested = by_group.shape[1] >= FEWEST_GROUPS
     heads["p"] = corrected_p(by_group.to_numpy()) if is_tested else np.nan
-    heads["named"] = heads["p"] <= _ALPHA
+    heads["named"] = (heads["p"] <= _ALPHA) & (heads["share"] >= SMALLEST_SHARE) & is_shown
     return heads.sort_values("effect", ascending=False, kind="stable", ignore_index=True)
-
-
-def _remove_heads(
-    questions: Sequence[Question],
-    groups: Mapping[str, str],
-    named: _Heads,
-    rng: np.random.Generator,
-) -> pd.DataFrame:
-    """Measure the effects of sound and text without the named heads, and without as many random ones."""
-    stack_name = questions[0].sound_positions(questions[0].inputs(OWN))[0]
-    stack = questions[0].model.stacks[stack_name]
-    all_heads = [(layer, head) for layer in range(len(stack)) for head in range(stack.heads)]
-    others = [head for head in all_heads if head not in named]
-    rows = [_effects_without(questions, groups, stack_name, [], "none")]
-    if named and others:
-        rows.append(_effects_without(questions, groups, stack_name, named, "named"))
-        sets = [
-            [others[index] for index in rng.permutation(len(others))[: len(named)]]
-            for _ in range(_RANDOM_SETS)
-        ]
-        drawn = pd.DataFrame(
-            [_effects_without(questions, groups, stack_name, heads, "random") for heads in sets]
-        )
-        row: dict[str, Any] = {"heads": "random"}
-        for name in ("sound_effect", "text_effect"):
-            row |= {name: drawn[name].mean(), f"{name}_low": drawn[name].min()}
-            row |= {f"{name}_high": drawn[name].max()}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _effects_without(
-    questions: Sequence[Question],
-    groups: Mapping[str, str],
-    stack: str,
-    heads: _Heads,
-    name: str,
-) -> dict[str, Any]:
-    """Effects of exchanging the sound, and of removing prompt or hint, while some heads give nothing."""
-    settings: dict[str, Callable[[Question], Mapping[str, Tensor]]] = {
-        "sound_effect": lambda question: question.inputs(OTHER),
-        "text_effect": lambda question: question.inputs(OWN, with_prompt=False),
-    }
-    values = []
-    for question in questions:
-        right = question.reading.options.index(question.item.answer)
-        with silence_heads(question.model, [heads], stack):
-
-            def odds(
-                inputs: Mapping[str, Tensor], question: Question = question, right: int = right
-            ) -> float:
-                found = question.log_probabilities(inputs)
-                return float(question.reading.log_odds(found, right)[0])
-
-            own = odds(question.inputs(OWN))
-            effects = {key: own - odds(make(question)) for key, make in settings.items()}
-        values.append({"group": groups[question.item.name], **effects})
-    table = pd.DataFrame(values).groupby("group").mean()
-    row: dict[str, Any] = {"heads": name}
-    for key in settings:
-        low, high = mean_interval(table[key])
-        row |= {key: table[key].mean(), f"{key}_low": low, f"{key}_high": high}
-    return row

@@ -50,7 +50,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _listening(options: argparse.Namespace) -> int:
-    from ...evaluation.listening.items import read_listening_items
+    from ...evaluation.listening.item_files import read_listening_items
     from ...evaluation.listening.listening import estimate_listening
 
     skipped: SkippedItems = []

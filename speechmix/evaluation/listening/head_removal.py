@@ -1,0 +1,108 @@
+"""What sound and text still do to the answer when heads of the decoder give nothing at all.
+
+In: questions and heads. Out: a table of both effects without these heads, and without as many random ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ...adapters.patching.silenced_heads import silence_heads
+from ..statistics.intervals import mean_interval
+from .questions import OTHER, OWN, Question
+
+_RANDOM_SETS = 10
+EFFECTS = ("sound_effect", "text_effect")
+
+
+def remove_heads(
+    questions: Sequence[Question],
+    groups: Mapping[str, str],
+    heads: Sequence[tuple[int, int]],
+    *,
+    seed: int = 0,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Set the output of heads to zero, and measure the effects of sound and text.
+
+    Parameters
+    ----------
+    questions : sequence of Question
+        With another sound.
+    groups : mapping of str to str
+        Group of each item.
+    heads : sequence of (layer, head)
+        Of the stack in which the decoder reads the sound.
+    seed : int
+        Of ten random sets of as many other heads.
+    progress : bool
+
+    Returns
+    -------
+    DataFrame
+        heads ("none", "named", "random"); sound_effect: log-odds of the right answer with its own sound minus with
+        another; text_effect: with the prompt (or hint) minus without (nats, means over groups); their low and high: 95 %
+        intervals, of "random" the range of the sets.
+    """
+    stack_name, _ = questions[0].sound_positions(questions[0].inputs(OWN))
+    stack = questions[0].model.stacks[stack_name]
+    others = [(layer, head) for layer in range(len(stack)) for head in range(stack.heads)]
+    others = [head for head in others if head not in heads]
+    rng = np.random.default_rng(seed)
+    sets: list[Sequence[tuple[int, int]]] = [[]]
+    if heads and others:
+        sets.append(heads)
+        for _ in range(_RANDOM_SETS):
+            order = rng.permutation(len(others))[: len(heads)]
+            sets.append([others[index] for index in order])
+    values, names = [], []
+    for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
+        own, other, without = (
+            _read_odds(question, sets, stack_name, sound, with_prompt=with_prompt)
+            for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False))
+        )
+        values.append([own - other, own - without])
+        names.append(groups[question.item.name])
+    by_set = np.array(values).transpose(2, 1, 0)  # [sets, effects, items]
+    means = [
+        pd.DataFrame(dict(zip(EFFECTS, rows, strict=True))).groupby(names).mean() for rows in by_set
+    ]
+    table = [_describe("none", means[0])]
+    if len(sets) > 1:
+        drawn = pd.DataFrame([mean.mean() for mean in means[2:]])
+        row: dict[str, Any] = {"heads": "random"}
+        for name in EFFECTS:
+            row |= {name: drawn[name].mean(), f"{name}_low": drawn[name].min()}
+            row |= {f"{name}_high": drawn[name].max()}
+        table += [_describe("named", means[1]), row]
+    return pd.DataFrame(table)
+
+
+def _read_odds(
+    question: Question,
+    sets: Sequence[Sequence[tuple[int, int]]],
+    stack: str,
+    sound: str,
+    *,
+    with_prompt: bool,
+) -> np.ndarray:
+    """Log-odds of the right answer without each set of heads [sets]."""
+    right = question.reading.options.index(question.item.answer)
+    with silence_heads(question.model, sets, stack):
+        found = question.log_probabilities(
+            question.inputs(sound, with_prompt=with_prompt), runs=len(sets)
+        )
+    return question.reading.log_odds(found, right).numpy()
+
+
+def _describe(name: str, by_group: pd.DataFrame) -> dict[str, Any]:
+    row: dict[str, Any] = {"heads": name}
+    for effect in EFFECTS:
+        low, high = mean_interval(by_group[effect])
+        row |= {effect: by_group[effect].mean(), f"{effect}_low": low, f"{effect}_high": high}
+    return row
