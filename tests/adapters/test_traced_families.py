@@ -57,6 +57,7 @@ LOADED = {
     "vibevoice_asr": (("decoder",), 45),
     "fun_asr_nano": (("decoder",), 1),
     "gemma4": (("decoder",), 27),
+    "gemma4, shared values": (("decoder",), 27),
     "gemma4_unified": (("decoder",), 1),
     "muse_spark": (("decoder",), 1),
     "dots3_note": (("decoder",), 27),
@@ -135,7 +136,8 @@ def test_sums_that_are_not_understood_leave_layers_to_be_run_as_a_whole():
     """The head has a projection to no units at all."""
     model = speechmix.load(_mobilebert(embedding_size=32))
     spec = model.stacks["encoder"].spec
-    assert spec.blocks[0].is_rerun and not spec.feed_forwards
+    assert spec.blocks[0].is_rerun
+    assert not spec.feed_forwards
 
 
 def test_a_traced_family_does_not_hold_the_model_that_was_traced(monkeypatch):

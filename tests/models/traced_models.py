@@ -230,6 +230,16 @@ def _gemma4() -> transformers.PretrainedConfig:
     return config
 
 
+def _gemma4_shared() -> transformers.PretrainedConfig:
+    """The last layers read keys and values of earlier ones, as in the sizes that hear."""
+    config = _gemma4()
+    layers = {"num_hidden_layers": 4, "num_kv_shared_layers": 2}
+    for name, value in layers.items():
+        setattr(config.text_config, name, value)
+    config.text_config.layer_types = ["sliding_attention", "full_attention"] * 2
+    return config
+
+
 # Name (that of the mapping) -> (class, config).
 TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]] = {
     "lasr_ctc": ("LasrForCTC", _lasr),
@@ -286,6 +296,7 @@ TRACED_MODELS: dict[str, tuple[str, Callable[[], transformers.PretrainedConfig]]
     "qwen3_omni_moe_thinker": ("Qwen3OmniMoeThinkerForConditionalGeneration", _qwen3_omni),
     "phi4_multimodal": ("Phi4MultimodalForCausalLM", lambda: tiny_config("phi4_multimodal")),
     "gemma4": ("Gemma4ForConditionalGeneration", _gemma4),
+    "gemma4, shared values": ("Gemma4ForConditionalGeneration", _gemma4_shared),
     "gemma4_unified": (
         "Gemma4UnifiedForConditionalGeneration",
         lambda: tiny_config("gemma4_unified"),

@@ -187,7 +187,9 @@ def _look_up_modules(
     """Look up the modules that a spec has paths of; its other values stay as they are."""
     spec_values = {spec_field.name: getattr(spec, spec_field.name) for spec_field in fields(spec)}
     return {
-        name: submodule(layer, path, label=label) if isinstance(path, str) else path
+        name: submodule(layer, path or spec_values["module"], label=label)
+        if isinstance(path, str)
+        else path
         for name, path in spec_values.items()
         if path is not None
     }

@@ -34,7 +34,9 @@ def check_projections(block: Block, recorder: PartRecorder, layer_label: str) ->
         return
     for index, spec in enumerate(block.stack.spec.blocks):
         attention = block.modules.attentions[index]
-        projections = {role: getattr(attention, role) for role in _ROLES}
+        projections = {
+            role: getattr(attention, role) if getattr(spec, role) else None for role in _ROLES
+        }
         for role, projection in projections.items():
             if projection is not None and not _makes(block, recorder, index, role, projections):
                 raise ModelError(

@@ -22,7 +22,8 @@ class AttentionSpec:
         The attention module: what runs between the layer's input (or its norm) and the residual
         sum.
     value, key, output : str
-        Its value, key and output projections.
+        Its value, key and output projections. With `is_rerun`, the first two are empty where some
+        layers take keys and values from an earlier one.
     norm : str, optional
         The block's layer norm: of its input (pre-norm) or of its residual sum (post-norm). Together
         with `query` and the stack's `feed_forwards` it describes the layer well enough for the

@@ -10,19 +10,23 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
-import torch
 from torch.nn import functional as F
 
 from ..families.specs import AttentionSpec
 from .attention_operations import AttentionOperation, iterate_operations
-from .mixing_kinds import NOT_DEFINED
-from .recording import ModuleCall, TracedValue
+from .projection_search import (
+    find_first_reader,
+    find_output,
+    find_projection,
+    find_score_projections,
+    find_score_query,
+    find_value_projection,
+    nearest_projections,
+)
+from .recording import TracedValue
 from .traced_layer import TracedLayer, UntracedPartError
 from .value_graph import (
-    MATRIX_PRODUCTS,
-    collect_ancestors,
     depends_on,
-    nearest_ancestors,
     strip_shape,
 )
 
@@ -94,14 +98,16 @@ def _read_operation(
 ) -> TracedAttention:
     if operation.values is None:
         raise UntracedPartError("attention without values")
-    value_call = _find_value_projection(layer, operation.values, may_change=by_function)
+    if by_function and not nearest_projections(layer, operation.values):
+        return _read_shared_values(layer, operation)
+    value_call = find_value_projection(layer, operation.values, may_change=by_function)
     value_input = layer.strip_to_module(value_call.inputs[0])
     query_call, key_call = (
-        _find_score_projections(layer, operation.scores, value_input)
+        find_score_projections(layer, operation.scores, value_input)
         if operation.scores is not None
         else (
-            _find_projection(layer, operation.query, "query"),
-            _find_projection(layer, operation.key, "key", value_input),
+            find_projection(layer, operation.query, "query"),
+            find_projection(layer, operation.key, "key", value_input),
         )
     )
     if not depends_on(key_call.inputs[0], value_input):
@@ -109,8 +115,8 @@ def _read_operation(
             f"{layer.path_of(key_call)} and {layer.path_of(value_call)}, which make keys and values, "
             "read different states"
         )
-    find_output = _find_first_reader if by_function else _find_output
-    output_call = find_output(layer, operation.value)
+    find_reader = find_first_reader if by_function else find_output
+    output_call = find_reader(layer, operation.value)
     paths = {layer.path_of(call) for call in (value_call, key_call, query_call)}
     module = _find_module(layer, operation.value, paths)
     is_packed = query_call.path == value_call.path
@@ -139,131 +145,25 @@ def _read_operation(
     )
 
 
-def _find_value_projection(
-    layer: TracedLayer, values: TracedValue, *, may_change: bool
-) -> ModuleCall:
-    """The projection whose output holds the very numbers of the values; or, if they may change on the
-    way, each position by itself, the one that they are made by."""
-    call = _find_projection(layer, values, "value")
-    numbers, output = values.tensor, call.outputs[0].tensor
-    is_made_of_output = torch.isin(numbers[numbers != 0], output)
-    if not bool(is_made_of_output.all()):
-        steps = collect_ancestors((values,), oldest=call.outputs[0].index + 1)
-        is_convolved = any(
-            step.operation == "conv1d" and step.sources[1].tensor.shape[-1] > 1 for step in steps
-        )
-        if may_change and not is_convolved:
-            return call
-        raise UntracedPartError(
-            f"values of attention are not the output of {layer.path_of(call)}: "
-            + (
-                f"a convolution mixes those of neighbouring positions ({NOT_DEFINED})"
-                if is_convolved
-                else "they are changed on the way"
-            )
-        )
-    return call
-
-
-def _find_projection(
-    layer: TracedLayer,
-    argument: TracedValue | None,
-    label: str,
-    source: TracedValue | None = None,
-) -> ModuleCall:
-    """The one projection that an argument of attention was made by, from these states."""
-    found = (
-        []
-        if argument is None
-        else nearest_ancestors(argument, layer.projections, oldest=layer.call.start)
+def _read_shared_values(layer: TracedLayer, operation: AttentionOperation) -> TracedAttention:
+    """Attention to keys and values of an earlier layer."""
+    if operation.scores is not None:
+        query_call = find_score_query(layer, operation.scores)
+    else:
+        query_call = find_projection(layer, operation.query, "query")
+    output_call, query = find_first_reader(layer, operation.value), layer.path_of(query_call)
+    spec = AttentionSpec(
+        _find_module(layer, operation.value, {query}),
+        value="",
+        key="",
+        output=layer.path_of(output_call),
+        query=query,
+        needs_eager=operation.scores is not None,
+        is_rerun=True,
     )
-    calls = [layer.projections[value] for value in found]
-    if source is not None:
-        same = [call for call in calls if layer.strip_to_module(call.inputs[0]) is source]
-        calls = same or [call for call in calls if depends_on(call.inputs[0], source)]
-    paths = sorted({layer.path_of(call) for call in calls})
-    if len(paths) != 1:
-        raise UntracedPartError(
-            f"the {label} of attention comes from {len(paths)} projections "
-            f"({', '.join(paths) or 'none found'})"
-        )
-    return calls[0]
-
-
-def _find_score_projections(
-    layer: TracedLayer, scores: TracedValue, source: TracedValue
-) -> tuple[ModuleCall, ModuleCall]:
-    """Query and key projection of scores that a layer computes by code of its own: the first matrix
-    product of which one side was made from the states that make the values."""
-    products = [
-        value
-        for value in sorted(
-            collect_ancestors((scores,), oldest=layer.call.start), key=lambda x: x.index
-        )
-        if value.operation in MATRIX_PRODUCTS
-        and len(value.sources) >= 2
-        and value not in layer.projections
-    ]
-    for product in products:
-        left, right = product.sources[-2:]
-        try:
-            query, key = (
-                _find_projection(layer, left, "query"),
-                _find_projection(layer, right, "key"),
-            )
-        except UntracedPartError:
-            continue
-        if layer.strip_to_module(key.inputs[0]) is source:
-            return query, key
-    raise UntracedPartError("no product of queries and keys was found before the softmax")
-
-
-def _find_output(layer: TracedLayer, context: TracedValue) -> ModuleCall:
-    """The first projection that reads the result of attention, in another shape at most."""
-    results = {operation.value for operation in iterate_operations(layer)}
-    for call in layer.calls:
-        if (
-            call.start <= context.index
-            or not call.outputs
-            or call.outputs[0] not in layer.projections
-        ):
-            continue
-        pieces = _strip_joined(call.inputs[0])
-        if context not in pieces:
-            continue
-        if not pieces <= results:
-            raise UntracedPartError(
-                f"{layer.path_of(call)} reads the result of attention joined with something else"
-            )
-        return call
-    raise UntracedPartError(
-        "no projection takes the result of attention as it is (it may be gated or normed first)"
-    )
-
-
-def _find_first_reader(layer: TracedLayer, context: TracedValue) -> ModuleCall:
-    """The first projection that reads something made of the result of attention."""
-    for call in layer.calls:
-        is_later = call.start > context.index and bool(call.outputs)
-        if (
-            is_later
-            and call.outputs[0] in layer.projections
-            and depends_on(call.inputs[0], context)
-        ):
-            return call
-    raise UntracedPartError("no projection reads the result of attention")
-
-
-def _strip_joined(value: TracedValue) -> set[TracedValue]:
-    """What a value is made of by changes of shape and by joining pieces."""
-    found, waiting = set(), [value]
-    while waiting:
-        current = strip_shape(waiting.pop())
-        found.add(current)
-        if current.operation in ("cat", "concat", "stack"):
-            found.discard(current)
-            waiting += current.sources
-    return found
+    states = layer.strip_to_module(query_call.inputs[0])
+    heads = (operation.scores or operation.query or operation.value).tensor.shape[-3]
+    return TracedAttention(spec, output_call.outputs[0], states, states, heads, 0, False)
 
 
 def _find_module(layer: TracedLayer, operation: TracedValue, paths: set[str]) -> str:

@@ -192,7 +192,7 @@ class _Inference:
     def _merge_layers(self, layer_list: LayerList) -> LayerDescription:
         """The one description of all layers; where a norm is an identity in some, that of the
         others."""
-        descriptions = [describe_layer(layer) for layer in layer_list.layers]
+        descriptions = _join_rerun_layers([describe_layer(layer) for layer in layer_list.layers])
         merged = descriptions[-1]
         for layer, description in zip(layer_list.layers, descriptions, strict=True):
             if _fill_identity_norms(layer, description, merged) != merged:
@@ -244,6 +244,25 @@ class _Inference:
             else spec
             for spec in stacks
         )
+
+
+def _join_rerun_layers(descriptions: list[LayerDescription]) -> list[LayerDescription]:
+    """Of layers that are described by attention's function alone, the same: where some take keys and
+    values from an earlier layer, no layer's projections of them are named."""
+    if not all(description.blocks[0].is_rerun for description in descriptions):
+        return descriptions
+    notes = list(dict.fromkeys(note for x in descriptions for note in x.notes))
+    shared = any(not description.blocks[0].value for description in descriptions)
+    return [
+        replace(
+            description,
+            blocks=(replace(block, value="", key="") if shared else block,),
+            key_heads=(0,) if shared else description.key_heads,
+            notes=notes,
+        )
+        for description in descriptions
+        for block in description.blocks
+    ]
 
 
 def _fill_identity_norms(

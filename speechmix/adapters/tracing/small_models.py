@@ -57,6 +57,8 @@ def shrink_config(config: Config) -> Config:
             count = part.__dict__.get(part.attribute_map.get(name, name))
             if isinstance(count, int) and count > _LAYER_COUNT:
                 setattr(part, name, _LAYER_COUNT)
+        if part.__dict__.get("num_kv_shared_layers"):
+            part.num_kv_shared_layers = 1
         for name in _LIST_NAMES:
             values = part.__dict__.get(name)
             if isinstance(values, list):
