@@ -27,9 +27,8 @@ from ..errors import InputError
 from .encoding_result import ENCODING_KEYS, Encoding, conclude_shares
 from .probing.ridge import assign_group_folds, predict_values
 from .probing.scores import ratio_by_group
-from .probing.task import content_key
 from .probing.unit_task import join_units
-from .statistics.groups import build_item_table
+from .statistics.groups import build_item_table, content_key
 from .unit_features import unit_features
 from .unit_states import UnitStates, unit_states
 

@@ -19,8 +19,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.spans import Span
 from ..mixing.passes.layer_states import states
-from .probing.task import group_items
-from .statistics.groups import build_item_table
+from .statistics.groups import build_item_table, group_items
 
 UNIT_COLUMNS = ["clip", "group", "index", "word", "label", "start", "end"]
 

@@ -74,22 +74,25 @@ def test_planted_shares_are_found_within_five_points():
 
 
 @pytest.mark.long
-def test_intervals_cover_planted_and_null_shares():
-    """Null: at least 95 %; the interval of a share is also over clips that were not drawn."""
-    count, covered = 200, dict.fromkeys((*WIDTHS, "all"), 0)
-    within, claimed = dict.fromkeys((*WIDTHS, "all"), 0), 0
+def test_planted_shares_are_found_and_useless_sets_are_not_claimed():
+    """A useless set is left out of all folds, or its interval holds 0. The share of all sets is a
+    little low: a regression that has seen fewer clips explains less."""
+    count = 200
+    names = (*WIDTHS, "all")
+    covered, within, claimed = dict.fromkeys(names, 0), dict.fromkeys(names, 0), 0
     for seed in range(count):
-        sets, states, groups, truth = plant_states(seed, dimensions=(2, 6, 12)[seed % 3])
+        dimensions = (2, 6, 12)[seed % 3]
+        sets, states, groups, truth = plant_states(seed, groups=60, units=12, dimensions=dimensions)
         for name, (row, shares) in divide(sets, states, groups).items():
-            low, high = mean_interval(shares)
-            is_zero = not np.ptp(shares) > 0  # left out of every fold: exactly nothing
-            covered[name] += is_zero or low <= truth[name] <= high
-            within[name] += abs(row["share"] - truth[name]) < 0.05
-            claimed += name == "null" and low > 0
+            low, high = mean_interval(shares) if np.ptp(shares) > 0 else (row["share"],) * 2
+            covered[name] += int(low <= truth[name] <= high)
+            within[name] += int(abs(row["share"] - truth[name]) < 0.05)
+            claimed += int(name == "null" and low > 0)
     print(f"covered {covered}, within 5 points {within}, null claimed {claimed} of {count}")
     assert covered["null"] >= 0.95 * count
     assert claimed <= 0.05 * count
-    assert min(covered.values()) >= 0.9 * count
+    assert min(within.values()) >= 0.95 * count
+    assert min(covered.values()) >= 0.8 * count
 
 
 def test_shares_are_those_of_the_definition():

@@ -147,3 +147,21 @@ def test_alone_in_shards_it_gives_the_table_of_probe(tmp_path):
     pd.testing.assert_frame_equal(probes.to_dataframe(), expected.to_dataframe())
     assert (tmp_path / "probes.csv").is_file()
     assert [job.text() for job in job_status(tmp_path)] == ["states: 2 of 2 shards done, 0 failed"]
+
+
+def test_a_number_of_each_clip_is_probed_in_a_run_as_without(tmp_path):
+    sized = [
+        clip.replace(meta={**clip.meta, "size": str(index % 5)})
+        for index, clip in enumerate(clips())
+    ]
+    settings = {"method": "ridge", "controls": 0, "shuffles": 9}
+    model, task = models()[0], {"label": "size", "group": "pair"}
+    found = probe_in_run(
+        [model], sized, tmp_path, settings=settings, progress=False, report=str, **task
+    )
+    direct = speechmix.probe(model, sized, **task, **settings)
+    columns = ["layer", "r2", "r", "by_position", "p", "n", "groups"]
+    pd.testing.assert_frame_equal(found.scores[columns], direct.scores[columns])
+    stored = read_csv(tmp_path / "value_probes.csv")
+    assert len(stored) == len(found.scores)
+    assert not (tmp_path / "probes.csv").is_file()

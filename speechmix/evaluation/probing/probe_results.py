@@ -86,7 +86,8 @@ class Probes:
         return self.scores.copy()
 
     def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.
+        """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder; of numbers
+        ``value_probes.csv`` and ``value_probe_answers.csv``.
 
         A run's page shows them (`speechmix report`). Rows of other models, or labels, that are
         there already stay.
@@ -98,9 +99,11 @@ class Probes:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        prefix = "value_" if "r2" in self.scores else ""
         for name, table in ((ANSWERS_FILE, self.answers), (FILE, self.scores)):
-            write_csv(_append_stored_rows(table, folder / name), folder / name)
-        return folder / FILE
+            path = folder / f"{prefix}{name}"
+            write_csv(_append_stored_rows(table, path), path)
+        return path
 
     def __repr__(self) -> str:
         provenance = self.provenance

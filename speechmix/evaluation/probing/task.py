@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..statistics.groups import assign_groups, build_item_table, target_words
+from ..statistics.groups import build_item_table, group_items, list_columns, target_words
 from .positions import Position
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ProbeTask:
         table = build_item_table(items)
         if not any(labels):
             raise InputError(
-                f"no item has a label {name!r}; columns are {', '.join(_list_columns(items)) or 'none'}"
+                f"no item has a label {name!r}; columns are {', '.join(list_columns(items)) or 'none'}"
             )
         is_labelled = np.array([text != "" for text in labels])
         unlabelled = tuple(table["clip"][~is_labelled])
@@ -105,7 +105,7 @@ class ProbeTask:
         groups, ties = group_items(table, items, group)
         if by is not None and by not in table:
             raise InputError(
-                f"no item has a column {by!r} to part by; columns are {', '.join(_list_columns(items))}"
+                f"no item has a column {by!r} to part by; columns are {', '.join(list_columns(items))}"
             )
         parts = (
             pd.Series("all", index=table.index)
@@ -155,41 +155,6 @@ class ProbeTask:
         )
 
 
-def content_key(item: Clip | Sentence, name: str) -> str:
-    """Return what is the same for copies of an item under other names: the hash of its sound, or its
-    text; `name` if it has neither."""
-    return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
-
-
-def group_items(
-    table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
-) -> tuple[pd.Series, str]:
-    """Return a group for each row of a table of items, and in words what ties items together.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From `build_item_table`.
-    items : sequence of Clip or Sentence
-        Name the columns in the error.
-    group : str, optional
-        A column that says which items belong together; by default pair, sentence and target word.
-
-    Raises
-    ------
-    InputError
-        If no item has this column.
-    """
-    if group is None:
-        return assign_groups(table)
-    if group not in table:
-        raise InputError(
-            f"no item has a column {group!r} to group by; columns are "
-            f"{', '.join(_list_columns(items))}"
-        )
-    return table[group].fillna("").astype(str), f"the {group}"
-
-
 def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
     value = item.meta.get(label) if isinstance(label, str) else label(item)
     return "" if value is None or value != value else str(value).strip()  # NaN is no value
@@ -203,7 +168,3 @@ def _position_word(item: Clip | Sentence, position: Position) -> str:
         else [index for index in (position,) if isinstance(index, int)]
     )
     return " ".join(words[index].text.casefold() for index in indices if index < len(words))
-
-
-def _list_columns(items: Sequence[Clip | Sentence]) -> list[str]:
-    return list(dict.fromkeys(column for item in items for column in item.meta))

@@ -14,11 +14,11 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ..statistics.groups import build_item_table
+from ..statistics.groups import build_item_table, group_items
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
 from .positions import ItemStates
-from .task import LabelOption, ProbeTask, group_items
+from .task import LabelOption, ProbeTask
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

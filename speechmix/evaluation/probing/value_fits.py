@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
+from ..statistics.groups import content_key
 from ..statistics.twin_rank_test import rank_p
 from .logistic import control_labels, predict_with_estimator, scaling_moments
 from .ridge import Fit, assign_group_folds, predict_values
 from .scores import ratio_interval
-from .task import ProbeTask, content_key
+from .task import ProbeTask
 
 if TYPE_CHECKING:
     from .fits import ProbeSettings

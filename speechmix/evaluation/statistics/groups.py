@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...errors import InputError
+
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
@@ -86,6 +88,46 @@ def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
         }
         rows.append({**dict(item.meta), "clip": label, **cells})
     return pd.DataFrame(rows)
+
+
+def content_key(item: Clip | Sentence, name: str) -> str:
+    """Return what is the same for copies of an item under other names: the hash of its sound, or its
+    text; `name` if it has neither."""
+    return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
+
+
+def group_items(
+    table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
+) -> tuple[pd.Series, str]:
+    """Return a group for each row of a table of items, and in words what ties items together.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `build_item_table`.
+    items : sequence of Clip or Sentence
+        Name the columns in the error.
+    group : str, optional
+        A column that says which items belong together; by default pair, sentence and target word.
+
+    Raises
+    ------
+    InputError
+        If no item has this column.
+    """
+    if group is None:
+        return assign_groups(table)
+    if group not in table:
+        raise InputError(
+            f"no item has a column {group!r} to group by; columns are "
+            f"{', '.join(list_columns(items))}"
+        )
+    return table[group].fillna("").astype(str), f"the {group}"
+
+
+def list_columns(items: Sequence[Clip | Sentence]) -> list[str]:
+    """List the columns of the items' `meta`, each once."""
+    return list(dict.fromkeys(column for item in items for column in item.meta))
 
 
 def target_words(clips: pd.DataFrame) -> pd.Series:

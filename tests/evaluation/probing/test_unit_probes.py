@@ -128,6 +128,6 @@ def test_the_command_reads_values_from_a_file(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "by_position" in told
     assert (out / "probes_size.png").is_file()
-    table = speechmix.files.text_files.read_csv(out / "probes.csv")
+    table = speechmix.files.text_files.read_csv(out / "value_probes.csv")
     assert set(table["method"]) == {"ridge"}
     assert set(table["n"].astype(int)) == {32}
