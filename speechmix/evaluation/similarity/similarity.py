@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 from ...adapters.model import Model
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ..statistics.random_twin_comparison import compare_with_twins
-from ..statistics.twin_rank_test import rank_p
+from ..statistics.intervals import LEVEL, mean_interval
+from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
 from .grouped_units import SimilarityEstimate
 from .measure_table import SimilarityMeasure, find_similarity
 from .similarity_result import SimilarityResult
@@ -27,7 +28,10 @@ from .unit_reader import FeatureSource, LayerFeatures, ModelSource, UnitReader
 
 _FEATURE_COLUMNS = ("feature", "feature_stack", "feature_layer")
 _VALUE_COLUMNS = ("value", "low", "high")
-_SCALE = 100.0  # the comparison with twins takes spreads below 0.001 as that
+_TWIN_COLUMNS = (
+    "twins random twin_low twin_high difference difference_low difference_high p claim"
+).split()
+_SCALE = 100.0  # the rank test takes spreads below 0.001 as that
 
 
 def similarity(
@@ -205,27 +209,53 @@ def _compare_shuffled(
 def _compare_twins(
     estimates: Sequence[SimilarityEstimate], twins: Sequence[Sequence[SimilarityEstimate]]
 ) -> pd.DataFrame:
-    """Compare each cell with those of the twins, by the pseudo-values of groups."""
-    parts = [
-        pd.DataFrame(
-            {
-                "cell": cell,
-                "init": "random" if draw else "trained",
-                "seed": draw,
-                "clip": range(len(estimate.without_group)),
-                "contribution": _SCALE * estimate.pseudo_values,
-            }
-        )
-        for draw, of_model in enumerate((estimates, *twins))
-        for cell, estimate in enumerate(of_model)
+    """Compare each pair with those of the twins: by its rank, and by its groups of clips.
+
+    The rank (`rank_p`) is exact for these clips, whatever the number of pairs. A claim also needs an
+    interval of the difference over groups and twins without zero, at a level that is corrected over
+    all pairs (Bonferroni): other clips would give other values.
+    """
+    values = np.array([[each.value for each in pairs] for pairs in (estimates, *twins)])
+    p = rank_p(_SCALE * values)
+    rows = []
+    for index, estimate in enumerate(estimates):
+        of_twins = values[1:, index]
+        row: dict[str, object] = {"twins": len(twins), "claim": ""}
+        if len(twins):
+            groups = [pairs[index].pseudo_values for pairs in twins]
+            differences = estimate.pseudo_values - np.mean(groups, axis=0)
+            low, high = _difference_interval(differences, of_twins)
+            is_above, is_below = p[:, index] <= FALSE_CLAIM_RATE / 2 + 1e-9
+            if (is_above or is_below) and _is_sure(differences, of_twins, len(estimates)):
+                row["claim"] = "more" if is_above else "less"
+            row |= dict(zip(("twin_low", "twin_high"), twin_limits(of_twins), strict=True))
+            row |= {"random": of_twins.mean(), "difference": estimate.value - of_twins.mean()}
+            row |= {"difference_low": low, "difference_high": high}
+        rows.append({**row, "p": np.minimum(1, 2 * p[:, index].min())})
+    return pd.DataFrame(rows, columns=_TWIN_COLUMNS)
+
+
+def _is_sure(differences: np.ndarray, twins: np.ndarray, pair_count: int) -> bool:
+    """Tell whether the mean difference is not zero for other clips and twins, at a corrected level.
+
+    Both intervals must exclude zero: that of `mean_interval` over groups; and Student's over twins and
+    groups, with one more group that lies as far on the other side as any, because a sample may lack a
+    kind of clip (as in `twin_rank_test`).
+    """
+    level = 1 - FALSE_CLAIM_RATE / pair_count
+    low, high = mean_interval(differences, level=level)
+    sizes = differences * np.sign(differences.mean())
+    cautious = np.append(sizes, -np.abs(sizes).max())
+    reaches = [
+        student.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        for values in (cautious, twins)
     ]
-    compared = compare_with_twins(
-        pd.concat(parts, ignore_index=True), by=["cell"], family=(), scale=None
-    ).set_index("cell")
-    renamed = {"low": "difference_low", "high": "difference_high"}
-    columns = ["random", "twin_low", "twin_high", "difference", "low", "high"]
-    scaled = compared[columns] / _SCALE
-    table = pd.concat([compared["twins"], scaled.rename(columns=renamed)], axis=1)
-    table[["p", "claim"]] = compared[["p", "claim"]]
-    table = table.reindex(range(len(estimates)))
-    return table.fillna({"twins": len(twins), "claim": ""}).astype({"twins": int})
+    return bool((low > 0 or high < 0) and cautious.mean() > np.hypot(*reaches))
+
+
+def _difference_interval(differences: np.ndarray, twins: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a mean difference over groups and twins, whose errors add in squares."""
+    mean, (low, high) = differences.mean(), mean_interval(differences)
+    spread = twins.std(ddof=1) if len(twins) > 1 else np.nan
+    reach = student.ppf((1 + LEVEL) / 2, max(len(twins) - 1, 1)) * spread / np.sqrt(len(twins))
+    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))

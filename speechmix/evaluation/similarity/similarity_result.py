@@ -29,9 +29,9 @@ class SimilarityResult:
         feature_layer (missing for external features); value with low, high (95 % over groups of
         clips); units, groups; shuffled (mean value of shuffled units), p_shuffled (that units are
         unrelated); twins, random (mean of the twins), twin_low, twin_high, difference with
-        difference_low, difference_high, p, claim ("more", "less" or ""), as in `compare_with_twins`.
-        p and p_shuffled are corrected over all rows. Of a model and itself each pair of layers is
-        there once.
+        difference_low, difference_high (95 % over groups and twins), p (rank among the twins), claim
+        ("more", "less" or ""). p, p_shuffled and claim are corrected over all rows. Of a model and
+        itself each pair of layers is there once.
     skipped : tuple of (str, str)
         Clips that the model does not take, and why.
     provenance : dict

@@ -108,8 +108,6 @@ def information(clusters, labels):
 
 def corrected_information(clusters, labels):
     """The correction by all permutations, one by one."""
-    expected = np.mean(
-        [information(clusters, order) for order in itertools.permutations(labels)]
-    )
+    expected = np.mean([information(clusters, order) for order in itertools.permutations(labels)])
     possible = information(labels, labels)
     return (information(clusters, labels) - expected) / (possible - expected)

@@ -150,9 +150,7 @@ def test_planted_similarities_lie_in_their_intervals():
     assert low < truth < high
     assert high - low < 0.2
     x, labels, groups, truth = labelled(30, 4)
-    low, high = estimate_similarity(
-        x, labels, groups, measure="abx", distance="euclidean"
-    ).interval
+    low, high = estimate_similarity(x, labels, groups, measure="abx", distance="euclidean").interval
     assert low < truth < high
     rng = np.random.default_rng(0)
     clusters = rng.integers(0, 6, 600)  # told apart without error; labels follow them in 80 %

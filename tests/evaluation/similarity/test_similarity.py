@@ -108,9 +108,7 @@ def test_a_model_is_like_itself_and_not_like_shuffled_units():
 
 
 def test_stacks_of_a_model_are_compared_with_each_other():
-    table = speechmix.similarity(
-        whisper(), stacks=["encoder", "decoder"], **QUIET
-    ).to_dataframe()
+    table = speechmix.similarity(whisper(), stacks=["encoder", "decoder"], **QUIET).to_dataframe()
     counts = table.groupby(["stack", "feature_stack"]).size()
     assert counts.to_dict() == {
         ("encoder", "encoder"): 6,
