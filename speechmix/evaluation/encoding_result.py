@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,6 @@ from .probing.conclusions import describe_layers
 from .statistics.intervals import mean_interval
 from .statistics.random_twin_comparison import compare_with_twins
 from .statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ENCODING_KEYS = ["model", "init", "seed", "stack", "layer", "depth", "set"]
 
@@ -52,12 +48,6 @@ class Encoding:
     def to_dataframe(self) -> pd.DataFrame:
         """Return a copy of the scores."""
         return self.scores.copy()
-
-    def plot(self) -> Figure:
-        """Draw the shares over layers, a panel for each stack."""
-        from ..reporting.plots.encoding_figure import encoding_figure
-
-        return encoding_figure(self.scores)
 
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``encoding.csv`` and, by group, ``encoding_groups.csv`` into a folder."""

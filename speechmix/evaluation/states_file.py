@@ -76,7 +76,8 @@ def write_states(
     (4, 153)
     """
     skipped = []
-    facts = {"model": model.name, "init": model.init, "seed": model.seed, "level": level}
+    facts: dict[str, object] = {"model": model.name, "init": model.init, "seed": model.seed}
+    facts["level"] = level
     with whole_file(path) as unfinished, _StateWriter(unfinished, facts) as writer:
         for name, group_name, item in iterate_items(items, group, progress, level):
             layers: dict[str, int] = {}

@@ -139,7 +139,7 @@ def unit_features(
     >>> clips = bundled.clips()[:2]  # synthetic
     >>> units = speechmix.unit_states(speechmix.load("bundled:tiny-french-ctc"), clips)["encoder"].units
     >>> unit_features(units, clips, ["duration", "f1"])[["label", "duration", "f1"]].round(2).values.tolist()[:2]
-    [['notre', 0.3, 455.58], ['maison', 0.42, 363.49]]
+    [['notre', 0.3, 675.25], ['maison', 0.42, 782.44]]
     """
     by_name = dict(zip(build_item_table(items)["clip"], items, strict=True))
     if unknown := sorted(set(units["clip"]) - set(by_name)):
@@ -149,7 +149,8 @@ def unit_features(
         if table is not None and name in table:
             result[name] = _match_rows(units, table, name)
         elif name in UNIT_FEATURES and name not in result:
-            _add_columns(result, by_name, UNIT_FEATURES[name], names)
+            found = _compute_columns(units, by_name, UNIT_FEATURES[name])
+            result = result.assign(**{key: found[key] for key in found if key in names})
         elif name in COVARIATES:
             keys = units.rename(columns={"start": "onset"}).assign(kind=level)
             keys = keys.drop(columns=[] if level == "word" else ["word"])
@@ -166,22 +167,18 @@ def unit_features(
     return result
 
 
-def _add_columns(
-    result: pd.DataFrame,
-    by_name: dict[str, Item],
-    function: Callable[..., Columns],
-    names: Sequence[str],
-) -> None:
-    """Add the columns of one function that are among the names, clip by clip."""
-    for clip, rows in result.groupby("clip", sort=False).indices.items():
+def _compute_columns(
+    units: pd.DataFrame, by_name: dict[str, Item], function: Callable[..., Columns]
+) -> Columns:
+    """Return the columns of one function, computed clip by clip."""
+    columns: Columns = {}
+    for clip, rows in units.groupby("clip", sort=False).indices.items():
         item = by_name[str(clip)]
         if function in _OF_SOUND and not isinstance(item, Clip):
             raise InputError(f"{item.name!r} is a text: it has no sound to measure")
-        for name, values in function(item, result.iloc[rows]).items():
-            if name in names:
-                if name not in result:
-                    result[name] = np.nan
-                result.iloc[rows, result.columns.get_loc(name)] = values
+        for name, values in function(item, units.iloc[rows]).items():
+            columns.setdefault(name, np.full(len(units), np.nan))[rows] = values
+    return columns
 
 
 def _match_rows(units: pd.DataFrame, table: pd.DataFrame, name: str) -> np.ndarray:

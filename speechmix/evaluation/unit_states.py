@@ -19,7 +19,7 @@ from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.spans import Span
 from ..mixing.passes.layer_states import states
-from .statistics.groups import build_item_table, group_items
+from .statistics.groups import assign_item_groups, build_item_table
 
 UNIT_COLUMNS = ["clip", "group", "index", "word", "label", "start", "end"]
 
@@ -154,7 +154,7 @@ def iterate_items(
     if not items:
         raise InputError("states need at least one clip or sentence, found none")
     table = build_item_table(items)
-    groups, _ = group_items(table, items, group)
+    groups, _ = assign_item_groups(table, items, group)
     rows = zip(table["clip"], groups, items, strict=True)
     if not progress:
         yield from rows

@@ -58,10 +58,10 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     rows_of_model = result.groupby("model")[value].transform("size")
     if is_number:
         gains = by_group["explained"].mean() - by_group["by_position"].mean()
-        places = result.reset_index().groupby("model")[PROBE_KEYS].value_counts().groupby("model")
-        level = FALSE_CLAIM_RATE / result.index.get_level_values("model").map(places.size())
+        places = result.reset_index()[PROBE_KEYS].drop_duplicates()["model"].value_counts()
+        levels = FALSE_CLAIM_RATE / places.reindex(result.index.get_level_values("model"))
         result["read"] = (
-            (rows["p"] <= level)
+            (rows["p"] <= levels.to_numpy())
             & (_lower_limits(by_group["explained"].mean(), rows_of_model) > 0)
             & (_lower_limits(gains, rows_of_model) > 0)
         )

@@ -165,8 +165,7 @@ def _make_fitter(
 
 
 class _ProbeFitter:
-    """The items of one stack and position: folds and control labels are the same in all layers and
-    models."""
+    """The items of one stack and position: folds and control labels are the same in all layers."""
 
     def __init__(
         self, task: ProbeTask, item_indices: np.ndarray, position: Position, settings: ProbeSettings

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ..statistics.groups import build_item_table, group_items, list_columns, target_words
+from ..statistics.groups import assign_item_groups, build_item_table, list_columns, target_words
 from .positions import Position
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ProbeTask:
         is_labelled = np.array([text != "" for text in labels])
         unlabelled = tuple(table["clip"][~is_labelled])
         table = table[is_labelled].reset_index(drop=True)
-        groups, ties = group_items(table, items, group)
+        groups, ties = assign_item_groups(table, items, group)
         if by is not None and by not in table:
             raise InputError(
                 f"no item has a column {by!r} to part by; columns are {', '.join(list_columns(items))}"

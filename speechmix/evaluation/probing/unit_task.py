@@ -14,11 +14,11 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ..statistics.groups import build_item_table, group_items
+from ..statistics.groups import assign_item_groups, build_item_table
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
 from .positions import ItemStates
-from .task import LabelOption, ProbeTask
+from .task import ProbeTask
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def read_unit_tasks(
     models: Iterator[Model],
     items: Sequence[Clip | Sentence],
-    label: LabelOption,
+    label: str | Callable[[Any], object],
     *,
     level: str,
     table: pd.DataFrame | None = None,
@@ -89,7 +89,7 @@ def join_units(by_stack: Mapping[str, UnitStates]) -> pd.DataFrame:
 def make_unit_task(
     units: pd.DataFrame,
     items: Sequence[Clip | Sentence],
-    label: LabelOption,
+    label: str | Callable[[Any], object],
     *,
     level: str,
     table: pd.DataFrame | None = None,
@@ -116,7 +116,7 @@ def make_unit_task(
     if not has_label.any():
         raise InputError(f"no {level} has a value of {name!r}")
     clips = build_item_table(items)
-    _, ties = group_items(clips, items, group)
+    _, ties = assign_item_groups(clips, items, group)
     rows = pd.Index(clips["clip"]).get_indexer(pd.Index(units["clip"]))
     if by is not None and by not in clips:
         raise InputError(f"no item has a column {by!r} to part by")
@@ -143,12 +143,10 @@ def _unit_types(
     """Return what the control task gives random labels: spellings, phones; of frames their words."""
     if level != "frame":
         return units["label"].str.casefold().to_numpy(str)
-    words: list[Callable[[int], str]] = [
-        lambda index, found=item.words or (): found[index].text.casefold() for item in items
-    ]
+    words = [[word.text.casefold() for word in item.words or ()] for item in items]
     return np.array(
         [
-            "" if word is pd.NA else words[row](int(word))
+            "" if word is pd.NA else words[row][word]
             for row, word in zip(rows, units["word"], strict=True)
         ]
     )

@@ -21,7 +21,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_classes import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from ..statistics.even_subset import choose_evenly
-from ..statistics.groups import build_item_table, group_items
+from ..statistics.groups import build_item_table, assign_item_groups
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
 
@@ -87,7 +87,7 @@ class UnitReader:
                 f"{units_per_clip}"
             )
         table = build_item_table(items)
-        table["group_name"], self.ties = group_items(table, items, group)
+        table["group_name"], self.ties = assign_item_groups(table, items, group)
         table["key"] = [
             (item.audio_hash, item.text or "") if isinstance(item, Clip) else (item.text, "")
             for item in items

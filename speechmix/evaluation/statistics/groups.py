@@ -96,7 +96,7 @@ def content_key(item: Clip | Sentence, name: str) -> str:
     return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
 
 
-def group_items(
+def assign_item_groups(
     table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
 ) -> tuple[pd.Series, str]:
     """Return a group for each row of a table of items, and in words what ties items together.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 from matplotlib.figure import Figure
 
 from .figure_style import (
@@ -18,9 +17,6 @@ from .figure_style import (
     style_curve_axis,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def encoding_figure(table: pd.DataFrame) -> Figure:
     """Draw shares of the variance of states over layers: a row for each model, a panel for each stack.
@@ -28,8 +24,8 @@ def encoding_figure(table: pd.DataFrame) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        Rows of `Encoding.to_dataframe()`. The black line is all sets together, a coloured one what only
-        that set explains, with its 95 % interval; dashed: mean of the untrained twins.
+        Rows of `Encoding.to_dataframe()`. Black is all sets together, a coloured line what only that
+        set explains, with its 95 % interval; dashed: mean of the untrained twins.
 
     Examples
     --------
@@ -40,7 +36,7 @@ def encoding_figure(table: pd.DataFrame) -> Figure:
     """
     trained = table[table["init"] == "trained"]
     models, stacks = list(trained["model"].unique()), list(trained["stack"].unique())
-    colors = dict(zip(table["set"].unique(), ("black", *LINE_COLORS), strict=False))
+    colors = dict(zip(table["set"].unique(), LINE_COLORS, strict=False))
     figure = new_figure(max(3.2 * len(stacks) + 0.4, 4.4), 2.6 * len(models) + 0.6)
     axes = figure.subplots(len(models), len(stacks), sharey=True, squeeze=False)
     for (model, stack, name), rows in trained.groupby(["model", "stack", "set"], sort=False):

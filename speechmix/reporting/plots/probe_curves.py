@@ -43,7 +43,6 @@ PROBE_LABELS = {
     "compression": "compression (N log2 K / bits)",
     "r2": "R² (share of variance)",
 }
-_VALUE_SCALES = {"accuracy": 100.0, "compression": 1.0, "r2": 1.0}
 # Column of what a prediction without states reaches -> its name in the legend.
 _CHANCE_COLUMNS = {
     "majority": "majority label",
@@ -157,7 +156,7 @@ def draw_probes(
     ax: Axes, table: pd.DataFrame, *, value: str = "accuracy", colors: dict[str, str] | None = None
 ) -> None:
     """Draw one panel: models, their twins' band, majority and control."""
-    colors, scale = colors or probe_colors(table, None), _VALUE_SCALES[value]
+    colors, scale = colors or probe_colors(table, None), 100.0 if value == "accuracy" else 1.0
     for model, model_rows in table.groupby("model", sort=False):
         color = colors[str(model)]
         trained_rows, twin_rows = (
@@ -173,16 +172,8 @@ def draw_probes(
                     for _, depth_values in values_by_depth
                 ]
             )
-            max_value = scale if value == "accuracy" else np.inf
-            min_value = -np.inf if value == "r2" else 0
-            ax.fill_between(
-                mean.index,
-                twin_bands[:, 0].clip(min_value),
-                twin_bands[:, 1].clip(max=max_value),
-                color=color,
-                alpha=0.12,
-                linewidth=0,
-            )
+            band = twin_bands.clip(0, scale) if value == "accuracy" else twin_bands
+            ax.fill_between(mean.index, *band.T, color=color, alpha=0.12, linewidth=0)
             ax.plot(mean.index, mean, color=color, linestyle="--", linewidth=1.2)
         if len(trained_rows):
             low, high = (
@@ -294,8 +285,7 @@ def probe_handles(
         )
     for column in _CHANCE_COLUMNS:
         if column in table or (column == "frequencies" and "compression" in table):
-            label = _CHANCE_COLUMNS[column]
-            handles.append(legend_line(color="0.5", linewidth=0.9, label=label))
+            handles.append(legend_line(color="0.5", linewidth=0.9, label=_CHANCE_COLUMNS[column]))
     if curves is not None:
         drawn_curves = curves[curves["stack"].isin(table["stack"].unique())]
         handles += [
