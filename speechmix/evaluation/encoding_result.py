@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from ..files.text_files import write_csv
-from .probing.conclusions import describe_layers
 from .statistics.intervals import mean_interval
 from .statistics.random_twin_comparison import compare_with_twins
-from .statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
+from .statistics.twin_rank_test import FALSE_CLAIM_RATE
 
 ENCODING_KEYS = ["model", "init", "seed", "stack", "layer", "depth", "set"]
 
@@ -49,49 +44,10 @@ class Encoding:
         """Return a copy of the scores."""
         return self.scores.copy()
 
-    def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``encoding.csv`` and, by group, ``encoding_groups.csv`` into a folder."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_csv(self.by_group, folder / "encoding_groups.csv")
-        write_csv(self.scores, folder / "encoding.csv")
-        return folder / "encoding.csv"
-
-    def describe(self) -> list[str]:
-        """Return one sentence for each trained model, stack and set with a share of its own; nothing
-        is said of others."""
-        trained = self.scores[(self.scores["init"] == "trained") & (self.scores["set"] != "all")]
-        sentences = []
-        for (model, stack, name), rows in trained.groupby(["model", "stack", "set"], sort=False):
-            rows = rows.sort_values("layer")
-            if not rows["present"].any():
-                continue
-            best = rows[rows["present"]].sort_values("share", kind="stable").iloc[-1]
-            text = (
-                f"{model}: {name} explains a part of the states of the {stack} that no other set explains, "
-                f"{describe_layers(rows, 'present')}: at most {100 * best['share']:.1f} % of their variance "
-                f"(confidence interval {100 * best['low']:.1f} to {100 * best['high']:.1f} %)."
-            )
-            sentences.append(f"{text} {_describe_twins(rows)}")
-        return sentences
-
     def __repr__(self) -> str:
         sets = ", ".join(self.scores["set"].unique()[1:])
         models = self.scores[["model", "init", "seed"]].drop_duplicates().shape[0]
         return f"Encoding({sets}: {models} models, {self.scores['n'].max()} units)"
-
-
-def _describe_twins(rows: pd.DataFrame) -> str:
-    twins = rows["twins"].max()
-    if not twins >= TWINS_NEEDED:
-        return (
-            f"It is not known whether training added this: the comparison needs {TWINS_NEEDED} untrained "
-            f"twins, and there are {0 if np.isnan(twins) else twins:.0f}."
-        )
-    both = rows.assign(both=rows["present"] & rows["more"])
-    if not both["both"].any():
-        return "It is inconclusive whether this is more than in untrained models."
-    return f"This is more than in untrained models {describe_layers(both, 'both')}."
 
 
 def conclude_shares(scores: pd.DataFrame, by_group: pd.DataFrame) -> pd.DataFrame:

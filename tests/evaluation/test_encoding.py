@@ -159,15 +159,12 @@ def test_a_share_is_claimed_by_its_interval_and_compared_with_twins():
     assert trained_rows["present"].tolist() == [False, True, True]
     assert trained_rows["more"].tolist() == [False, True, False]
     assert set(trained_rows["twins"]) == {39}
-    (sentence,) = found.describe()
-    assert "sound explains a part of the states of the encoder" in sentence
-    assert "from layer 1 on: at most 20." in sentence
-    assert sentence.endswith("This is more than in untrained models in layer 1.")
-    alone = tables(draw([0.2, 0.2]), [])
-    assert "needs 39 untrained twins, and there are 0" in alone.describe()[0]
+    assert found.scores["present"].sum() > 2  # twins have shares of their own, too
+    alone = tables(draw([0.2, 0.2]), []).scores
+    assert alone["present"].all()
+    assert not alone["more"].any()
     few = tables(draw([0.2, 0.2], groups=5), [])
     assert not few.scores["present"].any()
-    assert few.describe() == []
 
 
 @functools.cache

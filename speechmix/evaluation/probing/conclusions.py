@@ -134,7 +134,7 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
     best_row = rows[rows["read"]].sort_values(value, kind="stable").iloc[-1].to_dict()
     text = (
         f"{model_text}: a probe predicts {label} from the vectors of {position_text} in the {stack}, "
-        f"{describe_layers(rows, 'read')}. {_format_score(best_row)}"
+        f"{_describe_layers(rows, 'read')}. {_format_score(best_row)}"
     )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f}"
@@ -154,7 +154,7 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
             f"({untrained})."
         )
     has_same_layers = rows["both"].tolist() == rows["read"].tolist()
-    layers = "" if has_same_layers else f" {describe_layers(rows, 'both')}"
+    layers = "" if has_same_layers else f" {_describe_layers(rows, 'both')}"
     return f"{text} The probe is {comparative} than in untrained models{layers} ({untrained})."
 
 
@@ -179,14 +179,14 @@ def _format_score(row: TableRow) -> str:
     )
 
 
-def describe_layers(rows: pd.DataFrame, column: str) -> str:
+def _describe_layers(rows: pd.DataFrame, column: str) -> str:
     """In which layers something holds, in words.
 
     Examples
     --------
-    >>> describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [False, False, True, True]}), "read")
+    >>> _describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [False, False, True, True]}), "read")
     'from layer 1 on'
-    >>> describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [True, False, True, False]}), "read")
+    >>> _describe_layers(pd.DataFrame({"layer": [-1, 0, 1, 2], "read": [True, False, True, False]}), "read")
     'in the input of the first layer and in layer 1'
     """
     layers = rows["layer"].tolist()

@@ -32,10 +32,9 @@ def read_unit_tasks(
     *,
     level: str,
     table: pd.DataFrame | None = None,
-    group: str | None = None,
     by: str | None = None,
-    stacks: Sequence[str] | None = None,
-    progress: bool = False,
+    group: str | None = None,
+    **reading: Any,
 ) -> tuple[ProbeTask, Iterator[tuple[Model, list[ItemStates | str]]]]:
     """Return the task of the units of the first model, and the states of each model's units.
 
@@ -46,7 +45,7 @@ def read_unit_tasks(
     label : str or callable
         "label" for what a unit is called, a feature (`unit_features`), or a function of a row of
         `UnitStates.units`.
-    level, stacks, group, progress
+    level, group, **reading
         As for `unit_states`.
     table : DataFrame, optional
         As for `unit_features`.
@@ -58,19 +57,21 @@ def read_unit_tasks(
     InputError
         If no unit has the label, or the frames of two models differ.
     """
-    options: dict[str, Any] = {"level": level, "stacks": stacks, "group": group}
-    options["progress"] = progress
-    first = next(models)
+    first, options = next(models), {**reading, "level": level, "group": group}
     first_states = unit_states(first, items, **options)
-    task = make_unit_task(
-        join_units(first_states), items, label, level=level, table=table, group=group, by=by
-    )
+    units = join_units(first_states)
+    if callable(label):
+        values = [label(row) for row in units.itertuples(index=False)]
+    else:
+        values = unit_features(units, items, [label], level=level, table=table)[label].tolist()
+    name = label if isinstance(label, str) else getattr(label, "__name__", "label")
+    task = _make_task(units, items, name, values, level, group, by)
 
     def read() -> Iterator[tuple[Model, list[ItemStates | str]]]:
         yield first, _states_of_units(task, first_states)
         for model in models:
             found = unit_states(model, items, **options)
-            if level == "frame" and len(join_units(found)) != len(join_units(first_states)):
+            if level == "frame" and len(join_units(found)) != len(units):
                 raise InputError(
                     f"{first.name} and {model.name} have frames of different length: probe them one "
                     "at a time"
@@ -86,30 +87,16 @@ def join_units(by_stack: Mapping[str, UnitStates]) -> pd.DataFrame:
     return pd.concat(tables).drop_duplicates(["clip", "index"]).reset_index(drop=True)
 
 
-def make_unit_task(
+def _make_task(
     units: pd.DataFrame,
     items: Sequence[Clip | Sentence],
-    label: str | Callable[[Any], object],
-    *,
+    name: str,
+    values: Sequence[Any],
     level: str,
-    table: pd.DataFrame | None = None,
-    group: str | None = None,
-    by: str | None = None,
+    group: str | None,
+    by: str | None,
 ) -> ProbeTask:
-    """Make the task of units; those without a label or value are left out.
-
-    Parameters
-    ----------
-    units : DataFrame
-        `UnitStates.units`.
-    items, label, level, table, group, by
-        As for `read_unit_tasks`.
-    """
-    name = label if isinstance(label, str) else getattr(label, "__name__", "label")
-    if callable(label):
-        values = [label(row) for row in units.itertuples(index=False)]
-    else:
-        values = unit_features(units, items, [label], level=level, table=table)[label].tolist()
+    """Make the task of units; those without a label or value are left out."""
     labels = np.array(["" if v is None or v is pd.NA or v != v else str(v).strip() for v in values])
     names = units["clip"] + "[" + units["index"].astype(str) + "]"
     has_label = labels != ""
