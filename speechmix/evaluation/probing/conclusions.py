@@ -6,7 +6,7 @@ kept apart:
     read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
             corrected over all rows of the model (Bonferroni)
             (random labels for few words are read below chance, so the control alone would be too low a bar)
-            R^2 of numbers: above 0 and above what the position alone explains, both likewise, and p of the shuffles
+            R^2 of numbers: above 0 and the control, and above what the position alone explains, both likewise, and p of the shuffles
             significant in all rows of the model together
     more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
             `twin_comparison.compare_with_twins`, in one test over all rows of the model
@@ -62,7 +62,10 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
         levels = FALSE_CLAIM_RATE / places.reindex(result.index.get_level_values("model"))
         result["read"] = (
             (rows["p"] <= levels.to_numpy())
-            & (_lower_limits(by_group["explained"].mean(), rows_of_model) > 0)
+            & (
+                _lower_limits(by_group["explained"].mean(), rows_of_model)
+                > rows["control"].clip(0).fillna(0)
+            )
             & (_lower_limits(gains, rows_of_model) > 0)
         )
     else:
