@@ -148,7 +148,7 @@ def trajectory_heat_map(
     ax.set_yticks(np.arange(len(values)) + 0.5, list(map(str, values.index)), size=TICK_SIZE)
     ax.set_ylabel(f"{stack} layer", size=LABEL_SIZE)
     _label_steps(ax, sorted(rows["step"].unique()), shift=0.5)
-    label = VALUE_LABELS.get(quantity, quantity)
+    label = VALUE_LABELS.get(quantity, quantity).replace(" (", "\n(")
     add_color_bar(ax.figure, image, ax, values=[cells], label=label, inches=max(height, 1.4))
     return ax
 
