@@ -69,7 +69,14 @@ def test_committed_form_is_small_whole_and_names_no_machine(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["context_mixing_tour", "probing_the_states", "why_this_label"]
+    "name",
+    [
+        "context_mixing_tour",
+        "interventions_and_patching",
+        "lenses",
+        "probing_the_states",
+        "why_this_label",
+    ],
 )  # the topics of the Interspeech 2025 tutorial
 def test_a_topic_takes_at_most_40_lines_of_code(name):
     code = [
