@@ -17,20 +17,17 @@ PITCHES = (110.0, 220.0, 0.0)
 
 
 def make_clip(name="clip", **details):
-    """Pulses of a known pitch in two words, noise in the third, through one resonance at 1000 Hz."""
+    """Pulses of a known pitch in two words, through one resonance at 1000 Hz; noise in the third."""
     from scipy.signal import lfilter
 
     generator = np.random.default_rng(0)
     sound = np.zeros(RATE * 3 // 2)
     for (_, start, end), pitch in zip(WORDS, PITCHES, strict=True):
         times = np.arange(round(start * RATE), round(end * RATE))
-        sound[times] = (
-            np.diff(np.floor(times * pitch / RATE), prepend=0) != 0
-            if pitch
-            else 0.1 * generator.standard_normal(len(times))
-        )
+        sound[times] = np.diff(np.floor(times * pitch / RATE), prepend=0) != 0
     radius, angle = np.exp(-np.pi * 80 / RATE), 2 * np.pi * 1000 / RATE
     sound = lfilter([1], [1, -2 * radius * np.cos(angle), radius**2], sound)
+    sound[times] += 0.3 * generator.standard_normal(len(times))  # the last word is noise alone
     return speechmix.Clip.from_array(
         (sound / np.abs(sound).max()).astype(np.float32), RATE, name=name, words=WORDS, **details
     )
