@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from ...errors import InputError
 from ...files.names import distinct_file_names, safe_name
 from ...files.parquet_files import read_parquet
@@ -36,6 +34,8 @@ from .model_options import (
 from .score_options import add_stack_option
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ...evaluation.probing import Probes
 
 _EXAMPLES = """examples:
@@ -177,6 +177,8 @@ def _read_values(path: str | None) -> pd.DataFrame | None:
     """Read a table of values of units."""
     if path is None:
         return None
+    import pandas as pd
+
     if path.endswith(".parquet"):
         return read_parquet(path)
     rows = dict(read_table(path))
