@@ -332,6 +332,9 @@ OPTIONS_OF_KINDS = {
     "faithfulness": {"measures": ["gradient_input"], "perturbations": ["mute"]},
     "grounding": {"loop_heads": False},
     "lens": {"kind": "logit"},
+    "listening": {},
+    "listening_routes": {},
+    "listening_seconds": {"seconds": 0.3},
     "look_ahead": {"delays_ms": [0, 80], "windows": ["all"]},
 }
 
@@ -345,12 +348,23 @@ def kind_job(name, **options):
     clips = [CLIPS[0], CLIPS[1]]
     if name == "written":
         clips = [clip.replace(text=None) for clip in UNALIGNED[:2]]
-    load = load_whisper if name == "written" else load_model
+    options_of_kind = OPTIONS_OF_KINDS[name]
+    if name.startswith("listening"):
+        spellings = [
+            (clip, clip.text.replace(clip.words[clip.target].text, clip.foil)) for clip in clips
+        ]
+        clips = [
+            clip.replace(meta={"answer": clip.text, "options": f"{clip.text}|{foil}"})
+            for clip, foil in spellings
+        ]
+        donors = {clips[0].name: clips[1], clips[1].name: clips[0]}
+        options_of_kind = options_of_kind or {"donors": donors}
+    load = load_whisper if name == "written" or name.startswith("listening") else load_model
     models = [] if name == "words" else [load]
     clips = UNALIGNED[:2] if name == "words" else clips
 
     def job(folder, **more):
-        kinds = {name: OPTIONS_OF_KINDS[name]}
+        kinds = {name: options_of_kind}
         return compute_kinds(models, clips, folder, kinds, **QUIET, **options, **more)
 
     return job

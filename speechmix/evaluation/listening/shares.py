@@ -10,7 +10,7 @@ items and for each kind, and a verdict. With right(x) whether the answer to an i
 
 An item that is right by luck with its own sound is as often right with another one: its mean is zero. Groups of items
 that share a recording, a pair or a transcript have equal weight. Intervals are exact binomial ones, with a group as one
-trial (`proportion_interval`, `difference_interval`).
+trial; of the first share also Student's or Hall's, the wider one counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..statistics.intervals import FEWEST_GROUPS, LEVEL, difference_interval, proportion_interval
+from ..statistics.intervals import (
+    FEWEST_GROUPS,
+    LEVEL,
+    difference_interval,
+    mean_interval,
+    proportion_interval,
+)
 from .effects import NO_PROMPT, PLAYERS
 from .item_groups import group_items
 from .items import ListeningItem
@@ -149,7 +155,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
         losses = (-values).clip(lower=0).groupby(groups).mean()
         count = len(gains)
         if name == NEEDS:
-            limits = difference_interval(gains.sum(), losses.sum(), count, level=level)
+            limits = _needs_interval(gains, losses, level)
         else:
             limits = proportion_interval(gains.sum(), count, level=level)
         low, high = limits if count >= FEWEST_GROUPS else (np.nan, np.nan)
@@ -166,6 +172,21 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
             }
         )
     return rows
+
+
+def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
+    """Cover the interval of two shares that are independent, and that of the mean of their difference.
+
+    The first alone is too short where both gains and losses are common, the second where there are only gains.
+    """
+    counts = (gains.sum(), losses.sum(), len(gains))
+    limits = np.array(
+        [
+            difference_interval(*counts, level=level),
+            mean_interval(gains - losses, level=level, bounds=(-1, 1)),
+        ]
+    )
+    return float(np.nanmin(limits[:, 0])), float(np.nanmax(limits[:, 1]))
 
 
 def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> dict[str, Any] | None:
