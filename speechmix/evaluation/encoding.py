@@ -108,8 +108,13 @@ def encode(
         found = unit_states(
             model, items, level=level, stacks=stacks, group=group, progress=progress
         )
+        units = join_units(found)
         if columns is None:
-            columns = unit_features(join_units(found), items, names, level=level, table=table)
+            columns = unit_features(units, items, names, level=level, table=table)
+        elif level == "frame" and len(units) != len(columns):
+            raise InputError(
+                f"the frames of {model.name} are not those of the first model: encode one at a time"
+            )
         for stack, of_stack in found.items():
             design = _Design.of_units(of_stack, columns, items, features, folds, seed)
             left_out = max(left_out, len(of_stack.units) - len(design.rows))

@@ -218,3 +218,8 @@ def test_sets_that_cannot_be_are_refused():
         speechmix.encode(model, clips, {"a": ["duration"]})
     with pytest.raises(InputError, match="there is no feature 'tempo'"):
         speechmix.encode(model, clips, {"a": ["tempo"]})
+    models = [model, trained("tiny-french-whisper")]
+    with pytest.raises(
+        InputError, match="frames of tiny-french-whisper are not those of the first"
+    ):
+        speechmix.encode(models, bundled.clips()[:6], {"a": ["intensity"]}, level="frame")

@@ -117,6 +117,13 @@ def test_options_that_do_not_go_together_are_refused():
         speechmix.probe(model, sentences, level="token", label="letters")
 
 
+def test_frames_of_two_lengths_are_not_probed_together():
+    models = [trained("tiny-french-ctc"), trained("tiny-french-whisper")]
+    options = {"label": "intensity", "level": "frame", "method": "ridge", "shuffles": 2}
+    with pytest.raises(InputError, match="have frames of different length"):
+        speechmix.probe(models, CLIPS[:6], controls=0, **options)
+
+
 def test_the_command_reads_values_from_a_file(tmp_path, capsys):
     values = tmp_path / "values.csv"
     rows = [f"{clip.name},{index},{index + 0.5}" for clip in CLIPS for index in (0, 1)]
