@@ -3,8 +3,9 @@
     python benchmarks/trajectory.py [--model tiny] [--checkpoints 3] [--clips 4]
 
 Separate: each checkpoint is loaded, its maps and its knock-outs (whole stacks and layers) are computed
-clip by clip, nothing is stored. A trajectory does the same in a run, with tables, intervals and onsets.
-Random weights; processor time of one process, the two in turn in one start. Nothing is asserted.
+clip by clip, nothing is stored; or each has a run of its own. A trajectory does the same in one run,
+with tables, intervals and onsets. Random weights; processor time, one after the other in one start.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import speechmix
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.interventions.cue_ablation import ablate_with_control
+from speechmix.runs.score_clips import score_clips
 
 
 def write_checkpoints(folder: Path, shape: str, layers: int | None, count: int) -> Path:
@@ -42,6 +44,15 @@ def measure_separately(folder: Path, clips: Sequence[Clip]) -> None:
             for clip in clips:
                 speechmix.mix(model, clip, targets="target")
                 ablate_with_control(model, clip, by_layer=True)
+
+
+def measure_in_runs(folder: Path, clips: Sequence[Clip], out: Path) -> None:
+    """Compute a run of each checkpoint by itself."""
+    kinds = {"ablation": {"by_layer": frozenset(clip.name for clip in clips)}}
+    quiet = {"progress": False, "report": lambda line: None, "figures": 0}
+    for path in sorted(folder.iterdir()):
+        model = speechmix.load(path, device="cpu")
+        score_clips(model, clips, out / path.name, targets="target", kinds=kinds, **quiet)
 
 
 def measure_together(folder: Path, clips: Sequence[Clip], out: Path) -> None:
@@ -73,8 +84,10 @@ def main() -> None:
         )
         measure_separately(trained, clips[:1])  # what is imported and compiled once
         apart = processor_seconds(lambda: measure_separately(trained, clips))
+        runs = processor_seconds(lambda: measure_in_runs(trained, clips, Path(folder, "runs")))
         run = processor_seconds(lambda: measure_together(trained, clips, Path(folder, "run")))
-    print(f"separate passes {apart:.1f} s, trajectory {run:.1f} s: ratio {run / apart:.3f}")
+    print(f"passes {apart:.1f} s, separate runs {runs:.1f} s, trajectory {run:.1f} s")
+    print(f"ratio to the passes {run / apart:.3f}, to the separate runs {run / runs:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Train tiny Whisper-style models whose cue becomes useful at a known step, with checkpoints.
 
-    python recipes/train_trajectory.py --out runs/trajectory --seed 0          # two minutes on two CPU cores
+    python recipes/train_trajectory.py --out runs/trajectory --seed 0          # a few minutes on a CPU
     python recipes/train_trajectory.py --out runs/never --seed 0 --useful-from never
     speechmix trajectory runs/trajectory/seed-0 --clips runs/trajectory/clips.jsonl --out runs/trajectory/run
 

@@ -7,6 +7,7 @@ checkpoint, layer and group of clips; curves with intervals; the onset of each r
     need           what the margin of the target over its foil loses without the cue's values, nats
     other_word     the same without the values of another word of about the cue's length
     margin, right  of the intact model: nats, and the share of clips spelled right
+    error_rate     edits per character of its transcripts
 
 Of all but the contribution, clips are averaged for each spelling of a group first, so that a mere
 preference for one spelling cancels where a group has both.
@@ -48,6 +49,8 @@ def measure_trajectory(
     ablation: pd.DataFrame,
     clips: pd.DataFrame,
     steps: Mapping[str, tuple[str, int]],
+    *,
+    transcripts: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Average what a run measured by checkpoint, cell and group of clips.
 
@@ -59,6 +62,8 @@ def measure_trajectory(
         Columns clip, group, target.
     steps : mapping of str to (training, step)
         Of each checkpoint by the name of its model.
+    transcripts : DataFrame, optional
+        Table of the run.
 
     Returns
     -------
@@ -67,6 +72,10 @@ def measure_trajectory(
         stack, layer (-1: the whole stack), group, value.
     """
     parts = [_contribution_values(contributions), *_spelling_values(ablation)]
+    if transcripts is not None and len(transcripts):
+        rates = transcripts.rename(columns={"character_error_rate": "value"})
+        rates = rates.assign(quantity="error_rate", measure="", stack="", layer=WHOLE_STACK)
+        parts.append(rates[list(parts[0])])
     table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
     about = clips.set_index("clip")[["group", "target"]]
     if "control" in clips:  # words about which the cue decides nothing

@@ -73,7 +73,10 @@ class Trajectory:
         checkpoints = _read_checkpoints(run)
         steps = {c.label: (c.training, c.step) for c in checkpoints}
         clips = run.clips.assign(group=assign_groups(run.clips)[0])
-        cells = measure_trajectory(run.contributions, run.ablation, clips, steps)
+        tables = {"transcripts": run.transcripts}
+        cells = measure_trajectory(run.contributions, run.ablation, clips, steps, **tables)
+        if cells.empty:
+            raise InputError(f"{run.out} has no trajectory: no clip was scored with cue and target")
         return cls(run, checkpoints, cells)
 
     @cached_property

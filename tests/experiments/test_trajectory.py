@@ -177,13 +177,25 @@ def test_the_command(training, tmp_path, capsys):
     ]
     manifest.write_text("\n".join(map(json.dumps, rows)))
     names = [str(training / f"checkpoint-{step}") for step in (1000, 0)]
-    given = ["--measure", "attention", "--stack", "decoder", "--device", "cpu", "--allow-outside"]
+    given = [
+        "--transcribe",
+        "--measure",
+        "attention",
+        "--stack",
+        "decoder",
+        "--device",
+        "cpu",
+        "--allow-outside",
+    ]
     given += ["--clips", str(manifest), "--animation", str(gif), "--out", str(out)]
     assert main(["trajectory", *names, *given]) == 0
     said = capsys.readouterr().out
     assert "2 checkpoints: seed-0@step0 to seed-0@step1000" in said
     assert "onset of need: none is shown" in said
     assert gif.is_file()
+    table = pd.read_csv(out / "trajectory.csv")
+    rates = table[table["quantity"] == "error_rate"].set_index("step")["value"]
+    assert rates[1000] < rates[0]
     assert (out / "index.html").is_file()
 
 

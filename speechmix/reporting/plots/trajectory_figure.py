@@ -36,6 +36,7 @@ VALUE_LABELS = {
     "other_word": "margin lost without another word (nats)",
     "margin": "margin of the target (nats)",
     "right": "share of clips spelled right",
+    "error_rate": "character error rate",
     "probe": "accuracy of the probe",
 }
 _DASHES = ("-", "--", "-.", ":")
@@ -59,7 +60,7 @@ def trajectory_panel(
     curves : DataFrame
         Of a `Trajectory`; whole stacks are drawn.
     quantity : str
-        contribution, need, other_word, margin, right.
+        contribution, need, other_word, margin, right, error_rate.
     stack : str, optional
         Only this one.
     onsets : DataFrame, optional
