@@ -101,7 +101,7 @@ def similarity(
     >>> model = speechmix.load("bundled:tiny-french-ctc", device="cpu")
     >>> result = similarity(model, "mel", clips=bundled.clips()[:16], shuffles=0)  # synthetic
     >>> result.to_dataframe()[["layer", "feature", "units", "groups"]].head(2).values.tolist()
-    [[-1, 'mel', 32, 8], [0, 'mel', 32, 8]]
+    [[-1, 'mel', 46, 8], [0, 'mel', 46, 8]]
     """
     found = find_similarity(measure, options)
     stack_names = (stacks,) if isinstance(stacks, str) else stacks

@@ -21,7 +21,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_classes import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from ..statistics.even_subset import choose_evenly
-from ..statistics.groups import build_item_table, assign_item_groups
+from ..statistics.groups import assign_item_groups, build_item_table
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
 
