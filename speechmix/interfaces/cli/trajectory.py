@@ -7,7 +7,8 @@ import sys
 
 from .clip_options import (
     SkippedItems,
-    add_clip_options,
+    add_alignment_options,
+    add_clips_option,
     collect_clips,
     create_aligner_loader,
     print_line,
@@ -44,7 +45,8 @@ def add_commands(commands: Subparsers) -> None:
         metavar="PATTERN",
         help="branches or tags on the hub, as 'step*'; may be repeated",
     )
-    add_clip_options(command)
+    add_clips_option(command)
+    add_alignment_options(command)
     add_twin_options(command)
     add_seed_option(command)
     command.add_argument(
