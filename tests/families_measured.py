@@ -131,6 +131,11 @@ For another model, see [Use a new architecture](howto/new_architecture.md).
 - **Attention sinks.** A sink takes a share of the attention, so the other weights of a row sum to less than one. For
   GPT-OSS, Granite with sliding windows and Flint, `load` finds the table by tracing. For MiMo-V2-Flash, it does not:
   `register` this type with Llama's table and `feed_forwards=()`.
+- **Gemma 4, Muse Spark, dots3-note:** there are maps of the decoder. Values pass a norm, or a gate or a norm follows attention.
+  So Value Zeroing runs each layer as a whole, which takes long for long inputs. Measures that read the output projection or the
+  residual stream raise an error. The encoder of Gemma 4 attends in overlapping chunks and has no table; that of Muse Spark is
+  made of convolutions.
+- **Gemma 3n** was not tried: transformers needs timm for its images.
 - **BLOOM, XLNet:** no table can describe their attention, and `load` raises an error
   ([What cannot be described](howto/new_architecture.md#what-cannot-be-described))."""
 

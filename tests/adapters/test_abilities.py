@@ -46,7 +46,8 @@ def test_abilities_are_those_of_runs_by_hand(key):
 def test_no_type_has_a_fault(key):
     for name, cell in abilities.measure_type(key[1], TYPES[key]).items():
         assert not cell.startswith("fault"), (name, cell)
-        assert all(float(error) < 1e-6 for error in _ERROR.findall(cell)), (name, cell)
+        limit = 1e-3 if "float32" in cell else 1e-6  # there, rounding as a share of small changes
+        assert all(float(error) < limit for error in _ERROR.findall(cell)), (name, cell)
 
 
 def test_a_decoder_that_writes_into_encoder_states_leaves_those_of_other_runs():
