@@ -5,12 +5,13 @@ In: a model and clips or sentences. Out: for each stack a table of units and an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from ..adapters.capture.hidden_states import INPUT
 from ..adapters.model import Model
@@ -20,8 +21,6 @@ from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.spans import Span
 from ..mixing.passes.layer_states import states
 from .statistics.groups import assign_item_groups, build_item_table
-
-UNIT_COLUMNS = ["clip", "group", "index", "word", "label", "start", "end"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,59 +119,75 @@ def unit_states(
     >>> found.units[["clip", "index", "label"]].values.tolist()[:2]
     [['left_00_sg', 0, 'notre'], ['left_00_sg', 1, 'maison']]
     """
-    units: dict[str, list[pd.DataFrame]] = {}
-    values: dict[str, list[np.ndarray]] = {}
-    skipped: list[tuple[str, str]] = []
-    for name, group_name, item in iterate_items(items, group, progress, level):
+    options: dict[str, Any] = {"level": level, "stacks": stacks, "group": group}
+    (found,) = read_unit_states(model, items, [], progress=progress, **options)
+    return found
+
+
+def read_unit_states(
+    model: Model,
+    items: Sequence[Clip | Sentence],
+    skipped: list[tuple[str, str]],
+    *,
+    level: str,
+    stacks: Sequence[str] | None,
+    group: str | None,
+    progress: bool,
+    batch_bytes: float = np.inf,
+) -> Iterator[dict[str, UnitStates]]:
+    """Yield the states of batches of clips that are a little larger than `batch_bytes`, the last one
+    smaller; all clips by default. Names of clips without states, with the reason, are added to
+    `skipped`; see `unit_states`."""
+    if not items:
+        raise InputError("states need at least one clip or sentence, found none")
+    names = build_item_table(items)
+    groups, _ = assign_item_groups(names, items, group)
+    parts: dict[str, list[tuple[pd.DataFrame, np.ndarray]]] = {}
+    size = 0
+    bar = tqdm(items, unit="clip", desc=f"states of {level}s", disable=not progress)
+    for name, group_name, item in zip(names["clip"], groups, bar, strict=True):
         try:
-            found = states(model, item, stacks=stacks, level=level)
+            states_of_item = states(model, item, stacks=stacks, level=level)
         except SpeechmixError as error:
             skipped.append((name, str(error)))
             continue
-        for stack, of_item in found.items():
-            table = build_unit_table(name, group_name, of_item.positions, level)
-            units.setdefault(stack, []).append(table)
-            values.setdefault(stack, []).append(of_item.values.swapaxes(0, 1))
-    if not units:
+        for stack, found in states_of_item.items():
+            values = found.values.swapaxes(0, 1)
+            units = _build_unit_table(name, group_name, found.positions, level)
+            parts.setdefault(stack, []).append((units, values))
+            size += values.nbytes
+        if size > batch_bytes:
+            yield _join_parts(parts, level, skipped)
+            parts, size = {}, 0
+    if parts:
+        yield _join_parts(parts, level, skipped)
+    elif len(skipped) == len(items):
         raise InputError(f"no clip has states of {level}s: {': '.join(skipped[0])}")
+
+
+def _join_parts(
+    parts: Mapping[str, Sequence[tuple[pd.DataFrame, np.ndarray]]],
+    level: str,
+    skipped: Sequence[tuple[str, str]],
+) -> dict[str, UnitStates]:
     return {
         stack: UnitStates(
-            pd.concat(tables, ignore_index=True),
-            np.concatenate(values[stack]),
+            pd.concat([units for units, _ in of_stack], ignore_index=True),
+            np.concatenate([values for _, values in of_stack]),
             stack,
             level,
             tuple(skipped),
         )
-        for stack, tables in units.items()
+        for stack, of_stack in parts.items()
     }
 
 
-def iterate_items(
-    items: Sequence[Clip | Sentence], group: str | None, progress: bool, level: str
-) -> Iterator[tuple[str, str, Clip | Sentence]]:
-    """Yield items with a name of their own, and their group."""
-    if not items:
-        raise InputError("states need at least one clip or sentence, found none")
-    table = build_item_table(items)
-    groups, _ = assign_item_groups(table, items, group)
-    rows = zip(table["clip"], groups, items, strict=True)
-    if not progress:
-        yield from rows
-        return
-    from tqdm.auto import tqdm
-
-    yield from tqdm(rows, unit="clip", total=len(items), desc=f"states of {level}s")
-
-
-def build_unit_table(name: str, group: str, spans: Sequence[Span], level: str) -> pd.DataFrame:
+def _build_unit_table(name: str, group: str, spans: Sequence[Span], level: str) -> pd.DataFrame:
     """Describe the units of a clip, a row for each."""
-    columns: dict[str, Any] = {
-        "clip": name,
-        "group": group,
-        "index": [span.word if level == "word" else index for index, span in enumerate(spans)],
-        "word": pd.array([span.word for span in spans], dtype="Int64"),
-        "label": [span.label for span in spans],
-        "start": np.array([span.onset for span in spans], dtype=float),
-        "end": np.array([span.offset for span in spans], dtype=float),
-    }
-    return pd.DataFrame(columns, columns=UNIT_COLUMNS)
+    index = [span.word if level == "word" else index for index, span in enumerate(spans)]
+    columns: dict[str, Any] = {"clip": name, "group": group, "index": index}
+    columns["word"] = pd.array([span.word for span in spans], dtype="Int64")
+    columns["label"] = [span.label for span in spans]
+    columns["start"] = np.array([span.onset for span in spans], dtype=float)
+    columns["end"] = np.array([span.offset for span in spans], dtype=float)
+    return pd.DataFrame(columns)

@@ -47,7 +47,7 @@ def test_arrays_are_the_states_of_each_clip(level, clips):
 def test_the_file_has_the_same_numbers_in_row_groups_of_one_layer(clips, tmp_path, monkeypatch):
     model = trained("tiny-french-whisper")
     arrays = speechmix.unit_states(model, clips)
-    monkeypatch.setattr(states_file, "_BUFFER_BYTES", 20_000)  # several groups to a layer
+    monkeypatch.setattr(states_file, "_BATCH_BYTES", 20_000)  # several groups to a layer
     path = tmp_path / "states.parquet"
     assert speechmix.write_states(model, clips, path) == ()
     table = pd.read_parquet(path)
@@ -67,21 +67,18 @@ def test_the_file_has_the_same_numbers_in_row_groups_of_one_layer(clips, tmp_pat
     assert told == {"model": model.name, "init": "trained", "seed": None, "level": "word"}
 
 
-def test_a_long_clip_is_never_in_memory_in_all_layers(clips, tmp_path, monkeypatch):
-    waiting = []
-    append = states_file._StateWriter.append
+def test_a_file_may_be_larger_than_the_memory(clips, tmp_path, monkeypatch):
+    sizes = []
+    layer_tables = states_file._layer_tables
 
-    def spy(writer, *args):
-        append(writer, *args)
-        waiting.append(writer._bytes)
+    def remember(batch):
+        sizes.append(batch["encoder"].units["clip"].tolist())
+        return layer_tables(batch)
 
-    monkeypatch.setattr(states_file, "_BUFFER_BYTES", 10_000)
-    monkeypatch.setattr(states_file._StateWriter, "append", spy)
-    speechmix.write_states(
-        trained("tiny-french-ctc"), clips[:1], tmp_path / "x.parquet", level="frame"
-    )
-    assert len(waiting) == 5
-    assert max(waiting) == 0  # each layer, larger than the buffer, is written before the next comes
+    monkeypatch.setattr(states_file, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(states_file, "_layer_tables", remember)
+    speechmix.write_states(trained("tiny-french-ctc"), clips, tmp_path / "x.parquet", level="frame")
+    assert [set(names) for names in sizes] == [{clip.name} for clip in clips]
 
 
 def test_clips_without_such_units_are_skipped_and_names_are_made_distinct(clips, tmp_path):

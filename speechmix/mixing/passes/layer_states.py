@@ -7,9 +7,9 @@ norm, is defined in `adapters.capture.hidden_states`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from .view_kinds import make_view
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from .item_view import Item, View
-
-Reading = TypeVar("Reading")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,47 +96,6 @@ def states(
     >>> [span.label for span in states(model, clip, level="word")["encoder"].positions]
     ['nos', 'maisons']
     """
-
-    def to_array(stack: str, units: Sequence[Span], entry: Tensor) -> np.ndarray:
-        array: np.ndarray = entry.float().cpu().numpy()
-        return array
-
-    spans, entries = read_unit_layers(model, item, to_array, stacks=stacks, level=level)
-    return {
-        name: LayerStates(np.stack(entries[name]), tuple(spans[name]), name) for name in entries
-    }
-
-
-def read_unit_layers(
-    model: Model,
-    item: Item,
-    read: Callable[[str, Sequence[Span], Tensor], Reading],
-    *,
-    stacks: Sequence[str] | None = None,
-    level: str | None = None,
-) -> tuple[dict[str, Sequence[Span]], dict[str, list[Reading]]]:
-    """Give the states of each layer to a function while one forward pass runs.
-
-    Parameters
-    ----------
-    model, item, stacks, level
-        As for `states`.
-    read : callable
-        ``read(stack, spans, states)`` is called for the input of the first layer and for each layer,
-        with the states of all units [T, D], and returns what is kept of them.
-
-    Returns
-    -------
-    spans : dict of str to sequence of Span
-        Units of each stack.
-    readings : dict of str to list
-        What `read` returned, L + 1 entries for each stack.
-
-    Raises
-    ------
-    InputError
-        As `states`.
-    """
     if level is not None and level not in AUDIO_UNITS:
         raise InputError(f"level should be one of {', '.join(AUDIO_UNITS)}, found {level!r}")
     units = level or ("frame" if model.hears else "token")
@@ -147,12 +104,14 @@ def read_unit_layers(
     view.prepare(tuple(names))
     spans = {name: _level_spans(view, name, level) for name in names}
 
-    def read_pooled(stack: str, entry: Tensor) -> Reading:  # [1, T, D]
+    def to_array(stack: str, entry: Tensor) -> np.ndarray:  # [1, T, D]
         if not spans[stack]:  # of prepared inputs, whose frames are known only now
             spans[stack] = [Span(i, i + 1, str(i), "frame") for i in range(entry.shape[1])]
-        return read(stack, spans[stack], _pool_states(entry[0], spans[stack]))
+        array: np.ndarray = _pool_states(entry[0], spans[stack]).float().cpu().numpy()
+        return array
 
-    return spans, hidden_states(model, view.prepared.inputs, read_pooled, stacks=names)
+    entries = hidden_states(model, view.prepared.inputs, to_array, stacks=names)
+    return {name: LayerStates(np.stack(entries[name]), tuple(spans[name]), name) for name in names}
 
 
 def _choose_stacks(
@@ -179,29 +138,27 @@ def _choose_stacks(
     return with_units
 
 
-def _level_spans(view: View, stack: str, level: str | None) -> Sequence[Span]:
+def _level_spans(view: View, stack: str, level: str | None) -> list[Span]:
     """Units of a stack; the frames or tokens of a word are one."""
-    spans = view.sources(stack)
+    spans, item = view.sources(stack), view.item
     if level is None:
         return spans
-    item = view.item
     if item is None:
         raise InputError(f"prepared inputs have no {level}s: leave level= out")
     if level != "word":
         return [span for span in spans if span.kind == level]
-    ranges: dict[int, list[tuple[int, int]]] = {}
+    ranges: dict[int | None, list[tuple[int, int]]] = {}
     for span in spans:
-        if span.word is not None:
-            ranges.setdefault(span.word, []).extend(span.ranges)
-    words = []
-    item_words: Sequence[Word | TextWord] = item.words or ()
-    for index, word in enumerate(item_words):
+        ranges.setdefault(span.word, []).extend(span.ranges)
+    found = []
+    words: Sequence[Word | TextWord] = item.words or ()
+    for index, word in enumerate(words):
         times = {"onset": word.start, "offset": word.end} if isinstance(word, Word) else {}
         if index in ranges:
-            words.append(Span.from_ranges(ranges[index], word.text, word=index, **times))
-    if not words:
+            found.append(Span.from_ranges(ranges[index], word.text, word=index, **times))
+    if not found:
         raise InputError(f"{item.name}: no word has a position in the {stack}")
-    return words
+    return found
 
 
 def _pool_states(entry: Tensor, spans: Sequence[Span]) -> Tensor:
