@@ -22,7 +22,8 @@ from speechmix.evaluation.listening.item_groups import choose_donors, group_item
 from speechmix.evaluation.listening.items import ListeningItem
 from speechmix.evaluation.listening.listening import count_passes, estimate_listening
 from speechmix.evaluation.listening.questions import OTHER, OWN, SILENCE, Question
-from speechmix.evaluation.listening.sound_routes import item_routes, sound_routes
+from speechmix.evaluation.listening.route_effects import item_routes
+from speechmix.evaluation.listening.sound_routes import sound_routes
 from speechmix.evaluation.listening.sound_seconds import sound_seconds
 from speechmix.inputs import bundled
 from tests.evaluation import planted_listening as planted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...evaluation.listening.effects import listening_effects
 from ...evaluation.listening.items import ListeningItem
-from ...evaluation.listening.sound_routes import item_routes
+from ...evaluation.listening.route_effects import item_routes
 from ...evaluation.listening.sound_seconds import sound_seconds
 from .result_kind import Result, ResultItem, ResultKind
 
