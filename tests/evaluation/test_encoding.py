@@ -10,8 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.encoding import _Design
-from speechmix.evaluation.encoding_result import Encoding, conclude_shares
+from speechmix.evaluation.encoding import Encoding, _divide_variance, conclude_shares
 from speechmix.evaluation.probing.ridge import assign_group_folds, predict_values
 from speechmix.evaluation.statistics.intervals import mean_interval
 from speechmix.inputs import bundled
@@ -59,8 +58,9 @@ def divide(sets, states, groups, seed=0):
     """Share of each set, with the values by group."""
     keys = [f"clip {name}" for name in groups]
     fold = assign_group_folds(groups, keys, seed=seed)
-    design = _Design(np.arange(len(groups)), sets, groups, fold)
-    return {row["set"]: (row, shares) for _, row, shares in design.divide(states)}
+    return {
+        row["set"]: (row, shares) for row, shares in _divide_variance(states, sets, groups, fold)
+    }
 
 
 def test_planted_shares_are_found_within_five_points():
@@ -218,6 +218,11 @@ def test_sets_that_cannot_be_are_refused():
         speechmix.encode(model, clips, {"a": ["duration"]})
     with pytest.raises(InputError, match="there is no feature 'tempo'"):
         speechmix.encode(model, clips, {"a": ["tempo"]})
+    blank = ["", float("inf"), *range(40)]  # in a CSV a blank cell, of a logarithm infinity
+    units = speechmix.unit_states(model, bundled.clips()[:12])["encoder"].units
+    values = units[["clip", "index"]].assign(size=blank[: len(units)])
+    found = speechmix.encode(model, bundled.clips()[:12], {"a": ["size", "group"]}, table=values)
+    assert found.left_out == 2
     models = [model, trained("tiny-french-whisper")]
     with pytest.raises(
         InputError, match="frames of tiny-french-whisper are not those of the first"
