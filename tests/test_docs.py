@@ -60,6 +60,7 @@ _LONG = {
     "howto/speech_ablation.md",
     "howto/probing.md",
     "howto/lenses.md",
+    "howto/listening.md",
     "howto/similarity.md",
     "howto/look_ahead.md",
     "howto/continua.md",

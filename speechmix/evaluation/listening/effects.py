@@ -141,6 +141,8 @@ def _condition_row(question: Question, name: str, log_probs: list[Tensor]) -> di
 
 
 def count_passes(model: Model, item: ListeningItem, *, has_donor: bool = True) -> int:
-    """Count the runs of the model that an item costs, without running it: six, for each context of its answers."""
+    """Count the runs of the model that an item costs, without running it: six for each context of its answers; less
+    without a prompt or another recording."""
+    without_prompt = 0 if item.full_prompt else 2
     contexts = len(Question(model, item).reading.contexts)
-    return contexts * (len(CONDITIONS) - (not has_donor))
+    return contexts * (len(CONDITIONS) - without_prompt - (not has_donor))
