@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 
 from ..transformers_types import HookKeywords, ModelOutput
 
@@ -127,7 +128,7 @@ def own_caches(kwargs: HookKeywords) -> HookKeywords:
     """Return the arguments of another run of a layer: without the cache of the first, and with copies
     of mappings by which layers share keys and values, for it writes into them."""
     return {
-        name: None if "past" in name else copy(x) if isinstance(x, MutableMapping) else x
+        name: None if isinstance(x, Cache) else copy(x) if isinstance(x, MutableMapping) else x
         for name, x in kwargs.items()
     }
 
