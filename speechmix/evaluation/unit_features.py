@@ -113,8 +113,8 @@ def unit_features(
         pitch (Hz; missing where unvoiced), f1, f2, f3 (Hz), intensity (dB of full scale), duration
         (seconds), position, position_from_end, relative_position (0 to 1), a feature of PanPhon
         (``"voi"``, ``"nas"``, ...: that of the phone in the middle of the unit), a covariate of words
-        or phones (`speechmix.add_covariates`: frequency, letters, ...), a column of `table`, or one of
-        the items' `meta`.
+        or phones (`speechmix.add_covariates`: frequency, letters, ...), a column of the items' `meta`.
+        A column of `table`, and then one of `units`, goes before these.
     level : {"word", "phone", "syllable", "frame"}
         Of the units.
     table : DataFrame, optional
@@ -148,7 +148,9 @@ def unit_features(
     for name in dict.fromkeys(names):
         if table is not None and name in table:
             result[name] = _match_rows(units, table, name)
-        elif name in UNIT_FEATURES and name not in result:
+        elif name in result:  # of the units themselves, or computed with another feature
+            continue
+        elif name in UNIT_FEATURES:
             found = _compute_columns(units, by_name, UNIT_FEATURES[name])
             result = result.assign(**{key: found[key] for key in found if key in names})
         elif name in COVARIATES:
@@ -157,10 +159,8 @@ def unit_features(
             result[name] = add_covariates(keys, list(items), [name])[name].to_numpy()
         elif any(name in item.meta for item in items):
             result[name] = [by_name[clip].meta.get(name) for clip in units["clip"]]
-        elif name not in result:
-            known = dict.fromkeys(
-                [*UNIT_FEATURES, *COVARIATES, *(table if table is not None else ())]
-            )
+        else:
+            known = dict.fromkeys([*UNIT_FEATURES, *COVARIATES, *([] if table is None else table)])
             raise InputError(
                 f"there is no feature {name!r}: choose from {', '.join(map(str, known))}"
             )
@@ -186,14 +186,18 @@ def _match_rows(units: pd.DataFrame, table: pd.DataFrame, name: str) -> np.ndarr
     key = next((key for key in ("index", "word") if key in table), None)
     if key is None or "clip" not in table:
         raise InputError(f"the table of {name!r} needs the columns clip and index (or word)")
-    values = table[["clip", key, name]].dropna(subset=[key]).astype({"clip": str, key: int})
+    numbers = pd.to_numeric(table[key], errors="coerce")
+    if (wrong := table.loc[numbers.isna() & table[key].notna(), key]).size:
+        raise InputError(
+            f"{key} in the table of {name!r} should be a number, found {wrong.iloc[0]!r}"
+        )
+    values = table[["clip", name]].assign(**{key: numbers}).dropna(subset=[key])
+    values = values.astype({"clip": str, key: "int64"})
     if (doubled := values.duplicated(["clip", key])).any():
         clip, index = values.loc[doubled, ["clip", key]].iloc[0]
         raise InputError(f"the table of {name!r} has two rows for {key} {index} of {clip!r}")
-    keys = pd.DataFrame({"clip": units["clip"].astype(str), key: units[key]})
-    keys[key] = keys[key].astype("Int64")
-    matched = keys.merge(values.astype({key: "Int64"}), on=["clip", key], how="left")
-    return matched[name].to_numpy()
+    keys = units[["clip", key]].astype({"clip": str, key: "Int64"})
+    return keys.merge(values, on=["clip", key], how="left")[name].to_numpy()
 
 
 def _medians(times: np.ndarray, values: np.ndarray, units: pd.DataFrame) -> np.ndarray:

@@ -107,6 +107,9 @@ def test_values_come_from_a_table_covariates_and_the_manifest():
     found = unit_features(units, clips, ["surprisal", "letters", "age"], table=table)
     np.testing.assert_array_equal(found["surprisal"], [1, 2, np.nan, np.nan, np.nan, 9.5])
     assert found["letters"].tolist() == [2] * 6
+    labelled = [make_clip(name, meta={"label": "m", "start": "9"}) for name in "ab"]
+    own = unit_features(units, labelled, ["label", "start", "duration"])
+    pd.testing.assert_frame_equal(own[units.columns], units)
     assert found["age"].tolist() == ["31"] * 3 + ["52"] * 3
     of_words = table.rename(columns={"index": "word"}).astype({"word": str})  # as a CSV is read
     by_word = unit_features(units, clips, ["surprisal"], level="frame", table=of_words)
@@ -114,6 +117,10 @@ def test_values_come_from_a_table_covariates_and_the_manifest():
     assert "surprisal" not in units
     with pytest.raises(InputError, match="two rows for index 0 of 'a'"):
         unit_features(units, clips, ["surprisal"], table=pd.concat([table, table[1:2]]))
+    with pytest.raises(
+        InputError, match="index in the table of 'surprisal' should be a number, found 'x'"
+    ):
+        unit_features(units, clips, ["surprisal"], table=table.assign(index="x"))
     with pytest.raises(InputError, match=r"needs the columns clip and index \(or word\)"):
         unit_features(units, clips, ["surprisal"], table=table.drop(columns="index"))
     with pytest.raises(InputError, match="there is no feature 'tempo': choose from pitch, f1"):

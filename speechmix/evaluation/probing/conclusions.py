@@ -3,13 +3,13 @@
 In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions
 kept apart:
 
-    read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
-            corrected over all rows of the model (Bonferroni)
-            (random labels for few words are read below chance, so the control alone would be too low a bar)
-            R^2 of numbers: above 0 and the control, and above what the position alone explains, both likewise, and p of the shuffles
-            significant in all rows of the model together
-    more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
-            `twin_comparison.compare_with_twins`, in one test over all rows of the model
+    read    is accuracy above the larger of majority and control? the interval over groups leaves it
+            out, at a level that is corrected over all rows of the model (Bonferroni; random labels
+            for few words are read below chance, so the control alone would be too low a bar).
+            Numbers: is R^2 above 0 and the control, and above what the position alone explains, both
+            likewise, and p of the shuffles significant in all rows of the model together?
+    more    is it above untrained models of the architecture? the rank among the twins and the
+            interval over groups (`compare_with_twins`), in one test over all rows of the model
 
 A decoder whose own input holds the answer is read
 in every layer, trained or not: then only `more` says something of training.
@@ -54,22 +54,22 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     if rows.empty or trained_answers.empty:
         return pd.DataFrame(columns=[*by, value, "read", "more", "groups"])
     result = rows[[value, "low", "high", baseline, "control", "groups", "n"]].copy()
-    by_group = trained_answers.groupby([*by, "group"], sort=False)
     rows_of_model = result.groupby("model")[value].transform("size")
     if is_number:
-        gains = by_group["explained"].mean() - by_group["by_position"].mean()
+        explained = trained_answers[answer].astype(float)
+        gains = explained - trained_answers["by_position"].astype(float)
         places = result.reset_index()[PROBE_KEYS].drop_duplicates()["model"].value_counts()
         levels = FALSE_CLAIM_RATE / places.reindex(result.index.get_level_values("model"))
         result["read"] = (
             (rows["p"] <= levels.to_numpy())
             & (
-                _lower_limits(by_group["explained"].mean(), rows_of_model)
+                _lower_limits(_values_by_group(trained_answers, by, explained), rows_of_model)
                 > rows["control"].clip(0).fillna(0)
             )
-            & (_lower_limits(gains, rows_of_model) > 0)
+            & (_lower_limits(_values_by_group(trained_answers, by, gains), rows_of_model) > 0)
         )
     else:
-        means = by_group["right"].mean()
+        means = trained_answers.groupby([*by, "group"], sort=False)[answer].mean()
         limit = result[["majority", "control"]].max(axis=1)
         is_constant = means.groupby(level=by, sort=False).agg(
             lambda values: values.nunique() == 1 and len(values) >= FEWEST_GROUPS
@@ -88,6 +88,15 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     result["p_twins"] = comparison["p"].reindex(result.index)
     result["more"] = comparison["claim"].reindex(result.index) == "more"
     return result.reset_index()
+
+
+def _values_by_group(answers: pd.DataFrame, by: list[str], values: pd.Series) -> pd.Series:
+    """Values of each group, whose mean is that over items (`scores.ratio_by_group`)."""
+    sums = values.groupby([answers[name] for name in [*by, "group"]], sort=False)
+    table = sums.agg(["sum", "count"])
+    means = table.groupby(level=by, sort=False)
+    ratio = means["sum"].transform("mean") / means["count"].transform("mean")
+    return ratio + (table["sum"] - ratio * table["count"]) / means["count"].transform("mean")
 
 
 def _lower_limits(means: pd.Series, rows_of_model: pd.Series) -> pd.Series:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from ...errors import InputError
 from ..statistics.groups import content_key
@@ -37,16 +38,6 @@ class ValueFitter:
     """The items of one stack and position: folds, shuffles and controls are the same in all layers
     and models.
 
-    Parameters
-    ----------
-    task : ProbeTask
-        Its labels are numbers.
-    item_indices : ndarray of int
-        The items of the task that have states.
-    types : ndarray of str
-        Word type of each item.
-    settings : ProbeSettings
-
     Raises
     ------
     InputError
@@ -63,7 +54,7 @@ class ValueFitter:
         self._names = [task.names[index] for index in item_indices]
         self._groups, self._settings = task.groups[item_indices], settings
         seed = settings.seed
-        values = parse_values(task.labels[item_indices], self._names, task.label)
+        values = _parse_values(task.labels[item_indices], self._names, task.label)
         keys = [content_key(task.items[index], task.names[index]) for index in item_indices]
         self._fold = assign_group_folds(self._groups, keys, folds=settings.folds, seed=seed)
         places = task.unit_places[item_indices]
@@ -87,7 +78,7 @@ class ValueFitter:
         by_position = total[:, 0] - (values[:, 0] - self._position.predicted[:, 0]) ** 2
         position = float(by_position.sum() / total[:, 0].sum())
         controls = r2[1 : 1 + self._control_count]
-        control = float(controls.mean()) if len(controls) else np.nan
+        control = float(controls.mean()) if self._control_count else np.nan
         low, high = ratio_interval(explained[:, 0], self._groups, total[:, 0])
         deviations = (fit.predicted - fit.mean)[:, 0], (values - fit.mean)[:, 0]
         has_slope = all(np.ptp(deviation) > 0 for deviation in deviations)
@@ -103,19 +94,16 @@ class ValueFitter:
             "n": len(values),
             "groups": len(set(self._groups)),
         }
-        mean_total = total[:, 0].mean()
-        cells = zip(
-            self._names,
-            self._groups,
-            values[:, 0],
-            fit.predicted[:, 0],
-            explained[:, 0] / mean_total,
-            by_position / mean_total,
-            strict=True,
-        )
-        columns = ("item", "group", "true", "predicted", "explained", "by_position")
-        answers: list[Row] = [dict(zip(columns, answer, strict=True)) for answer in cells]
-        return row, [{**answer, "group": str(answer["group"])} for answer in answers]
+        columns = {
+            "item": self._names,
+            "group": self._groups.tolist(),
+            "true": values[:, 0],
+            "predicted": fit.predicted[:, 0],
+            "explained": explained[:, 0] / total[:, 0].mean(),
+            "by_position": by_position / total[:, 0].mean(),
+        }
+        cells = zip(*columns.values(), strict=True)
+        return row, [dict(zip(columns, answer, strict=True)) for answer in cells]
 
     def add_p(self, rows: Sequence[Row]) -> None:
         """Add the p value of each layer that was fitted, corrected over all of them."""
@@ -140,25 +128,13 @@ class ValueFitter:
         return fit
 
 
-def parse_values(labels: np.ndarray, names: Sequence[str], label: str) -> np.ndarray:
-    """Return labels as numbers.
-
-    Raises
-    ------
-    InputError
-        If one is no finite number, or all are the same.
-    """
-    values = np.empty(len(labels))
-    for index, text in enumerate(labels):
-        try:
-            values[index] = float(text)
-        except ValueError:
-            values[index] = np.nan
-        if not np.isfinite(values[index]):
-            raise InputError(
-                f"a regression predicts numbers, found {label} {str(text)!r} of {names[index]}: "
-                "correct it, or use method='logistic' for categories"
-            )
+def _parse_values(labels: np.ndarray, names: Sequence[str], label: str) -> np.ndarray:
+    values = pd.to_numeric(pd.Series(labels), errors="coerce").to_numpy(float)
+    if (wrong := np.flatnonzero(~np.isfinite(values))).size:
+        raise InputError(
+            f"a regression predicts numbers, found {label} {str(labels[wrong[0]])!r} of "
+            f"{names[wrong[0]]}: correct it, or use method='logistic' for categories"
+        )
     if len(values) < 2 or np.ptp(values) == 0:
         raise InputError(f"{label} is the same for all items: there is nothing to predict")
     return values
@@ -171,7 +147,6 @@ def shuffle_values(
     count: int,
     *,
     seed: int = 0,
-    rotate: bool = False,
 ) -> np.ndarray:
     """Draw whose value each item takes over: that of an item of another group, at the same relative
     position in its clip.
@@ -185,8 +160,6 @@ def shuffle_values(
         Content of the items; shuffles do not depend on names or on the order of items.
     count : int
     seed : int
-    rotate : bool
-        Also start each clip at a random unit, so that positions are shuffled too.
 
     Returns
     -------
@@ -211,9 +184,7 @@ def shuffle_values(
             donors = generator.permutation(len(sequences[donor]))
             for number, items in enumerate(own):
                 source = sequences[donor][donors[number % len(donors)]]
-                start = generator.integers(len(source)) if rotate else 0
-                steps = np.arange(len(items)) * len(source) // len(items)
-                draw[items] = source[(start + steps) % len(source)]
+                draw[items] = source[np.arange(len(items)) * len(source) // len(items)]
     return draws
 
 
