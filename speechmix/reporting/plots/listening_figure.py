@@ -15,7 +15,7 @@ from .figure_style import (
     TICK_SIZE,
     add_legend,
     legend_line,
-    model_name,
+    model_title,
     style_curve_axis,
 )
 
@@ -67,7 +67,7 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
     ax.tick_params(labelsize=TICK_SIZE)
     style_curve_axis(ax)
     if len(results) > 1:
-        names = [model_name(result.model_name) for result in results]
+        names = [model_title(result.provenance) for result in results]
         entries = [
             legend_line(color=color, marker="o", markersize=4, label=name)
             for color, name in zip(colors, names, strict=True)
