@@ -71,13 +71,16 @@ SIMILARITY_MEASURES: dict[str, SimilarityMeasure] = {
 }
 
 
-def find_similarity(name: str, options: Mapping[str, object]) -> SimilarityMeasure:
+_SMALLEST = {"batch_size": 1, "components": 1, "folds": 2, "clusters": 2}  # values of options
+
+
+def find_similarity(name: str, options: Mapping[str, Any]) -> SimilarityMeasure:
     """Return the measure of this name, if it takes these options.
 
     Raises
     ------
     InputError
-        If there is none, or it does not.
+        If there is none, or it does not, or a number is too small.
     """
     if name not in SIMILARITY_MEASURES:
         names = ", ".join(SIMILARITY_MEASURES)
@@ -88,6 +91,9 @@ def find_similarity(name: str, options: Mapping[str, object]) -> SimilarityMeasu
         raise InputError(
             f"measure {name!r} has no option {unknown[0]!r}; it takes {', '.join(known) or 'none'}"
         )
+    for option, least in _SMALLEST.items():
+        if option in options and not options[option] >= least:
+            raise InputError(f"{option} should be {least} or more, found {options[option]}")
     return measure
 
 

@@ -16,18 +16,18 @@ import pandas as pd
 from scipy.stats import t as student
 
 from ...adapters.model import Model
+from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ..statistics.intervals import LEVEL, mean_interval
+from ..statistics.intervals import mean_interval, twin_difference_interval
 from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
 from .grouped_units import SimilarityEstimate
 from .measure_table import SimilarityMeasure, find_similarity
 from .similarity_result import SimilarityResult
 from .unit_reader import FeatureSource, LayerFeatures, ModelSource, UnitReader
 
-_FEATURE_COLUMNS = ("feature", "feature_stack", "feature_layer")
-_VALUE_COLUMNS = ("value", "low", "high")
+_PAIR_COLUMNS = "stack layer feature feature_stack feature_layer value low high".split()
 _TWIN_COLUMNS = (
     "twins random twin_low twin_high difference difference_low difference_high p claim"
 ).split()
@@ -104,13 +104,15 @@ def similarity(
     [[-1, 'mel', 46, 8], [0, 'mel', 46, 8]]
     """
     found = find_similarity(measure, options)
+    if shuffles < 0:
+        raise InputError(f"expected shuffles of 0 or more, found {shuffles}")
     stack_names = (stacks,) if isinstance(stacks, str) else stacks
     reader = UnitReader(clips, level, group=group, units_per_clip=units_per_clip)
     model = a if isinstance(a, Model) else a()
     first = reader.read_model(model, stack_names)
     b = "label" if b is None and found.needs_labels else b
     second = first if b is None else reader.read_sources(b, stack_names)
-    comparison = _Comparison(found, options, reader, first, None if b is None else second)
+    comparison = _Comparison(found, options, reader, first, second)
     own = comparison.prepare(first)
     other = own if b is None else comparison.prepare_second(second)
     estimates = comparison.compare(own, other)
@@ -125,14 +127,9 @@ def similarity(
     table = comparison.describe_pairs(first, second, estimates)
     table = table.join(_compare_shuffled(estimates, drawn))
     table = table.join(_compare_twins(estimates, twin_estimates))
-    provenance: JsonObject = {
-        "model": model.name,
-        "init": model.init,
-        "seed": model.seed,
-        "level": level,
-    }
-    provenance |= {"measure": measure, "label": found.label, "ties": reader.ties, **options}
-    provenance["is_self"] = b is None
+    provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
+    provenance |= {"level": level, "measure": measure, "label": found.label, "ties": reader.ties}
+    provenance |= {**options, "is_self": b is None}
     return SimilarityResult(table, tuple(reader.skipped.items()), provenance)
 
 
@@ -145,16 +142,23 @@ class _Comparison:
         options: Mapping[str, Any],
         reader: UnitReader,
         first: Sequence[LayerFeatures],
-        second: Sequence[LayerFeatures] | None,
+        second: Sequence[LayerFeatures],
     ):
         self._measure, self._options = measure, options
-        self._is_complete = reader.select_complete([*first, *(second or ())])
+        for each in second:
+            if (each.values.ndim == 1) != measure.needs_labels:
+                wanted, found = ("labels", "features")[:: 1 if measure.needs_labels else -1]
+                raise InputError(
+                    f"measure {measure.name!r} compares features with {wanted} "
+                    f"{'[N]' if measure.needs_labels else '[N, D]'}, {each.name!r} has {found}"
+                )
+        self._is_complete = reader.select_complete([*first, *second])
         # units lie in the order of groups
         self._groups = pd.factorize(reader.units["group"][self._is_complete])[0]
         indices = range(len(first))
         self._pairs: list[tuple[int, int]] = (
             list(itertools.combinations(indices, 2))
-            if second is None
+            if second is first
             else list(itertools.product(indices, range(len(second))))
         )
 
@@ -187,14 +191,13 @@ class _Comparison:
         estimates: Sequence[SimilarityEstimate],
     ) -> pd.DataFrame:
         """Build the table of the pairs, with values and intervals."""
-        rows = []
-        for (i, j), estimate in zip(self._pairs, estimates, strict=True):
-            of_first = {"stack": first[i].stack, "layer": first[i].layer}
-            of_second = dict(zip(_FEATURE_COLUMNS, second[j][:3], strict=True))
-            values = dict(zip(_VALUE_COLUMNS, (estimate.value, *estimate.interval), strict=True))
-            rows.append({**of_first, **of_second, **values})
+        rows = [
+            (first[i].stack, first[i].layer, *second[j][:3], estimate.value, *estimate.interval)
+            for (i, j), estimate in zip(self._pairs, estimates, strict=True)
+        ]
         counts = {"units": len(self._groups), "groups": int(self._groups.max()) + 1}
-        return pd.DataFrame(rows).astype({"feature_layer": "Int64"}).assign(**counts)
+        table = pd.DataFrame(rows, columns=_PAIR_COLUMNS).assign(**counts)
+        return table.astype({"feature_layer": "Int64"})
 
 
 def _compare_shuffled(
@@ -224,7 +227,7 @@ def _compare_twins(
         if len(twins):
             groups = [pairs[index].pseudo_values for pairs in twins]
             differences = estimate.pseudo_values - np.mean(groups, axis=0)
-            low, high = _difference_interval(differences, of_twins)
+            low, high = twin_difference_interval(differences, of_twins)
             is_above, is_below = p[:, index] <= FALSE_CLAIM_RATE / 2 + 1e-9
             if (is_above or is_below) and _is_sure(differences, of_twins, len(estimates)):
                 row["claim"] = "more" if is_above else "less"
@@ -251,11 +254,3 @@ def _is_sure(differences: np.ndarray, twins: np.ndarray, pair_count: int) -> boo
         for values in (cautious, twins)
     ]
     return bool((low > 0 or high < 0) and cautious.mean() > np.hypot(*reaches))
-
-
-def _difference_interval(differences: np.ndarray, twins: np.ndarray) -> tuple[float, float]:
-    """95 % interval of a mean difference over groups and twins, whose errors add in squares."""
-    mean, (low, high) = differences.mean(), mean_interval(differences)
-    spread = twins.std(ddof=1) if len(twins) > 1 else np.nan
-    reach = student.ppf((1 + LEVEL) / 2, max(len(twins) - 1, 1)) * spread / np.sqrt(len(twins))
-    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ...adapters.capture.hidden_states import INPUT
 from ...adapters.model import Model
-from ...errors import InputError, SpeechmixError
+from ...errors import InputError
 from ...inputs.audio.spectrograms import mel_spectrogram
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
@@ -23,7 +23,7 @@ from ...inputs.words.unit_tiers import PHONE
 from ..statistics.even_subset import choose_evenly
 from ..statistics.groups import assign_item_groups, build_item_table
 from ..unit_features import unit_features
-from ..unit_states import UnitStates, unit_states
+from ..unit_states import UnitStates, read_unit_states
 
 ModelSource = Model | Callable[[], Model]
 FeatureSource = ModelSource | str | Sequence[str] | pd.DataFrame
@@ -57,20 +57,17 @@ class UnitReader:
 
     Parameters
     ----------
-    items : sequence of Clip or Sentence
-    level : {"word", "phone", "syllable", "frame"}
-    group : str, optional
-        A column of the items' `meta`.
-    units_per_clip : int
-        At most, evenly chosen.
+    items, level, group, units_per_clip
+        As for `speechmix.similarity`.
 
     Attributes
     ----------
     units : DataFrame
-        Columns clip, group, index, word, label, start, end, item (its number): those of the first
-        model read.
+        Columns of `UnitStates.units`, those of the first model read.
     skipped : dict of str to str
-        Items that the first model does not take, and why.
+        Items that a model does not take, and why.
+    ties : str
+        What makes items a group, in words.
     """
 
     def __init__(
@@ -87,18 +84,18 @@ class UnitReader:
                 f"{units_per_clip}"
             )
         table = build_item_table(items)
-        table["group_name"], self.ties = assign_item_groups(table, items, group)
+        groups, self.ties = assign_item_groups(table, items, group)
         table["key"] = [
             (item.audio_hash, item.text or "") if isinstance(item, Clip) else (item.text, "")
             for item in items
         ]
-        table["group_key"] = table.groupby("group_name")["key"].transform("min")
+        table["group_key"] = table.groupby(groups)["key"].transform("min")
         order = table.sort_values(["group_key", "key"], kind="stable").index
         self._items = [items[index] for index in order]
-        self._names = build_item_table(self._items)["clip"].tolist()
-        self._groups = table["group_key"][order].tolist()
+        names = build_item_table(self._items)["clip"]
+        self._by_name = dict(zip(names, self._items, strict=True))
+        self._group_keys = dict(zip(names, table["group_key"][order].map(str), strict=True))
         self._level, self._limit = level, units_per_clip
-        self._chosen: dict[int, pd.DataFrame] = {}  # units of each item
         self.units = pd.DataFrame()
         self.skipped: dict[str, str] = {}
 
@@ -114,68 +111,65 @@ class UnitReader:
         """
         model = source if isinstance(source, Model) else source()
         wanted = [model.capabilities.input_stack] if stacks is None else list(stacks)
-        is_first = not self._chosen
-        parts: dict[str, dict[int, np.ndarray]] = {stack: {} for stack in wanted}
-        for number, item in enumerate(self._items):
-            if not is_first and number not in self._chosen:
-                continue
-            try:
-                found = unit_states(model, [item], level=self._level, stacks=wanted)
-            except SpeechmixError as error:
-                self.skipped.setdefault(self._names[number], str(error))
-                continue
+        is_first = not len(self.units)
+        chosen: dict[str, pd.DataFrame] = {}
+        if not is_first:
+            chosen = {str(clip): rows for clip, rows in self.units.groupby("clip", sort=False)}
+        parts: dict[str, dict[str, np.ndarray]] = {stack: {} for stack in wanted}
+        skipped: list[tuple[str, str]] = []
+        batches = read_unit_states(
+            model,
+            self._items,
+            skipped,
+            level=self._level,
+            stacks=wanted,
+            group=None,
+            progress=False,
+            batch_bytes=0,
+        )
+        for found in batches:  # clip by clip: only the chosen units are kept
             if missing := [stack for stack in wanted if stack not in found]:
                 raise InputError(f"the {missing[0]} of {model.name} has no {self._level}s")
             if is_first:
-                self._chosen[number] = self._choose_units(number, found[wanted[0]].units)
-            for stack in wanted:
-                parts[stack][number] = self._select_states(self._chosen[number], found[stack])
-        if not parts[wanted[0]]:
-            reason = next(iter(self.skipped.values()))
-            raise InputError(f"{model.name} takes none of the clips: {reason}")
-        self.units = pd.concat(self._chosen.values(), ignore_index=True)
+                chosen |= self._choose_units(found[wanted[0]].units)
+            for stack, states in found.items():
+                for clip in states.units["clip"].unique():
+                    if clip in chosen:
+                        parts[stack][clip] = self._select_states(chosen[clip], states)
+        for clip, reason in skipped:
+            self.skipped.setdefault(clip, reason)
+        if not all(parts.values()):
+            raise InputError(f"{model.name} has no {self._level}s of these clips")
+        self.units = pd.concat(chosen.values(), ignore_index=True)
         return [
             LayerFeatures(name or model.label, stack, INPUT + index, values)
             for stack in wanted
-            for index, values in enumerate(self._join_states(parts[stack]))
+            for index, values in enumerate(_join_states(chosen, parts[stack]))
         ]
 
-    def _join_states(self, parts: Mapping[int, np.ndarray]) -> np.ndarray:
-        """Join the states of clips [n, L + 1, D] to [L + 1, N, D]; of skipped clips they are NaN."""
-        shape = next(iter(parts.values())).shape[1:]
-        return np.concatenate(
-            [
-                parts[number] if number in parts else np.full((len(units), *shape), np.nan)
-                for number, units in self._chosen.items()
-            ]
-        ).swapaxes(0, 1)
-
-    def _choose_units(self, number: int, units: pd.DataFrame) -> pd.DataFrame:
-        chosen = units.iloc[choose_evenly(range(len(units)), self._limit)]
-        if self._level == "frame":
-            chosen = chosen.assign(label=self._label_frames(self._items[number], chosen))
-        group = str(self._groups[number])
-        return chosen.assign(clip=self._names[number], group=group, item=number)
-
-    def _label_frames(self, item: Clip | Sentence, frames: pd.DataFrame) -> list[str]:
-        """Label frames by the phone, or else the word, that they lie in; "" between them."""
-        tier = (item.tiers.get(PHONE) or item.words or ()) if isinstance(item, Clip) else ()
-        middles = (frames["start"] + frames["end"]) / 2
-        return [
-            next((each.text for each in tier if each.start <= middle < each.end), "")
-            for middle in middles
-        ]
+    def _choose_units(self, units: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Choose units of each clip; frames get labels."""
+        chosen = {}
+        for clip, rows in units.groupby("clip", sort=False):
+            name = str(clip)
+            rows = rows.iloc[choose_evenly(range(len(rows)), self._limit)]
+            if self._level == "frame":
+                rows = rows.assign(label=_label_frames(self._by_name[name], rows))
+            chosen[name] = rows.assign(group=self._group_keys[name])
+        return chosen
 
     def _select_states(self, wanted: pd.DataFrame, found: UnitStates) -> np.ndarray:
-        """Return the states of the wanted units [n, L + 1, D], NaN for those that are not there."""
+        """Return the states of the wanted units of a clip [n, L + 1, D], NaN for those that are not
+        there: the same words, or what is nearest in time."""
+        rows = np.flatnonzero(found.units["clip"] == wanted["clip"].iloc[0])
+        units = found.units.iloc[rows]
         if self._level == "word":
-            rows = {int(word): row for row, word in enumerate(found.units["word"])}
-            indices = np.array([rows.get(int(word), -1) for word in wanted["word"]], dtype=int)
+            nearest = pd.Index(units["word"]).get_indexer(wanted["word"])
         else:
-            middles = [(each["start"] + each["end"]).to_numpy() for each in (wanted, found.units)]
-            indices = np.abs(middles[0][:, None] - middles[1]).argmin(axis=1)
-        values: np.ndarray = found.values[indices].astype(float)
-        values[indices < 0] = np.nan
+            middles = [(each["start"] + each["end"]).to_numpy() for each in (wanted, units)]
+            nearest = np.abs(middles[0][:, None] - middles[1]).argmin(axis=1)
+        values: np.ndarray = found.values[rows[nearest]].astype(float)
+        values[nearest < 0] = np.nan
         return values
 
     def read_sources(
@@ -191,38 +185,43 @@ class UnitReader:
             For an unknown source, or units that have no such features.
         """
         if not isinstance(sources, Mapping):
-            name = "table" if isinstance(sources, pd.DataFrame) else ""
-            name = sources if isinstance(sources, str) else name
-            sources = {name: sources}
+            sources = {_name_source(sources): sources}
         features = []
         for name, source in sources.items():
             if isinstance(source, Model) or callable(source):
                 features += self.read_model(source, stacks, name)
             else:
                 features.append(LayerFeatures(name, "", None, self._read_external(source, name)))
+        if not features:
+            raise InputError("expected something to compare the layers with, found nothing in b")
         return features
 
     def _read_external(self, source: str | Sequence[str] | pd.DataFrame, name: str) -> np.ndarray:
         labels = self.units["label"].str.casefold()
         if isinstance(source, pd.DataFrame):
             return _look_up(source, labels, name)
-        if source == "label":
+        if isinstance(source, str) and source == "label":
             return labels.to_numpy(dtype=str)
-        if source == "mel":
+        if isinstance(source, str) and source == "mel":
             return self._read_mel()
         names = [source] if isinstance(source, str) else list(source)
         if source == "articulation":
             names = [*articulatory_features("a")]
-        table = unit_features(self.units, self._items, names, level=self._level)
-        values: np.ndarray = table[names].to_numpy(dtype=float)
+        if not names:
+            raise InputError(f"expected names of features, found none in {name!r}")
+        table = unit_features(self.units, self._items, names, level=self._level)[names]
+        try:
+            values = table.astype(float).to_numpy()
+        except ValueError as error:
+            raise InputError(f"features should be numbers, in {name!r}: {error}") from error
         spread = np.nanstd(values, axis=0)
         return values / np.where(spread > 0, spread, 1.0)
 
     def _read_mel(self) -> np.ndarray:
         """Average log power in mel bands over each unit [N, bands], windows of 25 ms every 5 ms."""
         values = []
-        for number, units in self.units.groupby("item", sort=False):
-            clip = self._items[int(str(number))]
+        for name, units in self.units.groupby("clip", sort=False):
+            clip = self._by_name[str(name)]
             if not isinstance(clip, Clip):
                 raise InputError(f"{clip.name} is a text, which has no mel bands: give clips")
             power = mel_spectrogram(clip.audio(_MEL_RATE), _MEL_RATE, **_MEL)
@@ -251,6 +250,39 @@ class UnitReader:
             names = ", ".join(dict.fromkeys(each.name for each in features))
             raise InputError(f"no unit has all of the features {names}")
         return is_complete
+
+
+def _name_source(source: FeatureSource) -> str:
+    """Name a source: "" is a model, which has a label of its own."""
+    if isinstance(source, Model) or callable(source):
+        return ""
+    if isinstance(source, pd.DataFrame):
+        return "table"
+    if isinstance(source, str):
+        return source
+    if not isinstance(source, Sequence):
+        raise InputError(f"expected a model, a table or names of features, found {source!r}")
+    return ", ".join(source)
+
+
+def _join_states(chosen: Mapping[str, pd.DataFrame], parts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Join the states of clips [n, L + 1, D] to [L + 1, N, D]; of skipped clips they are NaN."""
+    shape = next(iter(parts.values())).shape[1:]
+    joined = [
+        parts[clip] if clip in parts else np.full((len(units), *shape), np.nan)
+        for clip, units in chosen.items()
+    ]
+    return np.concatenate(joined).swapaxes(0, 1)
+
+
+def _label_frames(item: Clip | Sentence, frames: pd.DataFrame) -> list[str]:
+    """Label frames by the phone, or else the word, that they lie in; "" between them."""
+    tier = (item.tiers.get(PHONE) or item.words or ()) if isinstance(item, Clip) else ()
+    middles = (frames["start"] + frames["end"]) / 2
+    return [
+        next((each.text for each in tier if each.start <= middle < each.end), "")
+        for middle in middles
+    ]
 
 
 def _look_up(table: pd.DataFrame, labels: pd.Series, name: str) -> np.ndarray:

@@ -159,3 +159,32 @@ def difference_interval(
         float(loss_share - gain_share - np.hypot(loss_share - lost_low, won_high - gain_share)),
         float(loss_share - gain_share + np.hypot(lost_high - loss_share, gain_share - won_low)),
     )
+
+
+def twin_difference_interval(differences: Numbers, twins: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference to untrained models, over groups and twins.
+
+    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
+    too few groups.
+
+    Parameters
+    ----------
+    differences : sequence of float
+        Of each group of clips, to the mean of the twins.
+    twins : ndarray [T]
+        The mean of each twin.
+
+    Examples
+    --------
+    >>> low, high = twin_difference_interval([1, 2, 3, 4, 5, 6, 7, 8], np.array([0.0, 1.0, 2.0]))
+    >>> round(low, 2), round(high, 2)
+    (1.28, 7.72)
+    """
+    from scipy.stats import t as student
+
+    if len(twins) < 2:
+        return np.nan, np.nan
+    low, high = mean_interval(differences)
+    reach = student.ppf((1 + LEVEL) / 2, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
+    mean = np.asarray(differences, dtype=float).mean() if len(differences) else np.nan
+    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))

@@ -23,7 +23,7 @@ import pandas as pd
 
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .grouped_means import grouped_means, iterate_matrices, select_cells
-from .intervals import mean_interval
+from .intervals import twin_difference_interval
 from .twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
 
 WHOLE_STACK = -1  # in the column layer
@@ -171,7 +171,7 @@ def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
     twins = cell.means.drop(_TRAINED_DRAW, errors="ignore").to_numpy()
     twin_low, twin_high = twin_limits(twins)
     differences = cell.differences
-    low, high = _difference_interval(differences, twins)
+    low, high = twin_difference_interval(differences, twins)
     spread = differences.std(ddof=1) if len(differences) > 1 else 0.0
     return {
         **dict(zip(by, cell.key, strict=True)),
@@ -188,24 +188,6 @@ def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
         "groups": cell.group_count,
         "clips": cell.clip_count,
     }
-
-
-def _difference_interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
-    """Compute the 95 % interval of the difference to untrained models, over groups and twins.
-
-    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
-    too few groups.
-    """
-    from scipy.stats import t as student
-
-    low, high = mean_interval(differences.to_numpy(dtype=float))
-    if len(twins) < 2:
-        return np.nan, np.nan
-    twin_reach = student.ppf(0.975, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
-    mean = differences.mean()
-    return float(mean - np.hypot(mean - low, twin_reach)), float(
-        mean + np.hypot(high - mean, twin_reach)
-    )
 
 
 def _family_p_values(

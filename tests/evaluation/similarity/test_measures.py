@@ -222,6 +222,10 @@ def test_few_groups_have_no_interval_and_very_few_no_value():
         ({"measure": "rsa", "distance": "l1"}, r"distance should be cosine.*found 'l1'"),
         ({"second": np.zeros((3, 2))}, r"found \(60, 30\), \(3, 2\), \(60,\)"),
         ({"measure": "abx"}, r"labels \[N\]"),
+        ({"batch_size": 0}, "batch_size should be 1 or more, found 0"),
+        ({"measure": "cca", "folds": 1}, "folds should be 2 or more, found 1"),
+        ({"measure": "cca", "components": 0}, "components should be 1 or more, found 0"),
+        ({"measure": "mutual_information", "clusters": 1}, "clusters should be 2 or more"),
         ({"second": np.full((60, 2), np.nan)}, "not finite"),
     ],
 )

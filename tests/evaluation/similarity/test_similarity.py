@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,12 @@ import pytest
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.similarity import unit_reader
 from speechmix.evaluation.similarity.measure_table import estimate_similarity
-from speechmix.evaluation.unit_states import unit_states
 from speechmix.inputs import bundled
+from speechmix.mixing.passes.layer_states import states
 from tests.models import text_models
 
+unit_states = importlib.import_module("speechmix.evaluation.unit_states")
 CLIPS = bundled.clips()[:16]
 QUIET = {"clips": CLIPS, "shuffles": 0}
 
@@ -24,16 +25,15 @@ QUIET = {"clips": CLIPS, "shuffles": 0}
 @pytest.fixture(autouse=True)
 def remembered_states(monkeypatch):
     """The states of a clip are computed once for all tests."""
-    monkeypatch.setattr(unit_reader, "unit_states", remember_states)
+    monkeypatch.setattr(unit_states, "states", remember_states)
 
 
-def remember_states(model, items, *, level, stacks):
-    (item,) = items
+def remember_states(model, item, *, level, stacks):
     hashed = getattr(item, "audio_hash", item.text), item.words, getattr(item, "tiers", None)
     key = str((id(model), hashed, level, stacks))
     if key not in STATES:
         try:
-            STATES[key] = unit_states(model, items, level=level, stacks=stacks)
+            STATES[key] = states(model, item, level=level, stacks=stacks)
         except InputError as error:
             STATES[key] = error
     if isinstance(STATES[key], InputError):
@@ -141,6 +141,8 @@ def test_external_features_tables_and_labels():
     assert list(table["feature"].unique()) == list(sources)
     assert len(table) == 20
     assert table["feature_layer"].isna().all()
+    unnamed = speechmix.similarity(ctc(), sources["formants"], **QUIET).table
+    assert set(unnamed["feature"]) == {"f1, f2"}
     fewer = speechmix.similarity(ctc(), vectors.iloc[:-2], **QUIET).to_dataframe()
     assert fewer["units"].iloc[0] < table["units"].iloc[0]  # units without a vector do not count
     for measure, options in (("abx", {}), ("mutual_information", {"clusters": 8})):
@@ -213,7 +215,14 @@ def test_few_groups_conclude_nothing():
         ({"b": pd.DataFrame({"x": ["a"]}, index=["nos"])}, "labels as its index and numbers"),
         ({"b": pd.DataFrame({"x": [1, 2]}, index=["nos", "Nos"])}, "two rows for 'nos'"),
         ({"stacks": "cross"}, "cross"),
-        ({"level": "phone"}, "takes none of the clips"),
+        ({"level": "phone"}, "no clip has states of phones"),
+        ({"b": "control"}, "features should be numbers, in 'control'"),
+        ({"b": "label"}, r"'cka' compares features with features \[N, D\], 'label' has labels"),
+        ({"b": "mel", "measure": "abx"}, "'abx' compares features with labels.*'mel' has features"),
+        ({"b": {}}, "found nothing"),
+        ({"b": []}, "found none"),
+        ({"b": 3}, "expected a model, a table or names of features, found 3"),
+        ({"shuffles": -1}, "shuffles of 0 or more, found -1"),
         ({"clips": []}, "found 0 clips"),
         ({"clusters": 3}, "'cka' has no option 'clusters'"),
     ],
