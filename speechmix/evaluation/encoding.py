@@ -108,7 +108,7 @@ def encode(
     features : mapping of str to sequence of str
         Sets of features by name: ``{"sound": ["pitch", "f1"], "place": ["position"]}``. Names of
         `unit_features`; "label" is what a word or phone is called. Texts become one column for each
-        value. Units that lack a feature are left out.
+        value. Units that lack a feature (blank or infinite) are left out.
     level, stacks, group, progress
         As for `unit_states`.
     table : DataFrame, optional

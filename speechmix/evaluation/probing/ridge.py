@@ -9,7 +9,8 @@ The penalty is the one of `PENALTIES` with the smallest squared error when each 
 left out in turn (nested cross-validation), so that no item of the test fold, and no group of it, has a
 part in the choice. Where inputs are sets of columns, a set can have ten times the penalty of another, or
 be left out: which, is chosen likewise (banded ridge regression, Nunez-Elizalde et al. 2019, NeuroImage;
-here on a coarse grid, so that a useless set costs nothing). A share of variance compares with the mean of the training folds:
+here on a coarse grid, so that a useless set costs nothing). A share of variance compares with the mean
+of the training folds:
 
     R^2 = 1 - sum (y - predicted)^2 / sum (y - mean of the training folds)^2
 """
@@ -21,6 +22,7 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ...errors import InputError
 from ...files.cache_keys import digest
@@ -70,30 +72,23 @@ def assign_group_folds(
     >>> assign_group_folds(["a", "a", "b", "c"], ["1", "2", "3", "4"]).tolist()
     [1, 1, 0, 2]
     """
-    names, index, counts = np.unique(
-        np.asarray(groups, dtype=str), return_inverse=True, return_counts=True
+    table = pd.DataFrame(
+        {"group": np.asarray(groups, dtype=str), "key": np.asarray(keys, dtype=str)}
     )
-    count = min(folds, len(names))
+    by_group = table.groupby("group")["key"]
+    contents = by_group.unique().map(lambda found: digest([seed, sorted(found)]))
+    contents = contents.sort_values(kind="stable")
+    count = min(folds, len(contents))
     if count < FEWEST_FOLDS:
         raise InputError(
             f"a regression needs {FEWEST_FOLDS} folds and as many groups at least, found folds={folds} and "
-            f"{len(names)} groups"
+            f"{len(contents)} groups"
         )
-    order = np.argsort([digest([seed, key]) for key in _group_keys(index, keys)], kind="stable")
-    sizes, fold_of_group = np.zeros(count), np.zeros(len(names), dtype=int)
-    for group in order:
-        fold_of_group[group] = sizes.argmin()
+    counts, sizes, fold_of_group = by_group.size(), np.zeros(count), {}
+    for group in contents.index:
+        fold_of_group[group] = int(sizes.argmin())
         sizes[fold_of_group[group]] += counts[group]
-    fold: np.ndarray = fold_of_group[index]
-    return fold
-
-
-def _group_keys(index: np.ndarray, keys: Sequence[str] | np.ndarray) -> list[list[str]]:
-    """Return the distinct keys of each group, sorted."""
-    found: list[set[str]] = [set() for _ in range(index.max() + 1)]
-    for group, key in zip(index.tolist(), keys, strict=True):
-        found[group].add(str(key))
-    return [sorted(of_group) for of_group in found]
+    return table["group"].map(fold_of_group).to_numpy()
 
 
 def predict_values(

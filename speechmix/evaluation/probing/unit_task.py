@@ -40,17 +40,10 @@ def read_unit_tasks(
 
     Parameters
     ----------
-    models : iterator of Model
-    items : sequence of Clip or Sentence
-    label : str or callable
-        "label" for what a unit is called, a feature (`unit_features`), or a function of a row of
-        `UnitStates.units`.
-    level, group, **reading
+    models, items, label, level, table, by
+        As for `probe`; a function gets a row of `UnitStates.units`.
+    group, **reading
         As for `unit_states`.
-    table : DataFrame, optional
-        As for `unit_features`.
-    by : str, optional
-        A column of `meta` that parts the items.
 
     Raises
     ------
@@ -97,8 +90,9 @@ def _make_task(
     by: str | None,
 ) -> ProbeTask:
     """Make the task of units; those without a label or value are left out."""
-    labels = np.array(["" if v is None or v is pd.NA or v != v else str(v).strip() for v in values])
-    names = units["clip"] + "[" + units["index"].astype(str) + "]"
+    cells = pd.Series(values, dtype=object)
+    labels = cells.where(cells.notna(), "").astype(str).str.strip().to_numpy(str)
+    names = _name_units(units)
     has_label = labels != ""
     if not has_label.any():
         raise InputError(f"no {level} has a value of {name!r}")
@@ -109,42 +103,34 @@ def _make_task(
         raise InputError(f"no item has a column {by!r} to part by")
     parts = ["all"] * len(clips) if by is None else clips[by].fillna("").replace("", "all")
     counts = units.groupby("clip")["index"].transform("max") + 1
-    places = np.column_stack([rows, units["index"], counts])[has_label]
+    types = units["label"].str.casefold()  # of the control task; of a frame its word
+    if level == "frame":
+        words = [[word.text.casefold() for word in item.words or ()] for item in items]
+        places = zip(rows, units["word"].fillna(-1), strict=True)
+        types = pd.Series(["" if word < 0 else words[row][word] for row, word in places])
     return ProbeTask(
         name,
         tuple(items[row] for row in rows[has_label]),
         tuple(names[has_label]),
         labels[has_label],
         units["group"].to_numpy(str)[has_label],
-        _unit_types(units, items, rows, level)[has_label],
+        types.to_numpy(str)[has_label],
         np.asarray(parts, dtype=str)[rows][has_label],
         ties,
         tuple(names[~has_label]),
-        places,
+        np.column_stack([rows, units["index"], counts])[has_label],
     )
 
 
-def _unit_types(
-    units: pd.DataFrame, items: Sequence[Clip | Sentence], rows: np.ndarray, level: str
-) -> np.ndarray:
-    """Return what the control task gives random labels: spellings, phones; of frames their words."""
-    if level != "frame":
-        return units["label"].str.casefold().to_numpy(str)
-    words = [[word.text.casefold() for word in item.words or ()] for item in items]
-    return np.array(
-        [
-            "" if word is pd.NA else words[row][word]
-            for row, word in zip(rows, units["word"], strict=True)
-        ]
-    )
+def _name_units(units: pd.DataFrame) -> pd.Series:
+    return units["clip"] + "[" + units["index"].astype(str) + "]"
 
 
 def _states_of_units(task: ProbeTask, by_stack: Mapping[str, UnitStates]) -> list[ItemStates | str]:
     """Return the states of each of the task's units, under the name of the level."""
     found: dict[str, dict[tuple[str, str | int], np.ndarray]] = {name: {} for name in task.names}
     for stack, of_stack in by_stack.items():
-        names = of_stack.units["clip"] + "[" + of_stack.units["index"].astype(str) + "]"
-        for name, vectors in zip(names, of_stack.values, strict=True):
+        for name, vectors in zip(_name_units(of_stack.units), of_stack.values, strict=True):
             if name in found:
                 found[name][stack, of_stack.level] = vectors
     return [ItemStates(states, {}) if states else "has no states" for states in found.values()]
