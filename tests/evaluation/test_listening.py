@@ -472,15 +472,14 @@ def test_planted_heads_are_named_first():
 
 @pytest.mark.long
 def test_random_models_have_no_named_heads():
-    """p at most .05 for some head in 3 to 7 % of models; as an effect of the input must be shown as well, fewer name one."""
+    """A random model has a preference for either direction between two kinds of sound, in all items alike; so a test of
+    heads alone would name some in a quarter of models. Its answers do not become right, and no head is named.
+    """
     from scipy.stats import binom
 
-    count, low_p, named = 300, 0, 0
+    count, named = 100, 0
     for seed in range(count):
         model = planted.load(planted.random_module(1_000 + seed))
-        heads = sound_routes(model, planted.items(10, seed=seed + 20)).heads
-        low_p += bool((heads["p"] <= 0.05).any())
-        named += bool(heads["named"].any())
-    print(f"random models: p <= .05 in {low_p} of {count}, named in {named}")
-    assert binom.ppf(0.001, count, 0.03) <= low_p <= binom.ppf(0.999, count, 0.07)
-    assert named <= low_p
+        named += bool(sound_routes(model, planted.items(10, seed=seed + 20)).named_heads)
+    print(f"random models: heads are named in {named} of {count}")
+    assert named <= binom.ppf(0.999, count, 0.05)

@@ -164,6 +164,13 @@ class AnswerReading:
             return self.options[0]
         return str(model.tokenizer.decode(written)).strip()
 
+    def is_right(self, log_probs: Sequence[Tensor], option: int) -> Tensor:
+        """Whether each of R runs prefers an option [R]; an open answer, whether greedy decoding would write it."""
+        if not self.is_open:
+            return self.log_probabilities(log_probs).argmax(dim=1) == option
+        ids = torch.tensor(self.token_ids[0])
+        return (log_probs[0][:, : len(ids)].argmax(dim=-1) == ids).all(dim=1)
+
     def log_odds(self, log_probs: Sequence[Tensor], option: int) -> Tensor:
         """Return the log-odds of an option among all of them [R]; of an open answer its log-probability."""
         values = self.log_probabilities(log_probs)

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.patching.patched_runs import run_patches
 from ...adapters.patching.patches import Patch
+from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...interventions.patching import capture_states, match_positions
 from ...interventions.value_knock_out import layer_windows
@@ -37,7 +39,8 @@ def item_routes(
     Returns
     -------
     list of dict
-        removal, stack, layer (the first), layer_count, head (NaN for all heads), effect (nats).
+        removal, stack, layer (the first), layer_count, head (NaN for all heads), effect (nats); of the row "input" also
+        needs (1: right with its own sound only, -1: with the other only, 0).
 
     Raises
     ------
@@ -66,12 +69,12 @@ def item_routes(
             for _, layers, head in places
         ]
         clean[sound], removed[sound] = _run(question, inputs, patches)
-    total = clean[OWN] - clean[OTHER]
+    total, needs = (clean[OWN] - clean[OTHER]).tolist()
     effects = total - (removed[OWN] - removed[OTHER])
-    patched = _patch_effects(question, stack, clean[OWN])
+    patched = _patch_effects(question, stack, clean[OWN][0])
     places += [(PATCH, layers, None) for layers, _ in patched]
     values = [*effects.tolist(), *(effect for _, effect in patched)]
-    rows = [_row(INPUT, INPUT, range(0), None, total)]
+    rows = [{**_row(INPUT, INPUT, range(0), None, total), "needs": needs}]
     return rows + [
         _row(removal, stack, layers, head, value)
         for (removal, layers, head), value in zip(places, values, strict=True)
@@ -95,19 +98,25 @@ def _windows(question: Question, stack: str, window: int) -> list[range]:
 
 def _run(
     question: Question, inputs: Mapping[str, Tensor], patches: Sequence[Patch]
-) -> tuple[float, np.ndarray]:
-    """Log-odds of the right answer of the intact run, and with each patch."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds of the right answer of the intact run, with whether it is preferred, and log-odds with each patch."""
     model, reading = question.model, question.reading
     [context], right = reading.contexts, reading.options.index(question.item.answer)
+
+    def read(output: ModelOutput) -> Tensor:
+        log_probs = [question.read_rows(output, inputs, context)]
+        odds, is_right = reading.log_odds(log_probs, right), reading.is_right(log_probs, right)
+        return torch.stack([odds, is_right.double()], dim=1)
+
     with model.in_use(model.state_dtype):
         fed = question.with_answer(inputs, context)
         clean, patched = run_patches(
             model,
             inputs_to_device(fed, model.device, model.state_dtype),
             patches,
-            lambda output: reading.log_odds([question.read_rows(output, inputs, context)], right),
+            read,
         )
-    return float(clean), patched.numpy()
+    return clean.numpy(), patched[:, 0].numpy()
 
 
 def _patch_effects(question: Question, stack: str, clean: float) -> list[tuple[range, float]]:

@@ -155,7 +155,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
         losses = (-values).clip(lower=0).groupby(groups).mean()
         count = len(gains)
         if name == NEEDS:
-            limits = _needs_interval(gains, losses, level)
+            limits = needs_interval(gains, losses, level)
         else:
             limits = proportion_interval(gains.sum(), count, level=level)
         low, high = limits if count >= FEWEST_GROUPS else (np.nan, np.nan)
@@ -174,7 +174,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
     return rows
 
 
-def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
+def needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
     """Cover the interval of two shares that are independent, and that of the mean of their difference.
 
     The first alone is too short where both gains and losses are common, the second where there are only gains.

@@ -31,6 +31,7 @@ from .item_groups import choose_donors, group_items
 from .items import ListeningItem
 from .questions import Question
 from .route_effects import INPUT, KNOCK_OUT, item_routes
+from .shares import needs_interval
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -52,7 +53,8 @@ class SoundRoutes:
         the input), groups.
     heads : DataFrame
         A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named (p at most .05,
-        and at least 5 % of an effect of the input that is shown). Largest effect first.
+        and at least 5 % of the effect of the input; none unless own sounds are shown to make answers right). Largest
+        effect first.
     removal : DataFrame
         What is left when the named heads give nothing at all, and when as many random ones do: heads ("none", "named",
         "random"), sound_effect, text_effect (nats), their low and high; for "random" the range over ten sets.
@@ -173,7 +175,7 @@ def sound_routes(
     is_head = table["head"].notna()
     layers = _average_layers(table[~is_head])
     total = layers[layers["removal"] == INPUT].iloc[0]
-    heads = _name_heads(table[is_head], float(total["effect"]), is_shown=bool(total["low"] > 0))
+    heads = _name_heads(table[is_head], float(total["effect"]), is_shown=_is_used(table))
     named = heads[heads["named"]]
     named_heads = list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
     questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
@@ -206,6 +208,15 @@ def _average_layers(table: pd.DataFrame) -> pd.DataFrame:
         values = {"effect": means.mean(), "low": low, "high": high, "share": means.mean() / total}
         rows.append({**dict(zip(keys, key, strict=True)), **values, "groups": len(means)})
     return pd.DataFrame(rows)
+
+
+def _is_used(table: pd.DataFrame) -> bool:
+    """Whether own sounds make answers right, by the interval of `needs_interval`; with few groups it is not shown."""
+    found = table[table["removal"] == INPUT]
+    gains, losses = (
+        (sign * found["needs"]).clip(lower=0).groupby(found["group"]).mean() for sign in (1, -1)
+    )
+    return len(gains) >= FEWEST_GROUPS and needs_interval(gains, losses, LEVEL)[0] > 0
 
 
 def _name_heads(table: pd.DataFrame, total: float, *, is_shown: bool) -> pd.DataFrame:

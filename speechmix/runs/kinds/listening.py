@@ -58,7 +58,13 @@ LISTENING_ROUTES_KIND = ResultKind(
     "listening_routes",
     _compute_routes,
     cache_key=_cache_key,
-    columns={"layer": "int64", "layer_count": "int64", "head": "float64", "effect": "float64"},
+    columns={
+        "layer": "int64",
+        "layer_count": "int64",
+        "head": "float64",
+        "effect": "float64",
+        "needs": "float64",
+    },
     needs_words=False,
 )
 LISTENING_SECONDS_KIND = ResultKind(
