@@ -92,17 +92,8 @@ class CcaScores(NamedTuple):
 def prepare_cca(
     features: np.ndarray, groups: np.ndarray, *, folds: int = 5, components: int = 20
 ) -> CcaScores:
-    """Reduce features [N, D] of grouped units [N] to principal components.
-
-    Parameters
-    ----------
-    features : ndarray [N, D]
-    groups : ndarray of int [N]
-        Ascending, see `group_starts`; every `folds`-th group is held out together.
-    folds : int
-    components : int
-        Principal components at most.
-    """
+    """Reduce features [N, D] of units in ascending groups [N] (see `group_starts`) to principal
+    components, at most `components`. Every `folds`-th group is held out together."""
     from sklearn.covariance import ledoit_wolf_shrinkage
 
     count = len(group_starts(groups))

@@ -43,16 +43,8 @@ class CkaFeatures(NamedTuple):
 
 
 def prepare_cka(features: np.ndarray, groups: np.ndarray, *, batch_size: int = 2000) -> CkaFeatures:
-    """Compute the kernels of features [N, D] of grouped units [N].
-
-    Parameters
-    ----------
-    features : ndarray [N, D]
-    groups : ndarray of int [N]
-        Ascending, see `group_starts`.
-    batch_size : int
-        Units in one kernel matrix, about; a batch has whole groups, five or more.
-    """
+    """Compute the kernels of features [N, D] of units in ascending groups [N] (see `group_starts`):
+    one for each batch of whole groups, five or more, with about `batch_size` units."""
     starts = group_starts(groups)
     centred = features - features.mean(axis=0)
     centred /= np.sqrt((centred**2).sum() / len(centred)) or 1.0
@@ -76,15 +68,8 @@ def _build_kernel(features: np.ndarray, owners: np.ndarray) -> _Kernel:
 def compare_cka(first: CkaFeatures, second: CkaFeatures) -> SimilarityEstimate:
     """Return the CKA of two prepared sets of features of the same units; NaN if HSIC of one with
     itself is not positive: its units do not differ more than noise."""
-    pairs = zip(first.kernels, second.kernels, strict=True)
-    shared, own, other = (
-        _leave_one_out(sums)
-        for sums in (
-            [_hsic_sums(*pair) for pair in pairs],
-            first.own_sums,
-            second.own_sums,
-        )
-    )
+    both = [_hsic_sums(*pair) for pair in zip(first.kernels, second.kernels, strict=True)]
+    shared, own, other = map(_leave_one_out, (both, first.own_sums, second.own_sums))
     with np.errstate(invalid="ignore", divide="ignore"):
         values = shared / np.sqrt(np.where((own > 0) & (other > 0), own * other, np.nan))
     return SimilarityEstimate(float(values[-1]), values[:-1])

@@ -20,16 +20,10 @@ MAX_PAIRED_UNITS = 6000  # a matrix of all pairs takes 8 bytes x units squared
 
 
 class SimilarityEstimate(NamedTuple):
-    """A similarity, and what it is without each group.
-
-    Parameters
-    ----------
-    value : float
-    without_group : ndarray [G]
-    """
+    """A similarity, and what it is without each group."""
 
     value: float
-    without_group: np.ndarray
+    without_group: np.ndarray  # [G]
 
     @property
     def pseudo_values(self) -> np.ndarray:

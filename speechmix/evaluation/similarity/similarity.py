@@ -149,8 +149,7 @@ class _Comparison:
             if (each.values.ndim == 1) != measure.needs_labels:
                 wanted, found = ("labels", "features")[:: 1 if measure.needs_labels else -1]
                 raise InputError(
-                    f"measure {measure.name!r} compares features with {wanted} "
-                    f"{'[N]' if measure.needs_labels else '[N, D]'}, {each.name!r} has {found}"
+                    f"measure {measure.name!r} compares layers with {wanted}; {each.name!r} has {found}"
                 )
         self._is_complete = reader.select_complete([*first, *second])
         # units lie in the order of groups
@@ -164,8 +163,10 @@ class _Comparison:
 
     def prepare(self, features: Sequence[LayerFeatures]) -> list[Any]:
         """Prepare the layers of a model."""
-        values = [each.values[self._is_complete] for each in features]
-        return [self._measure.prepare(each, self._groups, **self._options) for each in values]
+        return [
+            self._measure.prepare(each.values[self._is_complete], self._groups, **self._options)
+            for each in features
+        ]
 
     def prepare_second(self, features: Sequence[LayerFeatures], offset: int = 0) -> list[Any]:
         """Prepare what layers are compared with, its units shifted by an offset."""

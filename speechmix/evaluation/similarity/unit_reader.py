@@ -7,7 +7,7 @@ that all sources have, in an order that does not depend on names or on the order
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,24 +32,12 @@ _MEL_RATE = 16_000
 
 
 class LayerFeatures(NamedTuple):
-    """Features of one layer, or external ones.
-
-    Parameters
-    ----------
-    name : str
-        Of the model or feature.
-    stack : str
-        "" of external features.
-    layer : int or None
-        None of external features.
-    values : ndarray [N, D], or [N] of labels
-        Missing: NaN, or "".
-    """
+    """Features of one layer of a model, or external ones, which have neither stack nor layer."""
 
     name: str
     stack: str
     layer: int | None
-    values: np.ndarray
+    values: np.ndarray  # [N, D], NaN where missing; of labels [N], "" where missing
 
 
 class UnitReader:
@@ -117,17 +105,11 @@ class UnitReader:
             chosen = {str(clip): rows for clip, rows in self.units.groupby("clip", sort=False)}
         parts: dict[str, dict[str, np.ndarray]] = {stack: {} for stack in wanted}
         skipped: list[tuple[str, str]] = []
-        batches = read_unit_states(
-            model,
-            self._items,
-            skipped,
-            level=self._level,
-            stacks=wanted,
-            group=None,
-            progress=False,
-            batch_bytes=0,
-        )
-        for found in batches:  # clip by clip: only the chosen units are kept
+        options: dict[str, Any] = {"level": self._level, "stacks": wanted, "group": None}
+        # clip by clip: only the chosen units are kept
+        for found in read_unit_states(
+            model, self._items, skipped, progress=False, batch_bytes=0, **options
+        ):
             if missing := [stack for stack in wanted if stack not in found]:
                 raise InputError(f"the {missing[0]} of {model.name} has no {self._level}s")
             if is_first:
@@ -210,10 +192,7 @@ class UnitReader:
         if not names:
             raise InputError(f"expected names of features, found none in {name!r}")
         table = unit_features(self.units, self._items, names, level=self._level)[names]
-        try:
-            values = table.astype(float).to_numpy()
-        except ValueError as error:
-            raise InputError(f"features should be numbers, in {name!r}: {error}") from error
+        values = _to_numbers(table, name).to_numpy()
         spread = np.nanstd(values, axis=0)
         return values / np.where(spread > 0, spread, 1.0)
 
@@ -291,10 +270,13 @@ def _look_up(table: pd.DataFrame, labels: pd.Series, name: str) -> np.ndarray:
     if vectors.index.has_duplicates:
         twice = vectors.index[vectors.index.duplicated()][0]
         raise InputError(f"the table {name!r} has two rows for {twice!r}: leave one")
+    return _to_numbers(vectors, name).reindex(labels).to_numpy()
+
+
+def _to_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
     try:
-        values = vectors.astype(float)
+        return table.astype(float)
     except ValueError as error:
         raise InputError(
-            f"the table {name!r} should have labels as its index and numbers as columns: {error}"
+            f"the columns of {name!r} should be numbers (labels are the index): {error}"
         ) from error
-    return values.reindex(labels).to_numpy()

@@ -131,10 +131,8 @@ def _draw_features(ax: Axes, rows: pd.DataFrame) -> None:
         color, layers = LINE_COLORS[index % len(LINE_COLORS)], line["layer"]
         ax.plot(layers, line["value"], color=color, linewidth=1.4, label=model_name(name))
         ax.vlines(layers, line["low"], line["high"], color=color, linewidth=1)
-        for is_claimed, face in ((line["claim"] != "", color), (line["claim"] == "", "white")):
-            points = line[is_claimed]
-            marker = ax.plot(points["layer"], points["value"], "o", color=color, markersize=3.4)
-            marker[0].set_markerfacecolor(face)
+        faces = [color if claim else "white" for claim in line["claim"]]
+        ax.scatter(layers, line["value"], s=11.6, color=faces, edgecolors=color, zorder=2.1)
         if line["twins"].max() > 0:
             ax.plot(layers, line["random"], "--", color=color, linewidth=0.9)
             twin_range = (line["twin_low"], line["twin_high"])
