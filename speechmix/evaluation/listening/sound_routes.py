@@ -7,9 +7,9 @@ the sound is m(own) - m(other), from input to output. Each removal is made in bo
 
 So a preference for one answer that has nothing to do with the sound cancels. Removals: the value vectors at all
 positions of the sound are zeroed, in a window of layers or for one head (behind an encoder: in cross-attention). Patch:
-the states of these positions are those of the other sound, from a layer on. Heads are named by a sign-flip test over
-groups of items, corrected for all heads: where nothing depends on the sound, own and other sound can be exchanged, and
-the effect has either sign.
+the states of these positions are those of the other sound, from a layer on. Heads are named by a sign-flip test
+over groups of items, corrected for all heads, and only if own sounds are shown to make answers right: the weights of an
+untrained model, too, prefer one of two kinds of sound in all items alike, which no test over items can tell from use.
 """
 
 from __future__ import annotations
