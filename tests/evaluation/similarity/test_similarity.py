@@ -141,8 +141,8 @@ def test_external_features_tables_and_labels():
     assert list(table["feature"].unique()) == list(sources)
     assert len(table) == 20
     assert table["feature_layer"].isna().all()
-    unnamed = speechmix.similarity(ctc(), sources["formants"], **QUIET).table
-    assert set(unnamed["feature"]) == {"f1, f2"}
+    unnamed = speechmix.similarity(ctc(), ["duration", "position"], **QUIET).table
+    assert set(unnamed["feature"]) == {"duration, position"}
     fewer = speechmix.similarity(ctc(), vectors.iloc[:-2], **QUIET).to_dataframe()
     assert fewer["units"].iloc[0] < table["units"].iloc[0]  # units without a vector do not count
     for measure, options in (("abx", {}), ("mutual_information", {"clusters": 8})):
