@@ -20,7 +20,7 @@ The onset of a contribution is claimed only if some need is: else the change has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,18 @@ from .statistics.twin_rank_test import rank_p
 CELL = ["quantity", "measure", "stack", "layer"]
 CONTRIBUTION, NEED, OTHER = "contribution", "need", "other_word"
 FEWEST_TWINS = 19  # whose ranks reach 5 %, where there is no step 0
-Cell = tuple[object, ...]  # values of the columns CELL
+Cell = tuple[Hashable, ...]  # values of the columns CELL
+CURVE_COLUMNS = [
+    "training",
+    "step",
+    *CELL,
+    "value",
+    "low",
+    "high",
+    "twin_low",
+    "twin_high",
+    "groups",
+]
 _CELL_COLUMNS = ["training", "step", "seed", *CELL, "group", "value"]
 _REASONS = {
     "groups": f"fewer than {FEWEST_ONSET_GROUPS} groups of clips",
@@ -49,21 +60,18 @@ def measure_trajectory(
     ablation: pd.DataFrame,
     clips: pd.DataFrame,
     steps: Mapping[str, tuple[str, int]],
-    *,
     transcripts: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Average what a run measured by checkpoint, cell and group of clips.
 
     Parameters
     ----------
-    contributions, ablation : DataFrame
-        Tables of the run; either may be empty.
+    contributions, ablation, transcripts : DataFrame
+        Tables of the run; any may be empty, the last missing.
     clips : DataFrame
         Columns clip, group, target.
     steps : mapping of str to (training, step)
         Of each checkpoint by the name of its model.
-    transcripts : DataFrame, optional
-        Table of the run.
 
     Returns
     -------
@@ -82,9 +90,9 @@ def measure_trajectory(
         about = about[(clips["control"] != "yes").to_numpy()]
     table = table.join(about, on="clip", how="inner")
     is_twin = table["init"] == "random"
-    trainings, numbers = ({name: key[i] for name, key in steps.items()} for i in (0, 1))
-    table["training"] = table["model"].map(trainings).mask(is_twin, "")
-    table["step"] = table["model"].map(numbers).astype("Int64").mask(is_twin)
+    keys_of = table["model"].map(steps)
+    table["training"] = keys_of.str[0].mask(is_twin, "")
+    table["step"] = keys_of.str[1].astype("Int64").mask(is_twin)
     table = table[is_twin | table["step"].notna()]
     table.loc[table["quantity"] == CONTRIBUTION, "target"] = ""
     keys = ["training", "step", "seed", *CELL, "group"]
@@ -154,7 +162,8 @@ def trajectory_curves(cells: pd.DataFrame) -> pd.DataFrame:
     limits = twins.groupby(level=CELL).agg(twin_low="min", twin_high="max")
     curves = curves.join(limits, on=CELL).astype({"step": int, "layer": int})
     order = pd.factorize(pd.MultiIndex.from_frame(curves[["training", *CELL]]))[0]
-    return curves.iloc[np.lexsort([curves["step"].to_numpy(), order])].reset_index(drop=True)
+    rows = np.lexsort([curves["step"].to_numpy(), order])
+    return curves.iloc[rows][CURVE_COLUMNS].reset_index(drop=True)
 
 
 def trajectory_claims(cells: pd.DataFrame) -> pd.DataFrame:
@@ -179,22 +188,36 @@ def trajectory_claims(cells: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-def value_array(rows: pd.DataFrame, cells: Sequence[Cell], steps: Sequence[int]) -> np.ndarray:
-    """Return the values of one training as an array [cells, steps, groups]; NaN where one lacks."""
-    groups = sorted(rows["group"].unique(), key=str)
-    wide = rows.pivot_table(index=[*CELL, "step"], columns="group", values="value", sort=False)
-    index = pd.MultiIndex.from_tuples([(*cell, step) for cell in cells for step in steps])
-    return (
-        wide.reindex(index=index, columns=groups)
-        .to_numpy(float)
-        .reshape(len(cells), len(steps), -1)
-    )
+def _value_array(
+    rows: pd.DataFrame, keys: Sequence[Cell], names: list[str], groups: pd.Index
+) -> np.ndarray:
+    """Return the values with some keys in the columns `names` as an array [keys, groups]; NaN where one lacks."""
+    wide = rows.pivot_table(index=names, columns="group", values="value", sort=False)
+    index = pd.MultiIndex.from_tuples(keys, names=names)
+    values: np.ndarray = wide.reindex(index=index, columns=groups).to_numpy(float)
+    return values
 
 
-def list_cells(rows: pd.DataFrame, *quantities: str) -> list[Cell]:
-    """Return the distinct cells of some quantities, in their order."""
-    taken = rows[rows["quantity"].isin(quantities)]
-    return [tuple(cell) for cell in taken[CELL].drop_duplicates().itertuples(index=False)]
+def _step_values(rows: pd.DataFrame, cells: Sequence[Cell], steps: Sequence[int]) -> np.ndarray:
+    """Return the values of a training [cells, steps, groups]."""
+    keys = [(*cell, step) for cell in cells for step in steps]
+    values = _value_array(rows, keys, [*CELL, "step"], _list_groups(rows))
+    return values.reshape(len(cells), len(steps), -1)
+
+
+def _twin_values(twins: pd.DataFrame, cells: Sequence[Cell], rows: pd.DataFrame) -> np.ndarray:
+    """Return the values of each twin [twins, cells, groups], over the groups of a training."""
+    seeds, groups = list(twins["seed"].unique()), _list_groups(rows)
+    if not seeds:
+        return np.empty((0, len(cells), len(groups)))
+    keys = [(seed, *cell) for seed in seeds for cell in cells]
+    values = _value_array(twins, keys, ["seed", *CELL], groups)
+    return values.reshape(len(seeds), len(cells), -1)
+
+
+def _list_groups(rows: pd.DataFrame) -> pd.Index:
+    groups: pd.Index = pd.Index(sorted(rows["group"].unique(), key=str))
+    return groups
 
 
 def reference_differences(
@@ -205,7 +228,7 @@ def reference_differences(
     The untrained model is the training's step 0; without one, the mean of the twins.
     """
     steps = sorted(rows["step"].unique())
-    values, by_twin = value_array(rows, cells, steps), _twin_values(twins, cells, rows)
+    values, by_twin = _step_values(rows, cells, steps), _twin_values(twins, cells, rows)
     has_start = steps[0] == 0 or not len(by_twin)
     return steps, values - (values[:, :1] if has_start else by_twin.mean(axis=0)[:, None])
 
@@ -219,14 +242,15 @@ def _average_groups(values: np.ndarray) -> np.ndarray:
 
 def _claim_training(rows: pd.DataFrame, twins: pd.DataFrame) -> pd.DataFrame:
     """Decide the claims of one training."""
-    cells = list_cells(rows, NEED, CONTRIBUTION)
+    named = rows.loc[rows["quantity"].isin([NEED, CONTRIBUTION]), CELL].drop_duplicates()
+    cells: list[Cell] = list(named.itertuples(index=False, name=None))
     steps, differences = reference_differences(rows, twins, cells)
     by_twin = _twin_values(twins, cells, rows)  # [twins, C, G]
-    groups = np.isfinite(differences).any(axis=1).sum(axis=-1)
+    groups = np.isfinite(differences).all(axis=1).sum(axis=-1)
     possible = _is_possible(rows, cells, steps, by_twin)
     is_comparable = steps[0] == 0 or len(by_twin) >= FEWEST_TWINS
     if steps[0] != 0 and is_comparable:
-        last = value_array(rows, cells, steps[-1:])[None, :, 0]
+        last = _step_values(rows, cells, steps[-1:])[None, :, 0]
         means = _average_groups(np.concatenate([last, by_twin]))
         ranked = np.isfinite(means).all(axis=0)
         ranked[ranked] = rank_p(means[:, ranked])[0] <= 1 - LEVEL + 1e-9
@@ -237,25 +261,8 @@ def _claim_training(rows: pd.DataFrame, twins: pd.DataFrame) -> pd.DataFrame:
     reason = np.where(is_gated, "need", "rise" if is_comparable else "reference")
     reason = np.where(groups < FEWEST_ONSET_GROUPS, "groups", reason)
     claim = rises & ~is_gated
-    table = pd.DataFrame(cells, columns=CELL).assign(claim=claim, groups=groups)
-    return table.assign(
-        reason=["" if c else _REASONS[name] for c, name in zip(claim, reason, strict=True)]
-    )
-
-
-def _twin_values(twins: pd.DataFrame, cells: Sequence[Cell], rows: pd.DataFrame) -> np.ndarray:
-    """Return the values of each twin [twins, cells, groups], over the groups of a training."""
-    groups = sorted(rows["group"].unique(), key=str)
-    wide = twins.pivot_table(index=["seed", *CELL], columns="group", values="value", sort=False)
-    seeds = list(dict.fromkeys(twins["seed"]))
-    if not seeds:
-        return np.empty((0, len(cells), len(groups)))
-    index = pd.MultiIndex.from_tuples([(seed, *cell) for seed in seeds for cell in cells])
-    return (
-        wide.reindex(index=index, columns=groups)
-        .to_numpy(float)
-        .reshape(len(seeds), len(cells), -1)
-    )
+    reasons = ["" if c else _REASONS[name] for c, name in zip(claim, reason, strict=True)]
+    return named.assign(claim=claim, groups=groups, reason=reasons)
 
 
 def _is_possible(
@@ -265,10 +272,10 @@ def _is_possible(
 
     What was not measured (NaN) excludes nothing: twins have needs of whole stacks alone.
     """
-    means = _average_groups(value_array(rows, cells, steps))
+    means = _average_groups(_step_values(rows, cells, steps))
     highest = _average_groups(by_twin).max(axis=0, initial=-np.inf)
     others = [(OTHER, *cell[1:-1], WHOLE_STACK) if cell[0] == NEED else cell for cell in cells]
-    other = _average_groups(value_array(rows, others, steps))
+    other = _average_groups(_step_values(rows, others, steps))
     is_need = np.array([cell[0] == NEED for cell in cells])[:, None]
     possible: np.ndarray = ~(means <= highest[:, None]) & ~(is_need & (means <= other))
     return possible

@@ -36,12 +36,11 @@ def date_onsets(cells: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
         it may be after the last checkpoint).
     """
     dated = claims.assign(previous=np.nan, onset=np.nan, low=np.nan, high=np.nan)
-    for training, rows in claims[claims["claim"]].groupby("training", sort=False):
-        times, onsets, draws, groups = _draw_times(cells, training, rows)
-        limits = np.array([limit_draws(row, groups) for row in draws])
-        previous = [times[max(index - 1, 0)] for index in np.searchsorted(times, onsets)]
-        columns = np.column_stack([previous, onsets, limits])
-        dated.loc[rows.index, ["previous", "onset", "low", "high"]] = columns
+    for place in claims.index[claims["claim"].astype(bool)]:
+        times, [onset], [draws], groups = _draw_times(cells, claims.loc[[place]])
+        previous = times[max(np.searchsorted(times, onset) - 1, 0)]
+        row = [previous, onset, *limit_draws(draws, groups)]
+        dated.loc[place, ["previous", "onset", "low", "high"]] = row
     return dated
 
 
@@ -68,12 +67,12 @@ def trajectory_leads(cells: pd.DataFrame, onsets: pd.DataFrame) -> pd.DataFrame:
         final, on=["training", *CELL]
     )
     rows = []
-    for training, found in claimed.groupby("training", sort=False):
+    for _, found in claimed.groupby("training", sort=False):
         need = found[found["quantity"] == NEED].nlargest(1, "final")
         shares = found[(found["quantity"] == CONTRIBUTION) & found["stack"].isin(need["stack"])]
         for share in shares.index:
             pair = pd.concat([shares.loc[[share]], need])
-            _, (early, late), draws, groups = _draw_times(cells, training, pair)
+            _, (early, late), draws, groups = _draw_times(cells, pair)
             with np.errstate(invalid="ignore"):  # neither rises in the sample: no lag
                 limits = limit_draws(np.nan_to_num(draws[1] - draws[0], nan=0.0), groups)
             names = shares.loc[share, ["training", "measure", "stack"]].to_dict()
@@ -85,11 +84,11 @@ def trajectory_leads(cells: pd.DataFrame, onsets: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_times(
-    cells: pd.DataFrame, training: object, rows: pd.DataFrame
+    cells: pd.DataFrame, rows: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return the steps of a training, the onset of some cells [C], that of bootstrap samples [C, B]
+    """Return the steps of a training, the onset of some of its cells [C], that of bootstrap samples [C, B]
     (infinite where the value does not rise), and the number of groups, which lack no value."""
-    own = cells[(cells["training"] == training) & cells["step"].notna()]
+    own = cells[(cells["training"] == rows["training"].iloc[0]) & cells["step"].notna()]
     named = [tuple(row) for row in rows[CELL].to_numpy()]
     steps, values = reference_differences(own, cells[cells["step"].isna()], named)
     values = values[..., np.isfinite(values).all(axis=(0, 1))]

@@ -216,8 +216,9 @@ def _list_revisions(source: str) -> list[str]:
         refs = huggingface_hub.list_repo_refs(source)
         return [ref.name for ref in (*refs.branches, *refs.tags)]
     except Exception as error:  # of the hub's client: offline, not reached, no such model
-        repos = [repo for repo in huggingface_hub.scan_cache_dir().repos if repo.repo_id == source]
-        cached = [ref for repo in repos for ref in repo.refs]
+        has_cache = Path(huggingface_hub.constants.HF_HUB_CACHE).is_dir()
+        repos = huggingface_hub.scan_cache_dir().repos if has_cache else ()
+        cached = [ref for repo in repos if repo.repo_id == source for ref in repo.refs]
         if not cached:
             raise InputError(
                 f"the revisions of {source} cannot be listed, and none is in the cache: {first_line(error)}"

@@ -14,7 +14,7 @@ checkpoints computes these alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
@@ -27,7 +27,14 @@ from ..errors import InputError
 from ..evaluation.probing.probe_results import FILE as PROBES_FILE
 from ..evaluation.statistics.grouped_means import TableRow
 from ..evaluation.statistics.groups import assign_groups
-from ..evaluation.trajectories import measure_trajectory, trajectory_claims, trajectory_curves
+from ..evaluation.statistics.random_twin_comparison import WHOLE_STACK
+from ..evaluation.trajectories import (
+    CELL,
+    CURVE_COLUMNS,
+    measure_trajectory,
+    trajectory_claims,
+    trajectory_curves,
+)
 from ..evaluation.trajectory_leads import date_onsets, trajectory_leads
 from ..files.json_files import JsonObject, read_json_object
 from ..files.text_files import read_csv, write_csv
@@ -73,8 +80,8 @@ class Trajectory:
         checkpoints = _read_checkpoints(run)
         steps = {c.label: (c.training, c.step) for c in checkpoints}
         clips = run.clips.assign(group=assign_groups(run.clips)[0])
-        tables = {"transcripts": run.transcripts}
-        cells = measure_trajectory(run.contributions, run.ablation, clips, steps, **tables)
+        tables = (run.contributions, run.ablation, clips, steps, run.transcripts)
+        cells = measure_trajectory(*tables)
         if cells.empty:
             raise InputError(f"{run.out} has no trajectory: no clip was scored with cue and target")
         return cls(run, checkpoints, cells)
@@ -82,24 +89,9 @@ class Trajectory:
     @cached_property
     def curves(self) -> pd.DataFrame:
         """Means with intervals by training, step, quantity, stack and layer (`trajectory_curves`);
-        accuracies of probes, where the run has them, are the quantity "probe"."""
-        path, curves = self.run.out / PROBES_FILE, trajectory_curves(self.cells)
-        if not path.is_file():
-            return curves
-        probes = read_csv(path)
-        number = {checkpoint.label: checkpoint for checkpoint in self.checkpoints}
-        probes = probes[(probes["init"] == "trained") & probes["model"].isin(number)]
-        names = {"label": "measure", "accuracy": "value"}
-        probes = probes.rename(columns=names).assign(
-            quantity="probe",
-            training=[number[name].training for name in probes["model"]],
-            step=[number[name].step for name in probes["model"]],
-            stack=probes["stack"] + " " + probes["position"],
-        )
-        numbers = ["value", "low", "high", "layer", "groups"]
-        probes[numbers] = probes[numbers].apply(pd.to_numeric)
-        columns = [name for name in curves if name in probes]
-        return pd.concat([curves, probes[columns]], ignore_index=True)
+        accuracies of probes, where the run has them, are the quantity "probe", of layers alone."""
+        probes = _probe_values(self.run.out / PROBES_FILE, self.checkpoints)
+        return pd.concat([trajectory_curves(self.cells), *probes], ignore_index=True)
 
     @cached_property
     def onsets(self) -> pd.DataFrame:
@@ -121,6 +113,30 @@ class Trajectory:
         write_csv(self.curves, self.run.out / "trajectory.csv")
         write_csv(self.onsets, self.run.out / "trajectory_onsets.csv")
         write_csv(self.leads, self.run.out / "trajectory_leads.csv")
+
+
+def _probe_values(path: Path, checkpoints: Sequence[Checkpoint]) -> list[pd.DataFrame]:
+    """Return accuracies of probes as curves, with the range of the twins; none without a table.
+
+    The stack is named with the position and, where a task was parted, the part. The input of the first
+    layer is left out: in curves layer -1 is a whole stack.
+    """
+    table = read_csv(path) if path.is_file() else pd.DataFrame()
+    if "accuracy" not in table:
+        return []
+    part = (" (" + table["part"] + ")").where(table["part"] != "all", "")
+    table = table.assign(quantity="probe", stack=table["stack"] + " " + table["position"] + part)
+    table = table.rename(columns={"label": "measure", "accuracy": "value"})
+    numbers = ["value", "low", "high", "layer", "groups"]
+    table[numbers] = table[numbers].apply(pd.to_numeric)
+    table = table[table["layer"] > WHOLE_STACK]
+    twins = table[table["init"] == "random"].groupby(CELL)["value"]
+    of_checkpoints = pd.DataFrame(
+        [(c.label, c.training, c.step) for c in checkpoints], columns=["model", "training", "step"]
+    )
+    probes = table[table["init"] == "trained"].merge(of_checkpoints, on="model")
+    probes = probes.join(twins.agg(twin_low="min", twin_high="max"), on=CELL)
+    return [probes.sort_values(["training", *CELL, "step"])[CURVE_COLUMNS]]
 
 
 def select_last_checkpoints(run: StoredRun) -> StoredRun:
@@ -233,15 +249,13 @@ def trajectory(
     """
     checkpoints = list_checkpoints(sources, revisions)
     load_checkpoints = [partial(c.load, **(load_options or {})) for c in checkpoints]
-    last = max(
-        (c for c in checkpoints if c.training == checkpoints[0].training), key=lambda c: c.step
-    )
+    last = [c for c in checkpoints if c.training == checkpoints[0].training][-1]
     load_twins = [
         partial(last.load, init="random", seed=number, **(load_options or {}))
         for number in range(seed, seed + twins)
     ]
     kinds = options.pop("kinds", ())
-    kinds = dict(kinds) if hasattr(kinds, "items") else {name: {} for name in kinds}
+    kinds = dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
     kinds[ABLATION_KIND.name] = {"by_layer": frozenset(clip.name for clip in clips)}
     if transcripts:
         kinds[TRANSCRIPTS_KIND.name] = {}

@@ -148,6 +148,14 @@ def test_noise_of_clips_alone_claims_in_at_most_five_percent():
     assert sum(false) <= 5
 
 
+def test_groups_that_lack_a_checkpoint_do_not_count():
+    values = np.random.default_rng(0).normal(1, 0.1, (1, CHECKPOINTS, 8)) * rising(4)[:, None]
+    values[:, 7, :2] = np.nan
+    assert claim_onsets(values).all()  # six groups are whole
+    values[:, 7, 2] = np.nan
+    assert not claim_onsets(values).any()
+
+
 def test_few_groups_claim_nothing():
     cells = measure_trajectory(*tables(np.random.default_rng(0), rising(4), rising(4), groups=5))
     claims = trajectory_claims(cells)

@@ -131,6 +131,9 @@ def test_offline_revisions_come_from_the_cache(tmp_path, monkeypatch):
     assert (model.name, model.can_transcribe) == ("org/model@step20", True)
     with pytest.raises(InputError, match="cannot be listed, and none is in the cache"):
         list_checkpoints("org/another", "step*")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="cannot be listed, and none is in the cache"):
+        list_checkpoints("org/model", "step*")
 
 
 def test_a_checkpoint_is_loaded_under_its_label_with_the_processor_above(tmp_path):

@@ -18,6 +18,7 @@ from PIL import Image
 import speechmix
 from speechmix import plots
 from speechmix.errors import InputError
+from speechmix.evaluation.probing.fits import ProbeSettings
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.run_page import report
@@ -121,6 +122,40 @@ def test_only_added_checkpoints_are_computed(finished, training, tmp_path, monke
     pd.testing.assert_frame_equal(former, numbers(finished))
 
 
+def test_probes_feed_the_curves_and_a_checkpoint_can_be_added(training, tmp_path, monkeypatch):
+    monkeypatch.setattr("speechmix.runs.kinds.probes._SETTINGS", ProbeSettings(controls=0))
+    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left"][:12]
+    short = tmp_path / "seed-0"
+    shutil.copytree(training / "checkpoint-0", short / "checkpoint-0")
+    shutil.copytree(training / "checkpoint-1000", short / "checkpoint-1000")
+    options = {"twins": 1, "probes": True, "measures": ["attention"], "stacks": ["cross"], **QUIET}
+    first = speechmix.trajectory(short, clips, tmp_path / "run", **options).curves
+    shutil.copytree(training / "checkpoint-2000", short / "checkpoint-2000")
+    result = speechmix.trajectory(short, clips, tmp_path / "run", **options)
+    before, probes = (curves[curves["quantity"] == "probe"] for curves in (first, result.curves))
+    assert set(probes["step"]) == {0, 1000, 2000}
+    assert set(probes["layer"]) == {0, 1, 2}  # -1 is a whole stack, which no probe reads
+    assert not probes.duplicated(["stack", "layer", "step"]).any()  # sides are kept apart
+    pd.testing.assert_frame_equal(
+        probes[probes["step"] < 2000].reset_index(drop=True), before.reset_index(drop=True)
+    )
+    stored = pd.read_csv(tmp_path / "run" / "probes.csv").query("stack == 'decoder' and layer == 2")
+    stored = stored[(stored["position"] == "deciding") & (stored["part"] == "left")]
+    accuracy = stored.set_index("model")["accuracy"]
+    rows = probes[(probes["stack"] == "decoder deciding (left)") & (probes["layer"] == 2)]
+    rows = rows.set_index("step")
+    for step in (0, 1000, 2000):
+        assert rows["value"][step] == accuracy[f"seed-0@step{step}"]
+    assert rows["value"][1000] > rows["value"][0]
+    assert set(rows["twin_low"]) == {accuracy["seed-0"]}
+    heat = plots.trajectory_heat_map(
+        result.curves, quantity="probe", stack="decoder deciding (left)"
+    )
+    assert heat.images[0].get_array().shape == (3, 3)
+    with pytest.raises(InputError, match="by layer alone"):
+        plots.trajectory_panel(result.curves, quantity="probe")
+
+
 def test_shards_give_the_same_tables(finished, training, tmp_path):
     options = {"twins": 1, **FAST, **QUIET}
     assert speechmix.trajectory(training, CLIPS, tmp_path, shard="1/2", **options) is None
@@ -133,7 +168,7 @@ def test_shards_give_the_same_tables(finished, training, tmp_path):
 
 def test_figures(finished, tmp_path):
     curves = finished.curves
-    panel = plots.trajectory_panel(curves, quantity="need", onsets=finished.onsets, step=500)
+    panel = plots.trajectory_panel(curves, quantity="need", onsets=finished.onsets)
     labels = {text.get_text() for text in panel.get_legend().get_texts()}
     assert labels == {"encoder", "decoder", "cross"}
     heat = plots.trajectory_heat_map(curves, quantity="contribution", stack="cross")
@@ -147,6 +182,7 @@ def test_figures(finished, tmp_path):
         plots.trajectory_panel(curves, quantity="colour")
 
 
+@pytest.mark.long
 def test_the_page_has_a_slider_over_the_steps(finished, tmp_path):
     out = shutil.copytree(finished.run.out, tmp_path / "run")
     page = report(out).read_text("utf-8")

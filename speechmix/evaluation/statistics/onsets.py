@@ -62,7 +62,7 @@ def claim_onsets(
     Parameters
     ----------
     differences : ndarray [C, T, G]
-        Cells, checkpoints, groups of clips; NaN where a group lacks one.
+        Cells, checkpoints, groups of clips; a group with a NaN is left out of the cell.
     is_possible : ndarray [C, T], optional
         Where a value may count as a rise at all, as above every untrained twin.
     level : float
@@ -81,14 +81,15 @@ def claim_onsets(
     (array([False]), array([ True]))
     """
     cells, checkpoints, groups = differences.shape
-    if groups < FEWEST_ONSET_GROUPS:
-        return np.zeros(cells, dtype=bool)
+    is_whole = np.isfinite(differences).all(
+        axis=1, keepdims=True
+    )  # the same groups at all checkpoints
+    differences = np.where(is_whole, differences, np.nan)
     p = corrected_p(differences.reshape(-1, groups)).reshape(cells, checkpoints)
-    holds = p <= 1 - level + 1e-9
+    holds = (p <= 1 - level + 1e-9) & (is_whole.sum(axis=-1) >= FEWEST_ONSET_GROUPS)
     if is_possible is not None:
         holds &= is_possible
-    with np.errstate(invalid="ignore"):
-        means = np.nansum(differences, axis=-1) / np.isfinite(differences).sum(axis=-1)
+    means = np.where(is_whole, differences, 0).sum(axis=-1) / is_whole.sum(axis=-1).clip(1)
     return np.array(
         [
             checkpoints - onset >= LASTING

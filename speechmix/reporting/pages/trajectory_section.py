@@ -44,11 +44,12 @@ def _trajectory_items(content: PageContent) -> list[Item]:
             items.append(Picture(_panel_svg(panel), _CURVES))
     training = curves["training"].iloc[0]
     layered = curves[(curves["training"] == training) & (curves["layer"] >= 0)]
-    layered = layered[layered["quantity"].isin(["contribution", "need"])]
+    layered = layered[layered["quantity"].isin(["contribution", "need", "probe"])]
     for quantity, stack in layered[["quantity", "stack"]].drop_duplicates().itertuples(index=False):
         panel = trajectory_heat_map(layered, quantity=quantity, stack=stack)
         caption = f"{training}: {quantity} in the {stack}, by layer and step."
         items.append(Picture(_panel_svg(panel), caption))
+    layered = layered[layered["quantity"] != "probe"]
     steps = choose_evenly(sorted(layered["step"].unique()), _MAX_FRAMES)
     frames = list(trajectory_frames(layered[layered["step"].isin(steps)], training))
     images = [png_bytes(figure) for _, figure in frames]

@@ -50,7 +50,6 @@ def trajectory_panel(
     quantity: str = "need",
     stack: str | None = None,
     onsets: pd.DataFrame | None = None,
-    step: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a quantity over training steps, a line for each training and stack.
@@ -65,8 +64,6 @@ def trajectory_panel(
         Only this one.
     onsets : DataFrame, optional
         Of the same; a vertical line at each claimed onset.
-    step : int, optional
-        A checkpoint to mark.
     ax : Axes, optional
 
     Returns
@@ -77,10 +74,12 @@ def trajectory_panel(
     Raises
     ------
     InputError
-        If there is no such quantity.
+        If there is no such quantity, or none of whole stacks.
     """
     rows = _select(curves, quantity, stack)
     rows = rows[rows["layer"] == _WHOLE]
+    if rows.empty:
+        raise InputError(f"{quantity} was measured by layer alone: draw it by trajectory_heat_map")
     steps = sorted(rows["step"].unique())
     ax = new_figure(4.2, 2.8).subplots() if ax is None else ax
     stacks, trainings = (list(rows[name].unique()) for name in ("stack", "training"))
@@ -102,8 +101,6 @@ def trajectory_panel(
             ax.fill_between(places, line["twin_low"], line["twin_high"], color="0.5", alpha=0.25)
         for place in _places(steps, _claimed(onsets, quantity, key)):
             ax.axvline(place, color=color, linewidth=0.8, linestyle=":")
-    if step is not None:
-        ax.axvline(steps.index(step), color="0.3", linewidth=1.2)
     ax.set_ylabel(VALUE_LABELS.get(quantity, quantity), size=LABEL_SIZE)
     style_curve_axis(ax)
     _label_steps(ax, steps)
