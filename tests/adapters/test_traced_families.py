@@ -80,7 +80,13 @@ def load_traced(name: str) -> speechmix.Model:
     return speechmix.load(copy.deepcopy(build_traced_model(name)).float())
 
 
-@pytest.mark.parametrize("name", LOADED)
+_LONG = ("gemma4", "vibevoice_asr")  # others have the same decoder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in _LONG)) for name in LOADED],
+)
 def test_a_traced_model_gives_what_the_definition_gives(name):
     stacks, longer = LOADED[name]
     model = load_traced(name)

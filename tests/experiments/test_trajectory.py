@@ -122,6 +122,7 @@ def test_only_added_checkpoints_are_computed(finished, training, tmp_path, monke
     pd.testing.assert_frame_equal(former, numbers(finished))
 
 
+@pytest.mark.long
 def test_probes_feed_the_curves_and_a_checkpoint_can_be_added(training, tmp_path, monkeypatch):
     monkeypatch.setattr("speechmix.runs.kinds.probes._SETTINGS", ProbeSettings(controls=0))
     clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left"][:12]
@@ -156,6 +157,7 @@ def test_probes_feed_the_curves_and_a_checkpoint_can_be_added(training, tmp_path
         plots.trajectory_panel(result.curves, quantity="probe")
 
 
+@pytest.mark.long
 def test_shards_give_the_same_tables(finished, training, tmp_path):
     options = {"twins": 1, **FAST, **QUIET}
     assert speechmix.trajectory(training, CLIPS, tmp_path, shard="1/2", **options) is None

@@ -53,6 +53,7 @@ class ListeningItem:
 
     Examples
     --------
+    >>> import numpy as np
     >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="one")
     >>> item = ListeningItem(clip, "Who speaks?", "man", ("man", "woman"), hint="She speaks.", text_answer="woman")
     >>> item.full_prompt, item.prompt_without_hint, item.is_conflict
