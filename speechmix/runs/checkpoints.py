@@ -235,6 +235,6 @@ def _processor_above(folder: Path) -> dict[str, Any]:
         return {}
     from transformers import AutoProcessor
 
-    from ..adapters.loading.model_source import NO_CUSTOM_CODE
+    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE
 
     return {"processor": AutoProcessor.from_pretrained(above, **NO_CUSTOM_CODE)}
