@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.stats import multinomial
 
 from speechmix.evaluation.statistics.intervals import (
     FEWEST_GROUPS,
@@ -86,3 +87,15 @@ def test_an_interval_ends_where_no_mean_can_be():
     assert high > 1
     assert mean_interval(correlations, bounds=(-1, 1)) == (low, 1)
     assert np.isnan(mean_interval(correlations[:3], bounds=(-1, 1))).all()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.48])
+def test_losses_as_frequent_as_gains_are_seldom_a_difference(share):
+    """Exactly, over all counts of 40 groups: the interval is above zero in at most 2.5 %."""
+    count, claimed = 40, 0.0
+    null = multinomial(count, [share, share, 1 - 2 * share])
+    for losses in range(count + 1):
+        for gains in range(losses):  # the others have an interval that begins below zero
+            if losses + gains <= count and difference_interval(losses, gains, count)[0] > 0:
+                claimed += null.pmf([losses, gains, count - losses - gains])
+    assert claimed <= 0.025

@@ -175,9 +175,9 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
 
 
 def needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
-    """Cover the interval of two shares that are independent, and that of the mean of their difference.
+    """Cover the interval of the difference of two shares, and that of the mean over groups.
 
-    The first alone is too short where both gains and losses are common, the second where there are only gains.
+    The second alone is too short where there are only gains, the first where items of a group go together.
     """
     counts = (gains.sum(), losses.sum(), len(gains))
     limits = np.array(

@@ -136,6 +136,9 @@ def difference_interval(
 ) -> tuple[float, float]:
     """Return the interval of (losses - gains) / trials, from the exact interval of each.
 
+    No clip is both lost and won, so the two shares are negatively correlated, the more the larger they
+    are: their errors add by the rule of Zou & Donner (2008) for correlated estimates.
+
     Parameters
     ----------
     losses, gains : float
@@ -155,9 +158,16 @@ def difference_interval(
     (lost_low, lost_high), (won_low, won_high) = (
         proportion_interval(count, trials, level=level) for count in (losses, gains)
     )
+    odds = [share / max(1 - share, np.finfo(float).tiny) for share in (loss_share, gain_share)]
+    correlation = min(1.0, np.sqrt(odds[0] * odds[1]))  # with its sign reversed, of a difference
+
+    def add_errors(first: float, second: float) -> float:
+        return float(np.sqrt(first**2 + second**2 + 2 * correlation * first * second))
+
+    difference = loss_share - gain_share
     return (
-        float(loss_share - gain_share - np.hypot(loss_share - lost_low, won_high - gain_share)),
-        float(loss_share - gain_share + np.hypot(lost_high - loss_share, gain_share - won_low)),
+        float(difference - add_errors(loss_share - lost_low, won_high - gain_share)),
+        float(difference + add_errors(lost_high - loss_share, gain_share - won_low)),
     )
 
 
