@@ -20,6 +20,7 @@ from .effects import count_passes, listening_effects
 from .item_groups import check_items, choose_donors
 from .items import ListeningItem
 from .listening_result import Listening
+from .question_prompts import check_takes_prompt
 from .questions import OWN, Question
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def listening(
     from .sound_routes import sound_routes
     from .sound_seconds import sound_seconds
 
+    check_takes_prompt(model)
     found = check_items(items)
     donors = choose_donors(found)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
@@ -83,7 +85,9 @@ def listening(
             continue
         rows += [{"item": item.name} | effect for effect in effects]
     if not rows:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        reasons = "; ".join(
+            f"{name}: {reason.removeprefix(f'{name}: ')}" for name, reason in skipped[:3]
+        )
         raise InputError(f"no item can be used: {reasons}")
     usable = {row["item"] for row in rows}
     kept = [item for item in found if item.name in usable]

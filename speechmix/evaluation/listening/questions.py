@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.audio_prompt import prepare_prompt
 from ...adapters.generation.audio_token_positions import locate_audio_tokens
 from ...adapters.generation.decoder_prefix import decoder_prefix
 from ...adapters.generation.prompt_words import find_prompt_words
@@ -33,13 +32,13 @@ from ...interventions.removals import prepare_sound_inputs
 from ...interventions.token_removal import blank_tokens, token_fills
 from ...mixing.measures.token_objectives import token_logits
 from .answer_reading import AnswerReading
+from .question_prompts import check_takes_prompt, initial_prompt_ids, prompt_inputs
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from .items import ListeningItem
 
 OWN, SILENCE, NOISE, OTHER = SOUNDS = ("sound", "silence", "noise", "other sound")
-_PREVIOUS_TOKEN = "<|startofprev|>"
 _FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
 
 
@@ -67,15 +66,7 @@ class Question:
     donor: Clip | None = None
 
     def __post_init__(self) -> None:
-        kind = self.model.capabilities
-        takes_prompt = kind.has_audio_tokens or (
-            kind.decoding == "cross-attention" and kind.input_kind == "audio"
-        )
-        if not takes_prompt or not self.model.has_head or self.model.tokenizer is None:
-            raise InputError(
-                f"{self.model.name}: listening needs an audio language model with its processor, or a Whisper with its "
-                f"tokenizer and head; this is a {self.model.family.name} model"
-            )
+        check_takes_prompt(self.model)
 
     @cached_property
     def reading(self) -> AnswerReading:
@@ -131,10 +122,11 @@ class Question:
         without_hint = bool(item.hint) and not with_prompt
         text = item.prompt_without_hint if without_hint else item.full_prompt
         if not self.model.capabilities.has_audio_tokens:
-            ids = self._decoder_ids(text if with_prompt or without_hint else "")
+            initial = text if with_prompt or without_hint else ""
+            ids = initial_prompt_ids(self.model, item.name, initial, self._start_ids)
             return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
         asked = self.model.with_prompt(text)
-        inputs = prepare_prompt(asked, clip)
+        inputs = prompt_inputs(asked, clip)
         if with_prompt or item.hint:
             return inputs
         words = find_prompt_words(asked, inputs["input_ids"][0].tolist())
@@ -148,7 +140,7 @@ class Question:
         if self.item.hint or not self.model.capabilities.has_audio_tokens:
             return bool(self.item.hint or self.item.prompt)
         asked = self.model.with_prompt(self.item.full_prompt)
-        ids = prepare_prompt(asked, self.item.clip)["input_ids"][0].tolist()
+        ids = prompt_inputs(asked, self.item.clip)["input_ids"][0].tolist()
         return any(found for _, found in find_prompt_words(asked, ids))
 
     def log_probabilities(self, inputs: Mapping[str, Tensor], *, runs: int = 1) -> list[Tensor]:
@@ -203,15 +195,3 @@ class Question:
     def _start_ids(self) -> list[int]:
         """Prefix of the decoder for the item's own sound, whose language it may detect."""
         return decoder_prefix(self.model, self.item.clip)
-
-    def _decoder_ids(self, prompt: str) -> Tensor:
-        if not prompt:
-            return torch.tensor([self._start_ids])
-        vocabulary = self.model.tokenizer.get_vocab()
-        if _PREVIOUS_TOKEN not in vocabulary:
-            raise InputError(
-                f"{self.item.name}: {self.model.name} has no token {_PREVIOUS_TOKEN} to take an initial prompt: leave "
-                "the prompt empty"
-            )
-        tokens = self.model.tokenizer(f" {prompt}", add_special_tokens=False)["input_ids"]
-        return torch.tensor([[vocabulary[_PREVIOUS_TOKEN], *tokens, *self._start_ids]])

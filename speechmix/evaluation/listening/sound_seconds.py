@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FILLS = ("zeros", "noise")
 _SHORTEST = 0.02  # seconds
+_FEATURE_STEP = 0.01  # seconds; extractors that stack frames have a multiple
 
 
 def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) -> pd.DataFrame:
@@ -120,7 +121,27 @@ def _gradient_attributions(question: Question, right: int, edges: list[float]) -
     if name == "input_values":
         by_step, step = scores[0], 1 / model.sample_rate
     else:
-        time_axis = 2 if scores.shape[1] < scores.shape[2] else 1
-        by_step, step = scores.sum(dim=3 - time_axis)[0], 0.01
+        time_axis, step = _feature_steps(question, name, tuple(scores.shape))
+        by_step = scores.sum(dim=3 - time_axis)[0]
     bounds = [round(edge / step) for edge in edges]
     return np.array([float(by_step[a:b].sum()) for a, b in pairwise(bounds)])
+
+
+def _feature_steps(question: Question, name: str, shape: tuple[int, ...]) -> tuple[int, float]:
+    """Return the axis of features [1, ., .] that is time, and its step in seconds.
+
+    Half of the clip has half of the steps; where it has as many, all clips are padded to one length.
+    """
+    model, clip = question.model, question.item.clip
+    audio = clip.audio(model.sample_rate)
+    half = Clip.from_array(
+        audio[: len(audio) // 2], model.sample_rate, name=clip.name, language=clip.language
+    )
+    fewer = [n - m for n, m in zip(shape, question.inputs_of_clip(half)[name].shape, strict=True)]
+    if not any(fewer[1:]):
+        axis = 2 if shape[1] < shape[2] else 1
+        padded = getattr(model.feature_extractor, "n_samples", None)
+        return axis, padded / model.sample_rate / shape[axis] if padded else _FEATURE_STEP
+    axis = 1 if fewer[1] else 2
+    removed = (len(audio) - len(audio) // 2) / model.sample_rate
+    return axis, max(1, round(removed / fewer[axis] / _FEATURE_STEP)) * _FEATURE_STEP
