@@ -233,6 +233,18 @@ def test_features_of_stacked_frames_lie_in_time():
     assert halves.tolist() == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_prompt_whose_letters_are_several_tokens_is_removed():
+    """Qwen's tokens are bytes: é is two of them."""
+    model = load("qwen2-audio")
+    item = ListeningItem(clip(0, 1.5), "été : qui dort là ?", "chat", ("chat", "chien"))
+    question = Question(model, item)
+    inputs = question.inputs(OWN)["input_ids"][0]
+    without = question.inputs(OWN, with_prompt=False)["input_ids"][0]
+    changed = [int(id_) for id_, other in zip(inputs, without, strict=True) if id_ != other]
+    assert changed == model.tokenizer(item.prompt)["input_ids"]
+    report(model, [item, *items()[1:]])
+
+
 def test_a_processor_that_fails_or_is_missing_is_named():
     model = load("qwen2-audio")
 

@@ -70,8 +70,8 @@ def listening(
     from .sound_routes import sound_routes
     from .sound_seconds import sound_seconds
 
-    check_takes_prompt(model)
     found = check_items(items)
+    check_takes_prompt(model)
     donors = choose_donors(found)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     tables = list[pd.DataFrame]()

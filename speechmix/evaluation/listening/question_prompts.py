@@ -6,6 +6,7 @@ In: a model, a clip, a text. Out: the model's inputs up to where the answer begi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ from ...adapters.capture.memory_check import check_fits
 from ...adapters.generation.audio_prompt import prepare_prompt, write_chat_inputs
 from ...adapters.generation.audio_token_positions import locate_audio_tokens
 from ...adapters.generation.decoder_text import decoder_lengths
+from ...adapters.generation.prompt_words import find_prompt_words
 from ...adapters.loading.checkpoints import first_line
 from ...errors import InputError, SpeechmixError
 
@@ -114,6 +116,31 @@ def _write_prompt(model: Model, clip: Clip) -> dict[str, Tensor]:
     inputs = {name: torch.as_tensor(value) for name, value in written.items()}
     locate_audio_tokens(model, inputs["input_ids"][0].tolist())
     return inputs
+
+
+def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:
+    """Return positions of the prompt's tokens among those of its conversation; none where they cannot be told apart.
+
+    Where a letter is spread over several tokens, these are the tokens that change with the prompt.
+    """
+    words = find_prompt_words(model, ids)
+    text = model.prompt.text
+    if words or not text.strip() or str(getattr(model.processor, "audio_token", "")) in text:
+        return [position for _, found in words for position in found]
+    other = next(
+        letter for letter in "xyz" if not text.startswith(letter) and not text.endswith(letter)
+    )
+    other_ids = prompt_inputs(model.with_prompt(other), clip)["input_ids"][0].tolist()
+    start = _count_equal(ids, other_ids)
+    rest = min(len(ids), len(other_ids)) - start
+    stop = len(ids) - min(rest, _count_equal(ids[::-1], other_ids[::-1]))
+    return [i for i in range(start, stop) if ids[i] != model.config.audio_token_id]
+
+
+def _count_equal(ids: Sequence[int], other_ids: Sequence[int]) -> int:
+    """How many leading ids are the same."""
+    pairs = zip(ids, other_ids, strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def initial_prompt_ids(model: Model, name: str, prompt: str, start_ids: Sequence[int]) -> Tensor:

@@ -23,7 +23,6 @@ from torch import Tensor
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.audio_token_positions import locate_audio_tokens
 from ...adapters.generation.decoder_prefix import decoder_prefix
-from ...adapters.generation.prompt_words import find_prompt_words
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
@@ -32,7 +31,12 @@ from ...interventions.removals import prepare_sound_inputs
 from ...interventions.token_removal import blank_tokens, token_fills
 from ...mixing.measures.token_objectives import token_logits
 from .answer_reading import AnswerReading
-from .question_prompts import check_takes_prompt, initial_prompt_ids, prompt_inputs
+from .question_prompts import (
+    check_takes_prompt,
+    initial_prompt_ids,
+    prompt_inputs,
+    prompt_positions,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -129,8 +133,7 @@ class Question:
         inputs = prompt_inputs(asked, clip)
         if with_prompt or item.hint:
             return inputs
-        words = find_prompt_words(asked, inputs["input_ids"][0].tolist())
-        positions = [position for _, found in words for position in found]
+        positions = prompt_positions(asked, clip, inputs["input_ids"][0].tolist())
         fill = next(iter(token_fills(asked)))
         return blank_tokens(asked, inputs, positions, fill=fill)[0] if positions else inputs
 
@@ -141,7 +144,7 @@ class Question:
             return bool(self.item.hint or self.item.prompt)
         asked = self.model.with_prompt(self.item.full_prompt)
         ids = prompt_inputs(asked, self.item.clip)["input_ids"][0].tolist()
-        return any(found for _, found in find_prompt_words(asked, ids))
+        return bool(prompt_positions(asked, self.item.clip, ids))
 
     def log_probabilities(self, inputs: Mapping[str, Tensor], *, runs: int = 1) -> list[Tensor]:
         """Run the model once for each context of the answer; log-probabilities [runs, depths, V] behind the prompt."""
