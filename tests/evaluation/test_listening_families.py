@@ -269,7 +269,7 @@ def test_a_processor_that_fails_or_is_missing_is_named():
 def test_reports_of_other_audio_language_models(model_type):
     model, asked = load(model_type), items()
     found = report(model, asked)
-    if model.dtype != torch.float64:
+    if model.dtype != torch.float64:  # experts run in 32 bits
         return
 
     def inputs_by_hand(item):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   speechmix estimate --model openai/whisper-small --clip-count 200 --target-rows-only
   speechmix estimate --model openai/whisper-medium --model openai/whisper-small --twins 1
+
+Cost of a listening report: speechmix listening MODEL --items FILE --estimate
 """
 _LONG_SECONDS = 180  # a run this long is announced
 _SMALL_COST = 10**9  # parameters times clips of a run that is short on any machine
