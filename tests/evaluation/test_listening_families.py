@@ -282,5 +282,5 @@ def test_reports_of_other_audio_language_models(model_type):
 @pytest.mark.long
 @pytest.mark.parametrize("model_type", WITHOUT_POSITIONS)
 def test_models_whose_sound_has_no_known_positions_are_refused(model_type):
-    with pytest.raises(InputError, match=r"is not known.*docs/families\.md"):
+    with pytest.raises(InputError, match=r"is not known.*docs/howto/listening\.md"):
         speechmix.listening(load(model_type), items())

@@ -49,7 +49,7 @@ def check_takes_prompt(model: Model) -> None:
     if not takes_prompt and kind.decoding == "causal" and _reads_sound(model):
         raise InputError(
             f"{name}: where the sound is among the tokens of its decoder is not known, so no question can be asked: "
-            "take an audio language model for which docs/families.md lists an encoder and a decoder"
+            "take a model that docs/howto/listening.md lists"
         )
     if not takes_prompt or not model.has_head or model.tokenizer is None:
         raise InputError(
