@@ -80,7 +80,7 @@ def load_traced(name: str) -> speechmix.Model:
     return speechmix.load(copy.deepcopy(build_traced_model(name)).float())
 
 
-_LONG = ("gemma4", "vibevoice_asr")  # others have the same decoder
+_LONG = ("gemma4", "gemma4_unified", "vibevoice", "vibevoice_asr")  # others have like layers
 
 
 @pytest.mark.parametrize(

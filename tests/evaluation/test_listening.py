@@ -340,6 +340,7 @@ def test_one_head_without_the_sound_equals_a_run_by_hand(model):
     assert found == pytest.approx(effect(False) - effect(True), abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_that_reads_the_sound_twice_is_not_called_deaf():
     """The trap: no window of layers and no head is needed, because another one is enough."""
     trap = planted.load(planted.plant_redundant(planted.random_module(5), [(0, 1), (1, 2)]))

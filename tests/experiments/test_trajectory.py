@@ -102,6 +102,7 @@ def test_two_risen_checkpoints_claim_nothing(finished):
     assert finished.leads.empty
 
 
+@pytest.mark.long
 def test_only_added_checkpoints_are_computed(finished, training, tmp_path, monkeypatch):
     longer = shutil.copytree(training, tmp_path / "seed-0")
     shutil.copytree(longer / "checkpoint-1000", longer / "checkpoint-3000")
@@ -201,6 +202,7 @@ def test_a_run_without_steps_is_refused(tmp_path, finished):
         Trajectory.open(out)
 
 
+@pytest.mark.long
 def test_the_command(training, tmp_path, capsys):
     out, gif, manifest = (tmp_path / name for name in ("run", "steps.gif", "clips.jsonl"))
     rows = [

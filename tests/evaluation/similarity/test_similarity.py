@@ -71,6 +71,7 @@ def values(result, name="value"):
     return result.to_dataframe()[name].to_numpy(dtype=float)
 
 
+@pytest.mark.long
 def test_layers_are_those_of_the_states_of_words():
     table = layers().to_dataframe()
     assert len(table) == 10  # each pair of the input and four layers once
@@ -152,6 +153,7 @@ def test_external_features_tables_and_labels():
         assert labelled["value"].max() > 0.05 + untrained["value"].max()
 
 
+@pytest.mark.long
 def test_phones_and_their_articulation():
     pytest.importorskip("panphon", reason="the extra `phones` is not installed")
     phones = [
