@@ -82,7 +82,9 @@ class Encoding:
     def __repr__(self) -> str:
         sets = ", ".join(self.scores["set"].unique()[1:])
         models = self.scores[["model", "init", "seed"]].drop_duplicates().shape[0]
-        return f"Encoding({sets}: {models} models, {self.scores['n'].max()} units)"
+        return (
+            f"Encoding({sets}: {models} model{'s' * (models != 1)}, {self.scores['n'].max()} units)"
+        )
 
 
 def encode(

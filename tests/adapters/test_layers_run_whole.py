@@ -78,6 +78,7 @@ def test_parts_of_a_logit_are_refused(gated, measure):
         {"key": "self_attn.q_b_proj"},
         {"query": "self_attn.kv_b_proj"},
         {"output": "self_attn.g_proj"},
+        {"output": "self_attn.k_rope_only_layernorm"},
         {"module": "mlp"},
         {"is_rerun": False},
         {"layers": "language_model.reversed_layers"},

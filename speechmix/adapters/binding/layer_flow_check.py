@@ -140,9 +140,10 @@ class _LayerFlow:
                 )
             context = call.context
         if attention.is_rerun:
-            recorded = self.calls[attention.output][-1].output
-            assert recorded is not None
-            output = _select_rows(recorded)
+            calls = self.calls.get(attention.output)
+            if not calls or calls[-1].output is None:
+                raise self._error(f"{spec.output!r} did not run in the layer")
+            output = _select_rows(calls[-1].output)
         else:
             output = self._run(spec.output, attention.output, context.flatten(1))
         returned = output if attention.includes_output else context.flatten(1)

@@ -6,8 +6,8 @@ longer than their layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 from .attention_calls import AttentionReader
 from .layer_trace import AttentionCall, LayerTrace, own_caches
 from .packed_states import pack_like, unpack_states
-from .replaced_context import replaced_context
+from .replaced_context import replaced_context, stub_outputs
 
 if TYPE_CHECKING:
     from .forward_pass import Capture
@@ -280,20 +280,6 @@ def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
     the tensor's place."""
     states = pack_like(first_output(output), states)
     return (states, *output[1:]) if isinstance(output, tuple) else states
-
-
-@contextmanager
-def stub_outputs(module: nn.Module, outputs: Iterator[ModelOutput]) -> Iterator[None]:
-    """Let a module return the next of some outputs at each call, without running."""
-    instance_forward = module.__dict__.get("forward")
-    module.forward = lambda *args, **kwargs: next(outputs)
-    try:
-        yield
-    finally:
-        if instance_forward is None:
-            del module.forward
-        else:
-            module.forward = instance_forward
 
 
 def first_output(output: ModelOutput) -> ModelOutput:

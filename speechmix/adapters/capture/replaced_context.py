@@ -1,12 +1,12 @@
-"""Put another context in the place of what attention's function returns, while its module runs.
+"""Replace what a module returns, or what attention's function returns while its module runs.
 
-For attention of which more is not known: a gate or a norm behind the function, and whatever else the
-module does, are its own code.
+The second is for attention of which no more is known: a gate or a norm behind the function, and
+whatever else the module does, are its own code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,14 +57,27 @@ def replaced_context(attention: AttentionModules, contexts: Tensor) -> Iterator[
     contexts : Tensor [N, Q, H, d]
         The module is given N items.
     """
-    module: nn.Module = attention.module
-    forward, instance_forward = module.forward, module.__dict__.get("forward")
+    forward = attention.module.forward
 
     def run_replaced(*args: ModelOutput, **kwargs: ModelOutput) -> ModelOutput:
         with _ReplacedContext(contexts, is_eager=attention.needs_eager):
             return forward(*args, **kwargs)
 
-    module.forward = run_replaced
+    with _replaced_forward(attention.module, run_replaced):
+        yield
+
+
+@contextmanager
+def stub_outputs(module: nn.Module, outputs: Iterator[ModelOutput]) -> Iterator[None]:
+    """Let a module return the next of some outputs at each call, without running."""
+    with _replaced_forward(module, lambda *args, **kwargs: next(outputs)):
+        yield
+
+
+@contextmanager
+def _replaced_forward(module: nn.Module, forward: Callable[..., ModelOutput]) -> Iterator[None]:
+    instance_forward = module.__dict__.get("forward")
+    module.forward = forward
     try:
         yield
     finally:

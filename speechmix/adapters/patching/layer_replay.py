@@ -20,7 +20,8 @@ from ..binding.bound_layers import Stack
 from ..capture.device_copy import inputs_to_device
 from ..capture.forward_pass import arguments_by_name
 from ..capture.hidden_states import INPUT, stacks_with_states
-from ..capture.layer_run import first_output, stub_outputs
+from ..capture.layer_run import first_output
+from ..capture.replaced_context import stub_outputs
 from ..model import Model
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 

@@ -47,7 +47,8 @@ def _trajectory_items(content: PageContent) -> list[Item]:
     layered = layered[layered["quantity"].isin(["contribution", "need", "probe"])]
     for quantity, stack in layered[["quantity", "stack"]].drop_duplicates().itertuples(index=False):
         panel = trajectory_heat_map(layered, quantity=quantity, stack=stack)
-        caption = f"{training}: {quantity} in the {stack}, by layer and step."
+        title = stack.replace("cross", "cross-attention")  # of a probe, with its position
+        caption = f"{training}: {quantity} in {title}, by layer and step."
         items.append(Picture(_panel_svg(panel), caption))
     layered = layered[layered["quantity"] != "probe"]
     steps = choose_evenly(sorted(layered["step"].unique()), _MAX_FRAMES)
