@@ -42,7 +42,8 @@ LIMITS = (
     "may have spread it over all positions, or it may already have moved to positions of the text. A patched state "
     "shows that the information is in these positions at this layer; it does not show that it is in no other.",
     "A share is claimed only where its interval excludes the alternative. Intervals are over groups of items that share "
-    "a recording, a pair or a transcript.",
+    "a recording, a pair or a transcript. Grey line in the figure: guessing. In the examples: what the model answers, "
+    "and the probability of the right answer.",
 )
 
 
@@ -158,7 +159,7 @@ def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) 
     for result in results:
         of_item = result.conditions[result.conditions["item"] == item.name]
         cells = {
-            row["condition"]: f"{row['choice']} ({100 * row['probability']:.0f} % right)"
+            row["condition"]: f"{row['choice']} (right answer: {100 * row['probability']:.0f} %)"
             for row in of_item.to_dict("records")
         }
         rows.append({"model": model_name(result.model_name), "right answer": item.answer, **cells})
