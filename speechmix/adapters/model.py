@@ -229,7 +229,7 @@ class Model(MeasurableModel):
         >>> model = speechmix.load("Qwen/Qwen2-Audio-7B-Instruct")                            # doctest: +SKIP
         >>> asked = model.with_prompt("Is the speaker a child?", answer="Yes.")               # doctest: +SKIP
         """
-        if not self.converses:
+        if not (self.converses or self.takes_chat):
             raise InputError(
                 f"{self.name}: prompt= and answer= are for audio language models; this is a "
                 f"{self.family.name} model"

@@ -6,10 +6,42 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
+from ..transformers_types import Config
 from .audio_token_frames import AudioTokens
 
 if TYPE_CHECKING:
     from ..model import Model
+
+
+def find_audio_token_id(config: Config) -> int | None:
+    """Id of the token that stands for sound in a decoder's input; None if a model has none."""
+    parts = (config, getattr(config, "audio_config", None))
+    ids = (getattr(part, "audio_token_id", None) for part in parts)
+    return next((id_ for id_ in ids if id_ is not None), None)
+
+
+def find_audio_range(model: Model, ids: Sequence[int]) -> range:
+    """Return the positions of the sound of one clip among the tokens of a decoder.
+
+    Raises
+    ------
+    InputError
+        If there is no sound, or more than one.
+    """
+    audio_token_id = find_audio_token_id(model.config)
+    positions = [position for position, id_ in enumerate(ids) if id_ == audio_token_id]
+    if not positions:
+        raise InputError(
+            f"{model.name}: no audio token ({audio_token_id}) is among the {len(ids)} tokens fed to its "
+            "decoder: the prompt must hold one for each position of the sound, as the model's processor makes them"
+        )
+    found = range(positions[0], positions[-1] + 1)
+    if len(found) != len(positions):
+        raise InputError(
+            f"{model.name}: the {len(positions)} audio tokens should stand side by side, as one clip has them; "
+            f"they lie between {found.start} and {found.stop} with others among them"
+        )
+    return found
 
 
 def locate_audio_tokens(
@@ -30,25 +62,11 @@ def locate_audio_tokens(
     InputError
         If there is no sound, or more than one.
     """
-    audio_token_id = getattr(model.config, "audio_token_id", None)
-    audio_positions = [position for position, i in enumerate(ids) if i == audio_token_id]
-    if not audio_positions:
-        raise InputError(
-            f"{model.name}: no audio token ({audio_token_id}) is among the {len(ids)} tokens fed to its "
-            "decoder: the prompt must hold "
-            "one for each position of the sound, as the model's processor makes them"
-        )
-    start, stop = audio_positions[0], audio_positions[-1] + 1
-    if stop - start != len(audio_positions):
-        raise InputError(
-            f"{model.name}: the {len(audio_positions)} audio tokens should stand side by side, as one clip "
-            "has them; they lie between "
-            f"{start} and {stop} with others among them"
-        )
+    found = find_audio_range(model, ids)
     frames, positions = model.projector_step
-    if len(audio_positions) % positions:
+    if len(found) % positions:
         raise InputError(
             f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(audio_positions)}"
+            f"found {len(found)}"
         )
-    return AudioTokens(start, stop, frames, positions, answer_position)
+    return AudioTokens(found.start, found.stop, frames, positions, answer_position)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .audio_token_positions import find_audio_token_id
+
 if TYPE_CHECKING:
     from ..model import Model
 
@@ -32,7 +34,7 @@ def find_prompt_words(model: Model, ids: Sequence[int]) -> list[tuple[str, tuple
     words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()
     letter_positions, letters = list[int](), ""
     for position, id_ in enumerate(ids):
-        if id_ in model.tokenizer.all_special_ids or id_ == model.config.audio_token_id:
+        if id_ in model.tokenizer.all_special_ids or id_ == find_audio_token_id(model.config):
             piece = "\n"  # no word goes over it
         else:
             piece = "".join(model.tokenizer.decode([id_]).split())

@@ -216,14 +216,9 @@ def find_extractor(processor: Processor) -> FeatureExtractor:
     return getattr(processor, "audio_processor", extractor)
 
 
-def select_chat_processor(processor: Processor, family: Family) -> Config:
-    """The whole processor, where an audio language model needs it to write a prompt around a
-    sound."""
-    return (
-        processor
-        if family.projector_step is not None and hasattr(processor, "audio_token")
-        else None
-    )
+def select_chat_processor(processor: Processor) -> Processor:
+    """The whole processor, where it writes a prompt around a sound; else None."""
+    return processor if getattr(processor, "audio_token", None) else None
 
 
 def needs_custom_code(error: Exception) -> bool:

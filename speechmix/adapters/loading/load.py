@@ -18,6 +18,7 @@ from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
+from ..generation.audio_token_positions import find_audio_token_id
 from ..model import Model
 from ..tracing.family_lookup import find_family, find_module_family
 from ..transformers_types import Config, FeatureExtractor, Processor
@@ -233,7 +234,7 @@ def _load_from_source(
         )  # Granite-speech comes with one
         check_weights(module, source)
     module.eval().requires_grad_(False)
-    if processor is None and family.projector_step is not None:
+    if processor is None and find_audio_token_id(config) is not None:
         processor = load_processor_part("AutoProcessor", path_or_id, options)
     extractor, tokenizer = split_processor(processor, family, config)
     if processor is None:
@@ -256,5 +257,5 @@ def _load_from_source(
         seed,
         extractor,
         tokenizer,
-        processor=select_chat_processor(processor, family),
+        processor=select_chat_processor(processor),
     )

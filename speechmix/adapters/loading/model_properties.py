@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ...errors import InputError, ModelError
-from ..transformers_types import Config, FeatureExtractor, Tokenizer
+from ..transformers_types import Config, FeatureExtractor, Processor, Tokenizer
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
@@ -40,6 +40,7 @@ class ModelDescription:
     seed: int | None
     feature_extractor: FeatureExtractor
     tokenizer: Tokenizer
+    processor: Processor
     prefix: DecoderPrefix
     prompt: Prompt
     stacks: dict[str, Stack]
@@ -77,6 +78,12 @@ class ModelDescription:
         return self.capabilities.has_audio_tokens
 
     @property
+    def takes_chat(self) -> bool:
+        """True for a model whose processor writes a prompt around a sound: an audio language model, or one of
+        which only the decoder is measured (Gemma 4)."""
+        return getattr(self.processor, "audio_token", None) is not None
+
+    @property
     def projector_step(self) -> tuple[int, int]:
         """How many frames of the encoder become how many positions of an audio language model's
         decoder."""
@@ -106,7 +113,9 @@ class ModelDescription:
     def can_transcribe(self) -> bool:
         """True for a speech recogniser with a tokenizer and a CTC or language-model head."""
         is_recognizer = (
-            type(self.module).__name__.endswith(_RECOGNIZER_SUFFIXES) and not self.converses
+            type(self.module).__name__.endswith(_RECOGNIZER_SUFFIXES)
+            and self.hears
+            and not self.converses
         )
         return is_recognizer and self.tokenizer is not None and self.feature_extractor is not None
 

@@ -63,7 +63,7 @@ def wrap_module(
         seed,
         extractor,
         tokenizer,
-        processor=select_chat_processor(processor, family),
+        processor=select_chat_processor(processor),
     )
 
 

@@ -5,19 +5,22 @@ In: a model, a clip, a text. Out: the model's inputs up to where the answer begi
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...adapters.capture.memory_check import check_fits
 from ...adapters.generation.audio_prompt import prepare_prompt, write_chat_inputs
-from ...adapters.generation.audio_token_positions import locate_audio_tokens
+from ...adapters.generation.audio_token_positions import find_audio_range, find_audio_token_id
 from ...adapters.generation.decoder_text import decoder_lengths
 from ...adapters.generation.prompt_words import find_prompt_words
 from ...adapters.loading.checkpoints import first_line
+from ...adapters.transformers_types import FeatureExtractor
 from ...errors import InputError, SpeechmixError
 
 if TYPE_CHECKING:
@@ -33,41 +36,20 @@ def check_takes_prompt(model: Model) -> None:
     Raises
     ------
     InputError
-        If it is no audio language model or Whisper, was loaded without its processor or head, or its decoder has no
-        known positions of the sound.
+        If it is no audio language model or Whisper, or was loaded without its processor or head.
     """
-    kind = model.capabilities
-    name = model.name
-    if kind.has_audio_tokens and model.processor is None:
+    kind, name = model.capabilities, model.name
+    if find_audio_token_id(model.config) is not None and not model.takes_chat:
         raise InputError(
             f"{name} was loaded without its processor, which writes the prompt around the sound: load it with "
             "processor=transformers.AutoProcessor.from_pretrained(...)"
         )
-    takes_prompt = kind.has_audio_tokens or (
-        kind.decoding == "cross-attention" and kind.input_kind == "audio"
-    )
-    if not takes_prompt and kind.decoding == "causal" and _reads_sound(model):
-        raise InputError(
-            f"{name}: where the sound is among the tokens of its decoder is not known, so no question can be asked: "
-            "take a model that docs/howto/listening.md lists"
-        )
+    takes_prompt = model.takes_chat or (kind.decoding == "cross-attention" and model.hears)
     if not takes_prompt or not model.has_head or model.tokenizer is None:
         raise InputError(
             f"{name}: listening needs an audio language model with its processor, or a Whisper with its tokenizer and "
             f"head; this is a {model.family.name} model"
         )
-
-
-def _reads_sound(model: Model) -> bool:
-    """Whether a decoder without known positions of sound is that of an audio language model."""
-    fields = (
-        "audio_token_id",
-        "audio_config",
-        "audio_processor",
-        "acoustic_tokenizer_encoder_config",
-    )
-    has_field = any(getattr(model.config, field, None) is not None for field in fields)
-    return has_field or model.capabilities.input_kind == "audio"
 
 
 def prompt_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
@@ -97,25 +79,41 @@ def prompt_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
 def _has_frame_grid(model: Model, clip: Clip) -> bool:
     try:
         model.grid(len(clip.audio(model.sample_rate)))
-    except InputError:
+    except SpeechmixError:
         return False
-    return True
+    return model.converses
 
 
 def _write_prompt(model: Model, clip: Clip) -> dict[str, Tensor]:
     audio = clip.audio(model.sample_rate)
-    longest = getattr(model.feature_extractor, "n_samples", len(audio))  # it cuts what is longer
-    if len(audio) > longest:
+    check_fits(model, len(audio))
+    inputs, sound = _write_sound(model, audio)
+    longest = _longest_sound(model.feature_extractor)
+    if (
+        longest
+        and len(audio) > longest
+        and len(_write_sound(model, audio[:longest])[1]) == len(sound)
+    ):
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
             f"{longest / model.sample_rate:g} s at a time: cut it at a pause (Clip.cut)"
         )
-    check_fits(model, len(audio))
+    return inputs
+
+
+def _write_sound(model: Model, audio: np.ndarray) -> tuple[dict[str, Tensor], range]:
+    """Inputs of the prompt with a sound, and the positions of the sound."""
     write = model.family.build_chat_inputs or write_chat_inputs
     written = write(model.processor, audio, model.prompt.text)
     inputs = {name: torch.as_tensor(value) for name, value in written.items()}
-    locate_audio_tokens(model, inputs["input_ids"][0].tolist())
-    return inputs
+    return inputs, find_audio_range(model, inputs["input_ids"][0].tolist())
+
+
+def _longest_sound(extractor: FeatureExtractor) -> int | None:
+    """Samples of a clip behind which a feature extractor may cut it; None if it never does."""
+    taken = inspect.signature(type(extractor).__call__).parameters.get("max_length")
+    longest: int | None = getattr(extractor, "n_samples", None if taken is None else taken.default)
+    return longest
 
 
 def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:
@@ -134,7 +132,7 @@ def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:
     start = _count_equal(ids, other_ids)
     rest = min(len(ids), len(other_ids)) - start
     stop = len(ids) - min(rest, _count_equal(ids[::-1], other_ids[::-1]))
-    return [i for i in range(start, stop) if ids[i] != model.config.audio_token_id]
+    return [i for i in range(start, stop) if ids[i] != find_audio_token_id(model.config)]
 
 
 def _count_equal(ids: Sequence[int], other_ids: Sequence[int]) -> int:

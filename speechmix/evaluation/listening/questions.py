@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.audio_token_positions import locate_audio_tokens
+from ...adapters.generation.audio_token_positions import find_audio_range
 from ...adapters.generation.decoder_prefix import decoder_prefix
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from .items import ListeningItem
 
 OWN, SILENCE, NOISE, OTHER = SOUNDS = ("sound", "silence", "noise", "other sound")
+_BESIDE_TOKENS = {
+    "attention_mask": 1,
+    "mm_token_type_ids": 0,
+}  # inputs of text that go with its tokens
 _FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
 
 
@@ -125,7 +129,7 @@ class Question:
         item = self.item
         without_hint = bool(item.hint) and not with_prompt
         text = item.prompt_without_hint if without_hint else item.full_prompt
-        if not self.model.capabilities.has_audio_tokens:
+        if not self.model.takes_chat:
             initial = text if with_prompt or without_hint else ""
             ids = initial_prompt_ids(self.model, item.name, initial, self._start_ids)
             return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
@@ -140,7 +144,7 @@ class Question:
     @property
     def has_prompt(self) -> bool:
         """Whether there is a prompt, or a hint, that can be removed."""
-        if self.item.hint or not self.model.capabilities.has_audio_tokens:
+        if self.item.hint or not self.model.takes_chat:
             return bool(self.item.hint or self.item.prompt)
         asked = self.model.with_prompt(self.item.full_prompt)
         ids = prompt_inputs(asked, self.item.clip)["input_ids"][0].tolist()
@@ -164,10 +168,10 @@ class Question:
         name = self._text_input
         added = torch.tensor([list(context)], dtype=torch.long)
         fed = {**inputs, name: torch.cat([inputs[name], added], dim=1)}
-        if name == "input_ids" and "attention_mask" in inputs:
-            mask = torch.as_tensor(inputs["attention_mask"])
-            ones = torch.ones((1, len(context)), dtype=mask.dtype)
-            fed["attention_mask"] = torch.cat([mask, ones], dim=1)
+        for other, value in _BESIDE_TOKENS.items() if name == "input_ids" else ():
+            if other in inputs:
+                beside = torch.full((1, len(context)), value, dtype=inputs[other].dtype)
+                fed[other] = torch.cat([inputs[other], beside], dim=1)
         return fed
 
     def read_rows(
@@ -185,14 +189,13 @@ class Question:
         Behind an encoder these are all its frames, also those of padding.
         """
         model = self.model
-        if model.capabilities.has_audio_tokens:
-            tokens = locate_audio_tokens(model, inputs["input_ids"][0].tolist())
-            return "decoder", range(tokens.start, tokens.stop)
+        if model.takes_chat:
+            return "decoder", find_audio_range(model, inputs["input_ids"][0].tolist())
         return "cross", range(model.grid(len(self.item.clip.audio(model.sample_rate))).n_frames)
 
     @property
     def _text_input(self) -> str:
-        return "input_ids" if self.model.capabilities.has_audio_tokens else "decoder_input_ids"
+        return "input_ids" if self.model.takes_chat else "decoder_input_ids"
 
     @cached_property
     def _start_ids(self) -> list[int]:
