@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
+from speechmix.evaluation.listening.item_files import read_listening_items
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.inputs.clips.corpus_row import RejectedRow
 from speechmix.inputs.corpora.corpus_reading import read_corpus
@@ -41,6 +42,33 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
     with open_bytes(good.root / good.path) as file:  # not copied, and not read until now
         assert file.read() == encoded
     assert bad == RejectedRow("a-2", "empty sentence", "expected a sentence, found none")
+
+
+@pytest.mark.parametrize("kind", ["saved", "parquet"])
+def test_questions_with_lists_of_options(tmp_path, encoded, kind):
+    """A set of questions about recordings: cells that are lists of strings are kept, other lists are not."""
+    rows = [
+        {
+            "audio": {"bytes": encoded, "path": f"{name}.wav"},
+            "question": "Who speaks?",
+            "answer": "l'élève",
+            "choices": choices,
+            "vector": [0.5, 1.0],
+        }
+        for name, choices in (("a", ["l'élève", "a|b"]), ("b", None), ("c", []))
+    ]
+    folder = tmp_path / "data"
+    if kind == "saved":
+        saved(folder, rows)
+    else:
+        folder.mkdir()
+        data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
+        data.to_parquet(folder / "train.parquet")
+    items = read_listening_items(folder)
+    assert [item.options for item in items] == [("l'élève", "a|b"), (), ()]
+    assert {item.answer for item in items} == {"l'élève"}
+    assert "vector" not in items[0].clip.meta
+    assert items[2].clip.duration == 1
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,8 @@ class TestWords:
                 InputError, match="clip 'clip': expected a text, found an empty one"
             ):
                 Clip.from_file(wav, text=text)
+        with pytest.raises(InputError, match="clip 'clip': expected a text, found nan"):
+            Clip.from_array(tone(), RATE, name="clip", text=float("nan"))  # an empty cell in pandas
 
     def test_errors_are_caught_by_either_root(self):
         for kind in (SpeechmixError, ValueError):

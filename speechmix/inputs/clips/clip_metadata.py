@@ -55,6 +55,10 @@ def check_text(text: str | None, *, where: str) -> str | None:
     InputError
         If it is empty.
     """
+    if text is not None and not isinstance(text, str):
+        raise InputError(
+            f"{where}: expected a text, found {text!r}: leave `text` out if it is unknown"
+        )
     if text is not None and not text.strip():
         raise InputError(
             f"{where}: expected a text, found an empty one: leave `text` out if it is unknown"

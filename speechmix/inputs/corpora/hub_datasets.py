@@ -8,6 +8,7 @@ where in its file they are. The paper's annotated set (hosein-m/french_homophone
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,9 +227,9 @@ def _make_row(
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
     meta = {
-        column: str(value)
+        column: json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
         for column, value in cells.items()
-        if isinstance(value, (str, int, float)) and column not in ("path", text)
+        if column not in ("path", text) and _is_fact(value)
     }
     row = Row(
         name,
@@ -240,3 +241,10 @@ def _make_row(
         origin=origin,
     )
     return add_annotations(row, cells)
+
+
+def _is_fact(value: object) -> bool:
+    """Whether a clip keeps a cell: a text, a number, or a list of texts, as the options of a question."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(element, str) for element in value)
+    return isinstance(value, (str, int, float))
