@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..errors import InputError
-from ..evaluation.listening.item_groups import check_items, choose_donors
+from ..evaluation.listening.item_groups import check_items, choose_donors, no_item_error
 from ..evaluation.listening.items import ListeningItem
+from ..evaluation.listening.listening import find_routes
 from ..evaluation.listening.listening_result import Listening
-from ..evaluation.listening.sound_routes import choose_route_items, sound_routes
+from ..evaluation.listening.sound_routes import choose_route_items
 from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
@@ -68,7 +68,10 @@ def listen_to_items(
     --------
     >>> listen_to_items(model, items, "runs/listening", shard="3/48")                     # doctest: +SKIP
     """
-    found = check_items(items)
+    unreadable = list[tuple[str, str]]()
+    found = check_items(items, unreadable)
+    if not found:
+        raise no_item_error(unreadable)
     loads = [models] if isinstance(models, Model) else list(models)
     donors = choose_donors(found)
     kinds: dict[str, dict[str, object]] = {LISTENING_KIND.name: {"donors": donors}}
@@ -90,23 +93,26 @@ def listen_to_items(
     if not run.is_complete:
         return None
     folder, job = RunFolder(Path(out)), "-".join(kinds)
-    skipped = tuple(read_job_skipped(folder, job))
-    results = []
+    skipped = [*unreadable, *read_job_skipped(folder, job)]
+    in_order = loads * len(loads)  # models are kept in this order, as a rule: each is loaded once
+    candidates = (load if isinstance(load, Model) else load() for load in in_order)
+    results = list[Listening]()
     for owner, parts in list_job_parts(folder, job).items():
         rows = _read_rows(parts, LISTENING_KIND.name)
         if not rows:
             continue
         usable = [item for item in found if item.name in rows]
-        routes = None
+        routes, reasons = None, list(skipped)
         if where:
+            model = next(model for model in candidates if model.fingerprint == owner.weights)
             stored = _read_rows(parts, LISTENING_ROUTES_KIND.name)
-            routes = sound_routes(_find_model(loads, owner.weights), usable, rows_by_item=stored)
+            routes = find_routes(model, usable, reasons, rows_by_item=stored)
         stretches = _read_rows(parts, LISTENING_SECONDS_KIND.name)
         results.append(
             Listening(
                 tuple(found),
                 _join_rows(usable, rows),
-                skipped,
+                tuple(reasons),
                 {name: getattr(owner, name) for name in ("init", "seed", "weights")}
                 | {"model": owner.name},
                 routes,
@@ -114,8 +120,7 @@ def listen_to_items(
             )
         )
     if not results:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
-        raise InputError(f"no item can be used: {reasons}")
+        raise no_item_error(skipped)
     return results
 
 
@@ -130,9 +135,3 @@ def _join_rows(
     return pd.DataFrame(
         [{"item": item.name} | row for item in items for row in rows.get(item.name, ())]
     )
-
-
-def _find_model(loads: Sequence[Model | Callable[[], Model]], weights: str | None) -> Model:
-    """Load models until one has these weights."""
-    models = (model if isinstance(model, Model) else model() for model in loads)
-    return next(model for model in models if model.fingerprint == weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from speechmix.evaluation.listening.item_files import write_listening_items
@@ -23,7 +25,7 @@ def table(tmp_path):
 
 
 def test_items_are_asked_now_and_in_a_run(table, tmp_path, capsys):
-    assert main(["listening", MODEL, "--items", str(table), "--estimate"]) == 0
+    assert main(["estimate", "--model", MODEL, "--items", str(table)]) == 0
     assert "2 items, 8 runs" in capsys.readouterr().out  # two less each without a prompt
     assert main(["listening", MODEL, "--items", str(table)]) == 0
     now = capsys.readouterr().out
@@ -44,3 +46,28 @@ def test_what_is_missing_is_said(table, capsys):
     assert "no model" in capsys.readouterr().err
     assert main(["listening", MODEL, "--items", str(table), "--workers", "2"]) == 1
     assert "give a folder as --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_items_that_cannot_be_used_do_not_stop_the_others(table, tmp_path, capsys, stored):
+    (table.parent / "broken.wav").write_bytes(b"RIFF")
+    rows = table.read_text(encoding="utf-8").splitlines()
+    broken = json.dumps({"path": "broken.wav", "answer": "a", "options": ["a", "b"]})
+    other = json.dumps({**json.loads(rows[0]), "name": "other", "answer": "rien"})
+    table.write_text("\n".join([rows[0], broken, other]), encoding="utf-8")
+    assert main(["estimate", "--model", MODEL, "--items", str(table)]) == 0
+    assert "skipped broken: cannot read" in (text := capsys.readouterr().out)
+    assert "1 items, 3 runs" in text  # no other sound
+    out = ["--out", str(tmp_path / "run")] if stored else []
+    assert main(["listening", MODEL, "--items", str(table), "--where", *out]) == 0
+    text = capsys.readouterr().out
+    assert "skipped broken: cannot read" in text
+    assert "skipped other: other: expected at least two different options, with 'rien'" in text
+    assert "skipped where: no item can be used to look into the decoder" in text
+    assert "1 of 1 items are left out of the first share: no other item has another" in text
+
+
+def test_a_model_given_twice_is_refused_in_a_run(table, tmp_path, capsys):
+    arguments = ["listening", MODEL, MODEL, "--items", str(table)]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    assert "two models are called 'tiny-french-whisper'" in capsys.readouterr().err

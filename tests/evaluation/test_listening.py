@@ -18,7 +18,7 @@ from speechmix.evaluation.listening.answer_reading import AnswerReading
 from speechmix.evaluation.listening.conflict_pairs import make_conflict_pairs
 from speechmix.evaluation.listening.effects import listening_effects, run_conditions
 from speechmix.evaluation.listening.item_files import read_listening_items, write_listening_items
-from speechmix.evaluation.listening.item_groups import choose_donors, group_items
+from speechmix.evaluation.listening.item_groups import check_items, choose_donors, group_items
 from speechmix.evaluation.listening.items import ListeningItem
 from speechmix.evaluation.listening.listening import count_passes, estimate_listening
 from speechmix.evaluation.listening.questions import OTHER, OWN, SILENCE, Question
@@ -233,6 +233,12 @@ def test_options_are_told_apart_where_they_part():
         ListeningItem(clip(), "?", "ab", ("ac", "ad"))
     with pytest.raises(speechmix.SpeechmixError, match="answer is empty"):
         ListeningItem(clip(), "?", " ")
+    with pytest.raises(speechmix.SpeechmixError, match="expected hint to be a text, found nan"):
+        ListeningItem(clip(), "?", "ab", hint=float("nan"))
+    with pytest.raises(speechmix.SpeechmixError, match="expected options to be a tuple"):
+        ListeningItem(clip(), "?", "ab", "ab|ac")
+    listed = clip(meta={"answer": "ab", "options": ["ab", "ac"]})
+    assert ListeningItem.from_clip(listed).options == ("ab", "ac")
 
 
 def test_donors_have_another_recording_and_another_answer_whatever_the_order():
@@ -250,7 +256,7 @@ def test_donors_have_another_recording_and_another_answer_whatever_the_order():
     assert choose_donors(copies) == {}
     assert set(group_items([*copies, items[1]]).values()) == {"copy0", items[1].name}
     with pytest.raises(speechmix.SpeechmixError, match="two items are called"):
-        speechmix.listening(None, [items[0], items[0]])
+        check_items([items[0], items[0]])
 
 
 def test_items_are_written_and_read_again(tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.clip_names import refuse_duplicate_names
 from .items import ListeningItem
@@ -15,8 +15,16 @@ from .items import ListeningItem
 _MAX_CANDIDATES = 200  # items that are looked at to find another sound
 
 
-def check_items(items: Sequence[ListeningItem | Clip]) -> list[ListeningItem]:
+def check_items(
+    items: Sequence[ListeningItem | Clip], skipped: list[tuple[str, str]] | None = None
+) -> list[ListeningItem]:
     """Return items with distinct names; clips are read by `ListeningItem.from_clip`.
+
+    Parameters
+    ----------
+    items : sequence of ListeningItem or Clip
+    skipped : list, optional
+        Gets name and reason of items whose recording cannot be read; by default recordings are not read.
 
     Raises
     ------
@@ -35,7 +43,21 @@ def check_items(items: Sequence[ListeningItem | Clip]) -> list[ListeningItem]:
             raise InputError(
                 f"two items are called {name!r}: give each recording a name of its own"
             )
-    return found
+    if skipped is None:
+        return found
+    readable = []
+    for item in found:
+        try:
+            readable += [item] if item.clip.audio_hash else []
+        except SpeechmixError as error:
+            skipped.append((item.name, str(error)))
+    return readable
+
+
+def no_item_error(skipped: Sequence[tuple[str, str]]) -> InputError:
+    """Return the error for items of which none can be used, with the first reasons."""
+    reasons = [f"{name}: {reason.removeprefix(f'{name}: ')}" for name, reason in skipped[:3]]
+    return InputError(f"no item can be used: {'; '.join(reasons)}")
 
 
 def choose_donors(items: Sequence[ListeningItem]) -> dict[str, Clip]:
@@ -54,16 +76,13 @@ def choose_donors(items: Sequence[ListeningItem]) -> dict[str, Clip]:
     for index, item in enumerate(ring):
         if item.clip.meta.get("pair"):
             by_pair.setdefault(item.clip.meta["pair"], []).append(index)
+    sounds = [item.clip.audio_hash for item in ring]  # each file is read once
     count, donors = len(ring), dict[str, Clip]()
     for index, item in enumerate(ring):
         steps = range(1, min(count, _MAX_CANDIDATES + 1))
         near = dict.fromkeys((index + step) % count for step in steps)
         near |= dict.fromkeys(by_pair.get(item.clip.meta.get("pair", ""), ()))
-        others = [
-            other
-            for other in near
-            if other != index and ring[other].clip.audio_hash != item.clip.audio_hash
-        ]
+        others = [other for other in near if sounds[other] != sounds[index]]
         if others:
             best = min(others, key=lambda other: _mismatches(item, ring[other]))
             donors[item.name] = ring[best].clip

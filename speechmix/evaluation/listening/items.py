@@ -49,7 +49,7 @@ class ListeningItem:
     Raises
     ------
     InputError
-        If the answer is empty or no option, or two options are the same.
+        If something is no text, the answer is empty or no option, or two options are the same.
 
     Examples
     --------
@@ -69,6 +69,14 @@ class ListeningItem:
     kind: str = ""
 
     def __post_init__(self) -> None:
+        if isinstance(self.options, list):
+            object.__setattr__(self, "options", tuple(self.options))
+        for name in _COLUMNS:
+            cell = getattr(self, name)
+            texts = [cell] if name != "options" else cell if isinstance(cell, tuple) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                kind = "a tuple of texts" if name == "options" else "a text"
+                raise InputError(f"{self.name}: expected {name} to be {kind}, found {cell!r:.80}")
         if self.text_answer and not self.options:
             object.__setattr__(self, "options", (self.answer, self.text_answer))
         answers = [self.answer, *([self.text_answer] if self.text_answer else [])]
@@ -155,7 +163,9 @@ class ListeningItem:
 _ALL_COLUMNS = {column for columns in _COLUMNS.values() for column in columns}
 
 
-def _parse_options(name: str, cell: str) -> tuple[str, ...]:
+def _parse_options(name: str, cell: str | tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(cell, str):  # of a clip that was made in Python
+        return cell
     if not cell.strip().startswith("["):
         return tuple(option.strip() for option in cell.split("|") if option.strip())
     try:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
 from .effects import count_passes, listening_effects
-from .item_groups import check_items, choose_donors
+from .item_groups import check_items, choose_donors, no_item_error
 from .items import ListeningItem
 from .listening_result import Listening
 from .question_prompts import check_takes_prompt
@@ -26,6 +26,7 @@ from .questions import OWN, Question
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
+    from .sound_routes import SoundRoutes
 
 
 def listening(
@@ -67,14 +68,12 @@ def listening(
     >>> items = read_listening_items("items.jsonl")                                       # doctest: +SKIP
     >>> speechmix.listening(model, items).summary                                         # doctest: +SKIP
     """
-    from .sound_routes import sound_routes
     from .sound_seconds import sound_seconds
 
-    found = check_items(items)
     check_takes_prompt(model)
-    donors = choose_donors(found)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
-    tables = list[pd.DataFrame]()
+    found, tables = check_items(items, skipped), list[pd.DataFrame]()
+    donors = choose_donors(found)
     for item in tqdm(found, unit="item", disable=not progress):
         try:
             effects = listening_effects(model, item, donors.get(item.name))
@@ -85,20 +84,32 @@ def listening(
             continue
         rows += [{"item": item.name} | effect for effect in effects]
     if not rows:
-        reasons = "; ".join(
-            f"{name}: {reason.removeprefix(f'{name}: ')}" for name, reason in skipped[:3]
-        )
-        raise InputError(f"no item can be used: {reasons}")
+        raise no_item_error(skipped)
     usable = {row["item"] for row in rows}
     kept = [item for item in found if item.name in usable]
+    routes = find_routes(model, kept, skipped, progress=progress) if where else None
     return Listening(
         tuple(found),
         pd.DataFrame(rows),
         tuple(skipped),
         describe_model(model),
-        routes=sound_routes(model, kept, progress=progress) if where else None,
+        routes=routes,
         seconds=pd.concat(tables, ignore_index=True) if tables else None,
     )
+
+
+def find_routes(
+    model: Model, items: Sequence[ListeningItem], skipped: list[tuple[str, str]], **options: Any
+) -> SoundRoutes | None:
+    """Return where the sound is read, with options of `sound_routes`; None, with the reason in `skipped`, if no item
+    allows it."""
+    from .sound_routes import sound_routes
+
+    try:
+        return sound_routes(model, items, **options)
+    except InputError as error:
+        skipped.append(("where", str(error)))
+        return None
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -118,14 +129,17 @@ class ListeningCost:
     Parameters
     ----------
     items, passes : int
-        Runs of the model for all items together.
+        Items that can be used, and runs of the model for all of them together.
     seconds : float
         On this machine: the time of one run of the first item, for each of them.
+    skipped : tuple of (str, str)
+        Items that cannot be used, and why.
     """
 
     items: int
     passes: int
     seconds: float
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -156,13 +170,26 @@ def estimate_listening(model: Model, items: Sequence[ListeningItem | Clip]) -> L
     >>> print(estimate_listening(model, items))                                           # doctest: +SKIP
     120 items, 720 runs of the model (6.0 for each item), about 95 s on this machine
     """
-    found = check_items(items)
+    check_takes_prompt(model)
+    skipped, counts, per_pass = list[tuple[str, str]](), list[int](), 0.0
+    found = check_items(items, skipped)
     donors = choose_donors(found)
-    passes = sum(count_passes(model, item, has_donor=item.name in donors) for item in found)
-    question = Question(model, found[0])
-    inputs = question.inputs(OWN)
-    question.log_probabilities(inputs)  # the first run of a model is slower
+    for item in found:
+        try:
+            count = count_passes(model, item, has_donor=item.name in donors)
+            per_pass = per_pass or _time_pass(Question(model, item))
+        except SpeechmixError as error:
+            skipped.append((item.name, str(error)))
+        else:
+            counts.append(count)
+    if not counts:
+        raise no_item_error(skipped)
+    return ListeningCost(len(counts), sum(counts), sum(counts) * per_pass, tuple(skipped))
+
+
+def _time_pass(question: Question) -> float:
+    """Seconds of one run of the model with its inputs; the first run, which is slower, does not count."""
+    question.log_probabilities(question.inputs(OWN))
     start = time.perf_counter()
-    question.log_probabilities(inputs)
-    per_pass = (time.perf_counter() - start) / len(question.reading.contexts)
-    return ListeningCost(len(found), passes, passes * per_pass)
+    question.log_probabilities(question.inputs(OWN))
+    return (time.perf_counter() - start) / len(question.reading.contexts)

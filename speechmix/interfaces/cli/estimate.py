@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   speechmix estimate --model openai/whisper-small --clip-count 200 --target-rows-only
   speechmix estimate --model openai/whisper-medium --model openai/whisper-small --twins 1
-
-Cost of a listening report: speechmix listening MODEL --items FILE --estimate
+  speechmix estimate --model Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl
 """
 _LONG_SECONDS = 180  # a run this long is announced
 _SMALL_COST = 10**9  # parameters times clips of a run that is short on any machine
@@ -28,13 +27,14 @@ _SMALL_COST = 10**9  # parameters times clips of a run that is short on any mach
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
+    from .clip_options import add_outside_option
     from .model_options import add_loading_options, add_model_option, add_twin_options
     from .score_options import add_stack_option
 
     command = commands.add_parser(
         "estimate",
         help="estimate the cost of a run: parameters, memory, time here and on a GPU",
-        description="Only the config of a model on the hub is read.",
+        description="Only the config of a model on the hub is read; with --items, the model is loaded.",
         epilog=_EXAMPLES,
     )
     command.set_defaults(command=_estimate)
@@ -54,9 +54,15 @@ def add_commands(commands: Subparsers) -> None:
     )
     add_twin_options(command)
     add_loading_options(command)
+    items = command.add_argument_group("a listening report, in place of scores")
+    items.add_argument("--items", metavar="PATH", help="its items, as for `speechmix listening`")
+    items.add_argument("--dtype", help="precision of the weights (default: float32)")
+    add_outside_option(items)
 
 
 def _estimate(options: argparse.Namespace) -> int:
+    if options.items:
+        return _estimate_listening(options)
     from ...mixing.passes.estimate import estimate
     from ...mixing.passes.request import MixRequest
 
@@ -75,6 +81,24 @@ def _estimate(options: argparse.Namespace) -> int:
             ).text(),
             flush=True,
         )
+    return 0
+
+
+def _estimate_listening(options: argparse.Namespace) -> int:
+    from ...evaluation.listening.item_files import read_listening_items
+    from ...evaluation.listening.listening import estimate_listening
+    from .clip_options import SkippedItems, print_skipped
+    from .model_options import create_loaders
+
+    skipped: SkippedItems = []
+    items = read_listening_items(
+        options.items, allow_outside=options.allow_outside, skipped=skipped
+    )
+    print_skipped(skipped)
+    for source, load in zip(options.model, create_loaders(options, options.model), strict=True):
+        cost = estimate_listening(load(), items)
+        print_skipped(cost.skipped)
+        print(f"{source}: {cost}", flush=True)
     return 0
 
 

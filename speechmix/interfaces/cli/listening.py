@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ...evaluation.listening.listening_result import Listening
 
 _EXAMPLES = """examples:
-  speechmix listening Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl --estimate
+  speechmix estimate --model Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl
+  speechmix listening Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl
   speechmix listening MODEL OTHER_MODEL --items items.jsonl --out runs/listening --workers 4
 """
 
@@ -36,7 +37,6 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--items", required=True, metavar="PATH", help="table (.jsonl, .tsv, .csv) or data set"
     )
-    command.add_argument("--estimate", action="store_true", help="print the cost, and stop")
     command.add_argument(
         "--where", action="store_true", help="also find layers and heads that carry the sound"
     )
@@ -51,7 +51,6 @@ def add_commands(commands: Subparsers) -> None:
 
 def _listening(options: argparse.Namespace) -> int:
     from ...evaluation.listening.item_files import read_listening_items
-    from ...evaluation.listening.listening import estimate_listening
 
     skipped: SkippedItems = []
     sources = [*options.models, *(options.model or ())]
@@ -60,10 +59,6 @@ def _listening(options: argparse.Namespace) -> int:
     items = read_listening_items(
         options.items, allow_outside=options.allow_outside, skipped=skipped
     )
-    if options.estimate:
-        for source, load in zip(sources, create_loaders(options, sources), strict=True):
-            print(f"{source}: {estimate_listening(load(), items)}")
-        return 0
     if options.out:
         results = _run_stored(options, sources, items, skipped)
     else:
