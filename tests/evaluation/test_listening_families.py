@@ -5,19 +5,22 @@ from __future__ import annotations
 import copy
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.listening.effects import CONDITIONS, PLAYERS
 from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.evaluation.listening.listening import estimate_listening
 from speechmix.evaluation.listening.question_prompts import prompt_inputs
 from speechmix.evaluation.listening.questions import OWN, Question
 from speechmix.evaluation.listening.sound_seconds import sound_seconds
 from tests import mapping_coverage
+from tests.evaluation.listening_by_hand import (
+    compare_with_runs_by_hand,
+    make_clip,
+    make_items,
+    report,
+)
 from tests.models import audio_language_models
 from tests.models.synthetic_processors import SyntheticChat, build_processor
 
@@ -31,16 +34,6 @@ WITH_PROCESSOR = (
     "qwen2_5_omni_thinker",
     "qwen3_asr",
     "qwen3_omni_moe_thinker",
-)
-WITHOUT_POSITIONS = (
-    "dots3_note",
-    "fun_asr_nano",
-    "gemma4",
-    "gemma4_unified",
-    "muse_spark",
-    "phi4_multimodal",
-    "vibevoice_asr",
-    "voxtral_realtime",
 )
 
 
@@ -66,8 +59,6 @@ def load(model_type):
         model = speechmix.load(module)
     except speechmix.SpeechmixError:  # some cannot run in 64 bits
         model = speechmix.load(module.float())
-    if model_type in WITHOUT_POSITIONS:
-        return model
     shapes = model.family.tiny_inputs(model.config)
     processor = build_processor(model_type, module, shapes)
     processor.__class__ = PromptChat
@@ -86,90 +77,9 @@ def whisper_with_prompts():
     return speechmix.load(module.double(), processor=processor)
 
 
-def clip(number, seconds):
-    samples = 0.1 * np.random.default_rng(number).standard_normal(round(16_000 * seconds))
-    return speechmix.Clip.from_array(samples, 16_000, name=f"clip{number}", language="fr")
-
-
-def items():
-    return [
-        ListeningItem(clip(0, 1.5), "qui dort", "chat", ("chat", "chien")),
-        ListeningItem(clip(1, 1.0), "qui dort", "chien", ("chat", "chien"), "le chat dort", "chat"),
-        ListeningItem(clip(2, 1.2), "que dit la voix", "le chat dort"),
-    ]
-
-
-def report(model, asked):
-    """The report, with what must hold for any model."""
-    found = speechmix.listening(model, asked)
-    assert not found.skipped
-    for item in asked:
-        rows = found.conditions[found.conditions["item"] == item.name].set_index("condition")
-        assert tuple(rows.index) == CONDITIONS
-        assert rows["passes"].eq(1).all()
-        assert rows["log_probability"].map(np.isfinite).all()
-        assert rows["log_probability"].nunique() == len(CONDITIONS)  # each changes the answer
-        total = sum(rows.loc["sound", f"shapley_{player}"] for player in PLAYERS)
-        nothing = answer_behind_prompt(model, item)
-        assert total == pytest.approx(rows.loc["sound", "log_probability"] - nothing, abs=1e-9)
-    assert estimate_listening(model, asked).passes == 6 * len(asked)
-    return found
-
-
-def answer_behind_prompt(model, item):
-    """Log-probability of the answer without sound and prompt, each of its tokens as if it were the first."""
-    question = Question(model, item)
-    inputs = question.inputs("silence", with_prompt=False)
-    [rows] = question.log_probabilities(inputs)
-    ids = {option: token_ids(model, option) for option in item.options or (item.answer,)}
-    if not item.options:
-        return sum(float(rows[0, 0, token]) for token in ids[item.answer])
-    depth = first_difference(*ids.values())
-    scores = rows[0, 0, [tokens[depth] for tokens in ids.values()]].log_softmax(dim=0)
-    return float(scores[item.options.index(item.answer)])
-
-
-def first_difference(one, other):
-    return next(depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-
-
-def token_ids(model, text):
-    space = "" if model.capabilities.has_audio_tokens else " "
-    return model.tokenizer(space + text, add_special_tokens=False)["input_ids"]
-
-
-def teacher_forced(model, inputs, name, answer):
-    """Log-probability of each token of an answer, from a run of the module itself."""
-    ids = token_ids(model, answer)
-    fed = {key: x.to(model.dtype) if x.is_floating_point() else x for key, x in inputs.items()}
-    start = fed[name].shape[1]
-    fed[name] = torch.cat([fed[name], torch.tensor([ids])], dim=1)
-    if "attention_mask" in fed and name == "input_ids":
-        fed["attention_mask"] = torch.ones_like(fed[name])
-    with torch.no_grad():
-        rows = model.module(**fed).logits[0, start - 1 : -1].double().log_softmax(dim=-1)
-    return [float(row[token]) for row, token in zip(rows, ids, strict=True)]
-
-
-def compare_with_runs_by_hand(model, found, asked, inputs_by_hand, name):
-    """The probabilities of a report, and those of the module with each answer behind the prompt."""
-    for item in asked:
-        own = found.conditions.query("item == @item.name and condition == 'sound'").iloc[0]
-        inputs = inputs_by_hand(item)
-        right = teacher_forced(model, inputs, name, item.answer)
-        if not item.options:
-            assert own["log_probability"] == pytest.approx(sum(right), abs=1e-9)
-            continue
-        [wrong] = [option for option in item.options if option != item.answer]
-        depth = first_difference(token_ids(model, item.answer), token_ids(model, wrong))
-        odds = right[depth] - teacher_forced(model, inputs, name, wrong)[depth]
-        assert own["log_odds"] == pytest.approx(odds, abs=1e-9)
-        assert own["probability"] == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-9)
-
-
 @pytest.mark.parametrize("model_type", ["qwen2-audio", "granite-speech", "voxtral"])
 def test_reports_of_audio_language_models_equal_runs_by_hand(model_type):
-    model, asked = load(model_type), items()
+    model, asked = load(model_type), make_items()
     found = report(model, asked)
 
     def inputs_by_hand(item):
@@ -190,7 +100,7 @@ def test_reports_of_audio_language_models_equal_runs_by_hand(model_type):
 
 
 def test_a_whisper_follows_its_initial_prompt_or_the_sound():
-    model, asked = whisper_with_prompts(), items()
+    model, asked = whisper_with_prompts(), make_items()
     found = report(model, asked)
     vocabulary = model.tokenizer.get_vocab()
     prefix = [
@@ -216,7 +126,7 @@ def test_a_whisper_follows_its_initial_prompt_or_the_sound():
 
 def test_features_of_stacked_frames_lie_in_time():
     """Granite-speech stacks two frames of 10 ms: with the sum over stretches nothing is lost or counted twice."""
-    model, item = load("granite-speech"), items()[0]
+    model, item = load("granite-speech"), make_items()[0]
     whole = sound_seconds(model, item, seconds=1.5)["gradient"].sum()
     halves = sound_seconds(model, item, seconds=0.75)["gradient"]
     assert halves.sum() == pytest.approx(whole, abs=1e-9)
@@ -236,13 +146,13 @@ def test_features_of_stacked_frames_lie_in_time():
 def test_a_prompt_whose_letters_are_several_tokens_is_removed():
     """Qwen's tokens are bytes: é is two of them."""
     model = load("qwen2-audio")
-    item = ListeningItem(clip(0, 1.5), "été : qui dort là ?", "chat", ("chat", "chien"))
+    item = ListeningItem(make_clip(0, 1.5), "été : qui dort là ?", "chat", ("chat", "chien"))
     question = Question(model, item)
     inputs = question.inputs(OWN)["input_ids"][0]
     without = question.inputs(OWN, with_prompt=False)["input_ids"][0]
     changed = [int(id_) for id_, other in zip(inputs, without, strict=True) if id_ != other]
     assert changed == model.tokenizer(item.prompt)["input_ids"]
-    report(model, [item, *items()[1:]])
+    report(model, [item, *make_items()[1:]])
 
 
 def test_a_processor_that_fails_or_is_missing_is_named():
@@ -259,15 +169,15 @@ def test_a_processor_that_fails_or_is_missing_is_named():
             return self.audio_token
 
     with pytest.raises(InputError, match="load the model with the processor of its"):
-        speechmix.listening(speechmix.load(model.module, processor=Broken()), items())
+        speechmix.listening(speechmix.load(model.module, processor=Broken()), make_items())
     with pytest.raises(InputError, match=r"without its processor.*processor="):
-        speechmix.listening(speechmix.load(model.module), items())
+        speechmix.listening(speechmix.load(model.module), make_items())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("model_type", ["qwen2.5-omni", *WITH_PROCESSOR])
 def test_reports_of_other_audio_language_models(model_type):
-    model, asked = load(model_type), items()
+    model, asked = load(model_type), make_items()
     found = report(model, asked)
     if model.dtype != torch.float64:  # experts run in 32 bits
         return
@@ -280,7 +190,8 @@ def test_reports_of_other_audio_language_models(model_type):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model_type", WITHOUT_POSITIONS)
-def test_models_whose_sound_has_no_known_positions_are_refused(model_type):
-    with pytest.raises(InputError, match=r"is not known.*docs/howto/listening\.md"):
-        speechmix.listening(load(model_type), items())
+def test_a_model_that_writes_while_it_hears_takes_no_prompt():
+    types = mapping_coverage.list_types({KIND: MAPPING})
+    module = mapping_coverage.build("voxtral_realtime", types[KIND, "voxtral_realtime"])
+    with pytest.raises(InputError, match="this is a voxtral_realtime"):
+        speechmix.listening(speechmix.load(module, check=False), make_items())

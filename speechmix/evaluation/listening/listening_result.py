@@ -198,7 +198,8 @@ def describe_share(row: Mapping[str, Any]) -> str:
     if row["groups"] >= FEWEST_GROUPS:
         text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
     else:
-        text += f" ({row['groups']:.0f} groups, no interval)"
+        count = int(row["groups"])
+        text += f" ({count} group{'s' * (count != 1)}, no interval)"
     if row["share"] in (SOLVED, SOLVED_WITHOUT) and row["chance"] > 0:
         text += f" (guessing: {100 * row['chance']:.0f} %)"
     return text

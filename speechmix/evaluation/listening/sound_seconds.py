@@ -43,8 +43,8 @@ def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) ->
     -------
     DataFrame
         item, start, end (seconds); effect (nats: mean loss with zeros and with noise of the stretch's spectrum), effect
-        (zeros), effect (noise); gradient (nats: sum of gradient x input over the features of the stretch; NaN for
-        features without equal steps); agreement (Spearman correlation of effect and gradient; NaN for fewer than three
+        (zeros), effect (noise); gradient (nats: sum of gradient x input over the features of the stretch; NaN without
+        equal steps, and for a model that lets no gradient through); agreement (Spearman correlation of effect and gradient; NaN for fewer than three
         stretches).
 
     Raises
@@ -108,18 +108,21 @@ def _gradient_attributions(question: Question, right: int, edges: list[float]) -
     """Sum gradient x input of the log-odds over the features of each stretch [stretches]; NaN without such features."""
     model, inputs = question.model, question.inputs(OWN)
     [context, *others] = question.reading.contexts
-    name = next((name for name in ("input_features", "input_values") if name in inputs), None)
-    if name is None or others or inputs[name].ndim not in (2, 3):
-        return np.full(len(edges) - 1, np.nan)
+    name = next(name for name, value in inputs.items() if value.is_floating_point())
+    missing = np.full(len(edges) - 1, np.nan)
+    if others or inputs[name].ndim not in (2, 3):
+        return missing
     fed = inputs_to_device(question.with_answer(inputs, context), model.device, model.state_dtype)
     with model.in_use(model.state_dtype), torch.enable_grad():
         features = fed[name].detach().clone().requires_grad_(True)
         output = model.run_with_head({**fed, name: features})
         odds = question.reading.log_odds([question.read_rows(output, inputs, context)], right)
+        if not odds.requires_grad:  # the model runs its encoder without gradients
+            return missing
         [gradient] = torch.autograd.grad(odds.sum(), features)
     scores: Tensor = (gradient * features).detach().double().cpu()
-    if name == "input_values":
-        by_step, step = scores[0], 1 / model.sample_rate
+    if scores.ndim == 2 or scores.shape[1] == 1:
+        by_step, step = scores.flatten(), 1 / model.sample_rate
     else:
         time_axis, step = _feature_steps(question, name, tuple(scores.shape))
         by_step = scores.sum(dim=3 - time_axis)[0]
