@@ -50,7 +50,8 @@ def listen_to_items(
     out : path
         Folder of a run, or a fresh one.
     seconds, where
-        As for `speechmix.listening`. The last step of `where`, without the named heads, runs in this process.
+        As for `speechmix.listening`. The last step of `where`, without the named heads, runs in this process, and again
+        when a stopped run goes on: 3 runs for each of at most 48 items, or 36 if heads are named.
     shard, executor, progress
         As for `score_clips`.
 
@@ -101,22 +102,21 @@ def listen_to_items(
         rows = _read_rows(parts, LISTENING_KIND.name)
         if not rows:
             continue
-        usable = [item for item in found if item.name in rows]
         routes, reasons = None, list(skipped)
         if where:
             model = next(model for model in candidates if model.fingerprint == owner.weights)
             stored = _read_rows(parts, LISTENING_ROUTES_KIND.name)
-            routes = find_routes(model, usable, reasons, rows_by_item=stored)
+            routes = find_routes(model, found, reasons, rows_by_item=stored)
         stretches = _read_rows(parts, LISTENING_SECONDS_KIND.name)
         results.append(
             Listening(
                 tuple(found),
-                _join_rows(usable, rows),
+                _join_rows(found, rows),
                 tuple(reasons),
                 {name: getattr(owner, name) for name in ("init", "seed", "weights")}
                 | {"model": owner.name},
                 routes,
-                _join_rows(usable, stretches) if stretches else None,
+                _join_rows(found, stretches) if stretches else None,
             )
         )
     if not results:

@@ -29,7 +29,7 @@ def test_items_are_asked_now_and_in_a_run(table, tmp_path, capsys):
     assert "2 items, 8 runs" in capsys.readouterr().out  # two less each without a prompt
     assert main(["listening", MODEL, "--items", str(table)]) == 0
     now = capsys.readouterr().out
-    assert "items that need the sound: 100 % (1 groups, no interval)" in now
+    assert "items that need the sound: 100 % (1 group, no interval)" in now
     out = tmp_path / "run"
     arguments = ["listening", "--model", MODEL, "--items", str(table), "--out", str(out)]
     assert main([*arguments, "--shard", "1/2"]) == 0
@@ -57,7 +57,7 @@ def test_items_that_cannot_be_used_do_not_stop_the_others(table, tmp_path, capsy
     table.write_text("\n".join([rows[0], broken, other]), encoding="utf-8")
     assert main(["estimate", "--model", MODEL, "--items", str(table)]) == 0
     assert "skipped broken: cannot read" in (text := capsys.readouterr().out)
-    assert "1 items, 3 runs" in text  # no other sound
+    assert "1 item, 3 runs" in text  # no other sound
     out = ["--out", str(tmp_path / "run")] if stored else []
     assert main(["listening", MODEL, "--items", str(table), "--where", *out]) == 0
     text = capsys.readouterr().out

@@ -85,9 +85,7 @@ def listening(
         rows += [{"item": item.name} | effect for effect in effects]
     if not rows:
         raise no_item_error(skipped)
-    usable = {row["item"] for row in rows}
-    kept = [item for item in found if item.name in usable]
-    routes = find_routes(model, kept, skipped, progress=progress) if where else None
+    routes = find_routes(model, found, skipped, progress=progress) if where else None
     return Listening(
         tuple(found),
         pd.DataFrame(rows),
@@ -143,7 +141,7 @@ class ListeningCost:
 
     def __str__(self) -> str:
         return (
-            f"{self.items} items, {self.passes} runs of the model ({self.passes / self.items:.1f} for each item), "
+            f"{self.items} item{'s' * (self.items > 1)}, {self.passes} runs of the model ({self.passes / self.items:.1f} for each item), "
             f"about {self.seconds:.0f} s on this machine"
         )
 
