@@ -46,7 +46,7 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
 
 @pytest.mark.parametrize("kind", ["saved", "parquet"])
 def test_questions_with_lists_of_options(tmp_path, encoded, kind):
-    """A set of questions about recordings: cells that are lists of strings are kept, other lists are not."""
+    """A set of questions about recordings: lists of texts or whole numbers are kept, vectors are not."""
     rows = [
         {
             "audio": {"bytes": encoded, "path": f"{name}.wav"},
@@ -54,6 +54,7 @@ def test_questions_with_lists_of_options(tmp_path, encoded, kind):
             "answer": "l'élève",
             "choices": choices,
             "vector": [0.5, 1.0],
+            "counts": [1, 2],
         }
         for name, choices in (("a", ["l'élève", "a|b"]), ("b", None), ("c", []))
     ]
@@ -68,6 +69,7 @@ def test_questions_with_lists_of_options(tmp_path, encoded, kind):
     assert [item.options for item in items] == [("l'élève", "a|b"), (), ()]
     assert {item.answer for item in items} == {"l'élève"}
     assert "vector" not in items[0].clip.meta
+    assert items[0].clip.meta["counts"] == "[1, 2]"
     assert items[2].clip.duration == 1
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
+from ...mixing.passes.cost_estimate import format_seconds
 from .effects import count_passes, listening_effects
 from .item_groups import check_items, choose_donors, no_item_error
 from .items import ListeningItem
@@ -141,8 +142,8 @@ class ListeningCost:
 
     def __str__(self) -> str:
         return (
-            f"{self.items} item{'s' * (self.items > 1)}, {self.passes} runs of the model ({self.passes / self.items:.1f} for each item), "
-            f"about {self.seconds:.0f} s on this machine"
+            f"{self.items} item{'s' * (self.items > 1)}, {self.passes} runs of the model "
+            f"({self.passes / self.items:.1f} for each item), about {format_seconds(self.seconds)} on this machine"
         )
 
 

@@ -244,7 +244,7 @@ def _make_row(
 
 
 def _is_fact(value: object) -> bool:
-    """Whether a clip keeps a cell: a text, a number, or a list of texts, as the options of a question."""
+    """Whether a clip keeps a cell: a text, a number, or a list as the options of a question; no vector."""
     if isinstance(value, list):
-        return bool(value) and all(isinstance(element, str) for element in value)
+        return bool(value) and all(isinstance(element, (str, int)) for element in value)
     return isinstance(value, (str, int, float))
