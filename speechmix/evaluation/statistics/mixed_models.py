@@ -1,19 +1,18 @@
-"""Linear mixed models of a long table, fitted by statsmodels and reported in sentences.
+"""Linear mixed models of a long table, fitted by REML and reported in sentences.
 
 - Random effects: for each column of groups an intercept, and slopes of the predictors that vary within its groups; without
   slopes, tests of these find too much (Barr et al. 2013). Those of one column are correlated, as ``(1 + layer | clip)`` of
   lme4. Several columns may be crossed; their effects are variance components without correlations, as
   ``(1 + layer || clip) + (1 | speaker)``.
-- Variances by REML; intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
+- Intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
   random slope: groups less constant terms; of others: those of the rows (Pinheiro & Bates 2000).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ import pandas as pd
 from ...errors import InputError
 from .intervals import LEVEL
 from .model_design import ModelDesign, build_design
+from .reml import fit_reml
 
 _INTERCEPT = "Intercept"
 _ZERO_SHARE = 1e-4  # of the residual variance, below which a variance is reported as zero
@@ -130,22 +130,23 @@ def fit_design(
     notes: list[str] = []
     effects = [_random_effects(design, group, slopes, notes) for group in design.groups]
     scale = float(design.y.std())
-    result, covariances = _fit(replace(design, y=design.y / scale), effects)
-    if not result.converged:
+    fit = fit_reml(
+        design.x, design.y / scale, [(effect.codes, effect.values) for effect in effects]
+    )
+    if not fit.converged:
         notes.append("the fit did not converge: use a simpler formula, or slopes=()")
     rows: list[tuple[object, ...]] = []
-    for effect, covariance in zip(effects, covariances, strict=True):
+    for effect, covariance in zip(effects, fit.covariances, strict=True):
         sds = scale * np.sqrt(np.diag(covariance)) / effect.units
         rows += [(effect.group, *row) for row in zip(effect.terms, sds, strict=True)]
-        if np.linalg.eigvalsh(covariance)[0] < _ZERO_SHARE * result.scale:
+        if np.linalg.eigvalsh(covariance)[0] < _ZERO_SHARE * fit.residual:
             notes.append(
                 f"singular fit: of what differs between values of {effect.group!r} ({', '.join(effect.terms)}), a variance is "
                 "estimated as zero, or two effects go together entirely"
             )
-    rows.append(("residual", "", scale * np.sqrt(result.scale)))
+    rows.append(("residual", "", scale * np.sqrt(fit.residual)))
     random = pd.DataFrame(rows, columns=["groups", "term", "sd"])
-    estimate = scale * np.asarray(result.fe_params)
-    error = scale * _standard_errors(design.x, effects, covariances, float(result.scale))
+    estimate, error = scale * fit.estimate, scale * fit.error
     df = _degrees_of_freedom(design, effects)
     half = student.ppf((1 + LEVEL) / 2, df) * error
     columns = {"term": design.terms, "estimate": estimate, "error": error, "df": df}
@@ -162,10 +163,6 @@ class _RandomEffects(NamedTuple):
     terms: list[str]
     values: np.ndarray  # [rows, terms]
     units: np.ndarray  # standard deviations of the terms, [terms]
-
-    def columns(self, values: np.ndarray) -> list[np.ndarray]:
-        """Return for each column of values [rows, K] its product with the groups, [rows, groups]."""
-        return [np.eye(self.codes.max() + 1)[self.codes] * column[:, None] for column in values.T]
 
 
 def _random_effects(
@@ -191,49 +188,6 @@ def _random_effects(
     values = np.column_stack([np.ones(rows), (x - x.mean(axis=0)) / x.std(axis=0)])
     terms = [_INTERCEPT, *np.array(design.terms)[is_slope].tolist()]
     return _RandomEffects(group, codes, terms, values, np.array([1.0, *x.std(axis=0)]))
-
-
-def _fit(design: ModelDesign, effects: Sequence[_RandomEffects]) -> tuple[Any, list[np.ndarray]]:
-    """Return statsmodels' results, and the covariance of each column's effects.
-
-    Powell's method agrees with lme4. The gradient methods of statsmodels 0.15 stop early where a variance is small.
-    """
-    from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
-
-    if len(effects) == 1:
-        options = {"groups": effects[0].codes, "exog_re": effects[0].values}
-    else:  # crossed columns: all rows are one block
-        names = [f"{effect.group} {term}" for effect in effects for term in effect.terms]
-        matrices = [[matrix] for effect in effects for matrix in effect.columns(effect.values)]
-        columns = [[[str(code) for code in range(matrix.shape[1])]] for (matrix,) in matrices]
-        options = {"groups": np.zeros(len(design.y)), "exog_vc": VCSpec(names, columns, matrices)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they become notes
-        model = MixedLM(design.y, design.x, **options)
-        # Not needed, and an error where a covariance is singular.
-        model.hessian = lambda _: (-np.eye(model.k_fe + model.k_re2 + model.k_vc), False)
-        result = model.fit(reml=True, method="powell")
-    if len(effects) == 1:
-        return result, [result.cov_re]
-    ends = np.cumsum([len(effect.terms) for effect in effects])[:-1]
-    return result, [np.diag(variances) for variances in np.split(result.vcomp, ends)]
-
-
-def _standard_errors(
-    x: np.ndarray, effects: Sequence[_RandomEffects], covariances: list[np.ndarray], residual: float
-) -> np.ndarray:
-    """Return those of generalised least squares, [terms], as lme4 does; `residual` is a variance.
-
-    Those of statsmodels 0.15 differ by up to 60 % where groups differ in their rows.
-    """
-    columns = []
-    for effect, covariance in zip(effects, covariances, strict=True):
-        variances, vectors = np.linalg.eigh(covariance / residual)
-        columns += effect.columns(effect.values @ (vectors * np.sqrt(variances.clip(0))))
-    z = np.hstack(columns)
-    zx = z.T @ x
-    information = x.T @ x - zx.T @ np.linalg.solve(np.eye(z.shape[1]) + z.T @ z, zx)
-    return np.asarray(np.sqrt(residual * np.diag(np.linalg.inv(information))))
 
 
 def _degrees_of_freedom(design: ModelDesign, effects: Sequence[_RandomEffects]) -> np.ndarray:
