@@ -10,6 +10,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.evaluation.listening.effects import listening_effects
 from speechmix.evaluation.listening.items import ListeningItem
 from speechmix.evaluation.listening.question_prompts import prompt_inputs
 from speechmix.evaluation.listening.questions import OWN, Question
@@ -66,10 +67,11 @@ def load(model_type):
 
 
 def whisper_with_prompts():
-    """The bundled Whisper, untrained for prompts, with one more token."""
+    """The bundled Whisper, untrained for prompts and translation, with a token for each."""
     bundled = speechmix.load("bundled:tiny-french-whisper")
     module, tokenizer = copy.deepcopy((bundled.module, bundled.tokenizer))
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|startofprev|>"]})
+    tokens = ["<|startofprev|>", "<|translate|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": tokens})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -122,6 +124,18 @@ def test_a_whisper_follows_its_initial_prompt_or_the_sound():
     long = ListeningItem(asked[0].clip, "le chat dort " * 9, "chat", ("chat", "chien"))
     with pytest.raises(InputError, match="takes 31: shorten it"):
         speechmix.listening(model, [long])
+
+
+def test_a_whisper_that_translates_is_told_so_behind_its_initial_prompt():
+    model = whisper_with_prompts().with_prefix(task="translate")
+    question = Question(model, make_items()[1])
+    ids = question.inputs(OWN)["decoder_input_ids"][0].tolist()
+    tokens = model.tokenizer.convert_ids_to_tokens(ids)
+    assert tokens[0] == "<|startofprev|>"
+    assert tokens[-4:] == ["<|startoftranscript|>", "<|fr|>", "<|translate|>", "<|notimestamps|>"]
+    found = listening_effects(model, make_items()[1])
+    transcribed = listening_effects(whisper_with_prompts(), make_items()[1])
+    assert found[0]["log_odds"] != transcribed[0]["log_odds"]
 
 
 def test_features_of_stacked_frames_lie_in_time():

@@ -10,7 +10,7 @@ from ...errors import InputError
 from .clip_options import SkippedItems, add_outside_option, print_skipped
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor, refuse_executor_options
-from .model_options import add_loading_options, create_loaders
+from .model_options import add_loading_options, add_task_option, create_loaders
 
 if TYPE_CHECKING:
     from ...evaluation.listening.items import ListeningItem
@@ -45,6 +45,7 @@ def add_commands(commands: Subparsers) -> None:
     )
     command.add_argument("--out", metavar="FOLDER", help="folder of a run, for tables and the page")
     add_executor_options(command.add_argument_group("shards and processes, with --out"))
+    add_task_option(command)
     add_outside_option(command)
     add_loading_options(command, precision=True)
 

@@ -79,13 +79,18 @@ def add_loading_options(command: OptionContainer, *, precision: bool = False) ->
     command.add_argument("--revision", help="branch, tag or commit on the hub")
 
 
-def add_prefix_options(command: OptionContainer) -> None:
-    """Add the decoder prefix of a Whisper, and the prompt of an audio language model."""
+def add_task_option(command: OptionContainer) -> None:
+    """Add the task that the decoder of a Whisper is told."""
     from ...inputs.clips.clip_metadata import TASKS
 
     command.add_argument(
         "--task", choices=TASKS, help="task token of a Whisper (default: transcribe)"
     )
+
+
+def add_prefix_options(command: OptionContainer) -> None:
+    """Add the decoder prefix of a Whisper, and the prompt of an audio language model."""
+    add_task_option(command)
     command.add_argument(
         "--prefix-language",
         metavar="LANGUAGE",
