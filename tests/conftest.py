@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 
@@ -83,13 +84,19 @@ _LONG_FILES = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, for `--dist loadfile --no-loadscope-reorder`, as `make test` has it."""
     for item in items:
-        if item.get_closest_marker("every_family"):
+        if item.get_closest_marker("every_family") and hasattr(item, "callspec"):
             parameters = {name for name in item.callspec.params.values() if isinstance(name, str)}
             families = parameters & {*ALL_FAMILIES, *MORE_FAMILIES}
             if families and not families & REPRESENTATIVES:
                 item.add_marker(pytest.mark.long)
     place = {name: number for number, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: collections of garbage need not go through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -122,11 +129,19 @@ def undrawn(figures_saved_empty):
 @pytest.fixture(scope="module", autouse=True)
 def _shared_models_stay_as_loaded():
     yield
-    shared_models.take_all()
     changed = shared_models.changed_since_taken()
     assert not changed, (
         f"a test of this file changed shared models, which others use: {changed}. Let it build its own"
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_shared_models_stay_as_loaded():
+    """Compare those that files did not take themselves, too; once, as it is slow for many models."""
+    yield
+    shared_models.take_all()
+    changed = shared_models.changed_since_taken()
+    assert not changed, f"some file changed shared models that it did not take: {changed}"
 
 
 # One or two of each kind: in tests marked `every_family` the cases of other families are `long`.
