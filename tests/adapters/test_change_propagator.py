@@ -77,6 +77,7 @@ def test_batch_size_changes_nothing(name, batch_size):
         assert error(found.scores, expected[key].scores) < 1e-12
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if name not in REPLAYED])
 @pytest.mark.parametrize("few", [True, False])
 def test_acting_on_value_vectors_is_acting_on_rows(name, few, monkeypatch):
@@ -118,6 +119,7 @@ def test_causal_rows_see_nothing_later_however_they_are_cut():
 
 
 class TestPrecision:
+    @pytest.mark.every_family
     @pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if name not in RMS])
     def test_float32_is_within_2e_5_of_float64(self, name):
         model = tiny(name, torch.float32)

@@ -43,6 +43,7 @@ def all_branches(model):
         yield from (Patch(name, layers, POSITIONS[: 1 + layers.start]) for layers in windows)
 
 
+@pytest.mark.every_family
 def test_zeroing_in_many_runs_together_is_zeroing_in_one_pass_each(any_model):
     inputs, branches = inputs_of(any_model), list(all_branches(any_model))
     clean, runs = run_patches(any_model, inputs, branches, states_of)
@@ -53,6 +54,7 @@ def test_zeroing_in_many_runs_together_is_zeroing_in_one_pass_each(any_model):
         assert not torch.allclose(run, clean, atol=1e-8), branch
 
 
+@pytest.mark.every_family
 def test_how_many_run_together_changes_nothing(any_model):
     inputs, branches = inputs_of(any_model), list(all_branches(any_model))
     _, together = run_patches(any_model, inputs, branches, states_of)

@@ -194,6 +194,7 @@ def test_training_goes_on_with_the_same_optimiser():
     assert sum(not torch.equal(a, b) for a, b in zip(asked, before, strict=True)) > len(asked) // 2
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_scores_of_a_model_put_into_training_mode_are_those_of_evaluation(name):
     module = in_training(name).double()

@@ -82,6 +82,7 @@ class TestSources:
         if expected.endswith("ForCTC"):
             assert torch.equal(model.module.lm_head.weight, build(family_name).lm_head.weight)
 
+    @pytest.mark.every_family
     def test_folder_and_object_give_the_same_scores(self, family_name, saved):
         inputs = inputs_of(tiny(family_name))
         a = speechmix.mix(tiny(family_name), inputs, spans=SPANS)
@@ -96,6 +97,7 @@ class TestSources:
         folder = saved("wav2vec2-post")
         assert same_weights(weights(speechmix.load(str(folder))), weights(speechmix.load(folder)))
 
+    @pytest.mark.every_family
     def test_evaluation_mode_and_no_gradients(self, family_name, saved):
         """What load() made itself is so for good, an object while it is in use
         (tests/adapters/test_lending.py)."""
@@ -147,6 +149,7 @@ class TestSources:
             assert stack in text
 
 
+@pytest.mark.every_family
 class TestRandomTwin:
     @pytest.mark.parametrize("origin", ["object", "folder"])
     def test_seed_decides_the_weights(self, family_name, saved, origin):
@@ -386,6 +389,7 @@ class TestRefusals:
             speechmix.load(build("wav2vec2-stable").encoder, check=False)
 
 
+@pytest.mark.every_family
 class TestNothingIsLeftBehind:
     """The model object is the caller's: load() and mix() look, and change nothing."""
 

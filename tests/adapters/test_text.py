@@ -340,6 +340,7 @@ class TestRefusals:
 @pytest.mark.parametrize(
     "name", [name for name in ALL_FAMILIES if not name.startswith(("w", "hubert", "data2vec"))]
 )
+@pytest.mark.every_family
 def test_scores_do_not_depend_on_the_attention_a_model_was_loaded_with(name):
     from tests.conftest import inputs_of
 

@@ -72,6 +72,7 @@ def list_differences(found: object, written: object, path: str) -> Iterator[str]
         yield path
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", [*ALL_FAMILIES, *MORE_FAMILIES])
 def test_traced_stacks_are_the_written_ones(name):
     found, written = traced(name)

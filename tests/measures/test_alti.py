@@ -85,6 +85,7 @@ def parts_of(name, stack):
     return list(oracle.parts(model.module, inputs_of(model), stack, norms))
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", WITH_ORACLE)
 def test_words_are_the_sums_of_the_explicit_vectors(name, order):

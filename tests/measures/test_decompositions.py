@@ -108,6 +108,7 @@ def test_words_pool_pairs_of_positions(name, pooling):
                 np.testing.assert_allclose(found[:, i, j], expected, rtol=1e-10)
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("name", WITH_ORACLE)
 def test_mixing_ratio_is_that_of_the_summed_vectors(name):
     maps = all_maps_of(name, [f"mixing_ratio_{measure}" for measure in LENGTHS])
@@ -142,6 +143,7 @@ def test_mixing_ratio_of_attention_alone_and_of_words():
     np.testing.assert_allclose(some, tokens[name, "encoder"].mixing_ratio()[:, [4, 1]], rtol=1e-10)
 
 
+@pytest.mark.every_family
 @pytest.mark.parametrize("measure", BLOCK_MEASURES)
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_every_measure_on_every_family(name, measure):

@@ -131,6 +131,7 @@ class TestEveryFamily:
             if stack == "decoder":
                 assert not found.scores[:, 0, OBJECTIVE[0] + 1 :].any()
 
+    @pytest.mark.every_family
     def test_gradient_is_that_of_finite_differences(self, headed):
         run, generator = pass_of(headed, [0, 2]), torch.Generator().manual_seed(0)
         rounded = headed.config.model_type in ROUNDED
@@ -147,6 +148,7 @@ class TestEveryFamily:
                     <= (2e-2 if rounded else 1e-5) * (gradient * way).abs().sum().item()
                 )
 
+    @pytest.mark.every_family
     def test_states_put_in_by_hand_are_those_of_the_pass(self, headed):
         run = pass_of(headed)
         with torch.no_grad():
@@ -261,6 +263,7 @@ class BertRest(nn.Module):
 
 
 class TestCaptum:
+    @pytest.mark.every_family
     def test_gradient_times_input(self, captum, headed):
         ids = inputs_of(headed)
         main = next(iter(ids))

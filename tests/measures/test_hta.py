@@ -95,6 +95,7 @@ def pooled_norms(function, x, targets, sources):
     )
 
 
+@pytest.mark.every_family
 def test_layer_wise_is_the_norm_of_the_jacobian(any_model):
     inputs = inputs_of(any_model)
     maps = speechmix.mix(

@@ -23,8 +23,7 @@ def close(found, expected, tolerance=1e-9):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize(("distance", "pooling"), [("cosine", "mean"), ("euclidean", "max")])
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(model, distance, pooling):
     inputs = inputs_of(model)
     maps = speechmix.mix(model, inputs, spans=SPANS, distance=distance, pooling=pooling)

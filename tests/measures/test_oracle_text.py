@@ -31,8 +31,7 @@ def sides(model, stack, n_tokens=7):
     return tokens, tokens if stack == "decoder" else words
 
 
-@pytest.mark.parametrize("engine", ["delta", "replay"])
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize(("distance", "engine"), [("cosine", "delta"), ("euclidean", "replay")])
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(
     text_model, text_family_name, distance, engine
 ):
