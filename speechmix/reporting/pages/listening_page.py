@@ -16,6 +16,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.listening.listening_result import describe_share
+from ...evaluation.listening.route_effects import INPUT
 from ...evaluation.listening.shares import ALL_ITEMS, DOMINANCE, SHARES, find_share
 from ...files.whole_files import write_text
 from ...inputs.clips.player import encode_wav
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from ...evaluation.listening.listening_result import Listening
 
 _EXAMPLES = 3  # of each sort
+_MOST_HEADS = 12  # in the table
 _MAX_SECONDS = 30.0  # of a recording that the page holds
+_FIGURE_WIDTH = 4.2  # inches; a telephone shows it whole
 _CAPTIONS = {
-    "needs the sound": "right with its own sound only",
+    "needs the sound": "right with its own sound, wrong with that of another item",
     "follows the text": "follows the text against the sound",
-    "solved without": "right, whatever the sound",
+    "solved without": "right with any sound, with silence and with noise",
 }
 LIMITS = (
     "What each removal shows. Replacing the sound in the input shows whether the answer depends on it; the verdict "
@@ -41,9 +44,9 @@ LIMITS = (
     "effect there does not mean that the model does not listen: several layers may read the same sound, the encoder "
     "may have spread it over all positions, or it may already have moved to positions of the text. A patched state "
     "shows that the information is in these positions at this layer; it does not show that it is in no other.",
-    "A share is claimed only where its interval excludes the alternative. Intervals are over groups of items that share "
-    "a recording, a pair or a transcript. Grey line in the figure: guessing. In the examples: what the model answers, "
-    "and the probability of the right answer.",
+    "Needs the sound: the share of items that are right with their own sound, minus the share that are right with the "
+    "sound of another item, over items whose other sound has another answer. In brackets: 95 % confidence intervals "
+    "over groups of items that share a recording, a pair or a transcript. Grey line in the figure: guessing.",
 )
 
 
@@ -93,14 +96,15 @@ def write_listening_page(
     if any(questions != asked[0] for questions in asked):
         raise InputError("models side by side need the same items: ask all of them about one file")
     names = ", ".join(model_name(result.model_name) for result in results)
-    figure = new_figure(6.0, 1.8 + 0.5 * len(results))
+    figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.5 * len(results))
     listening_panel(results, ax=figure.subplots())
     parts: list[Part] = [
-        ("Models side by side", [_compare_models(results), figure, *LIMITS[1:]]),
+        ("Results", [_compare_models(results), figure, *LIMITS[1:]]),
         ("By kind of item", list(_kind_tables(results))),
         ("Examples to hear", list(_examples(results))),
+        ("Which seconds", list(_seconds_items(results))),
         ("Where in the decoder", [*_route_items(results), LIMITS[0]]),
-        ("All items", [SortableTable(_item_rows(result)) for result in results]),
+        ("All items", list(_item_tables(results))),
         ("For a model card", [result.card_line for result in results]),
     ]
     first = FirstScreen(
@@ -117,12 +121,17 @@ def write_listening_page(
 
 
 def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
-    rows = []
+    """A row for each share, a column for each model."""
+    columns = {}
     for result in results:
         shares = {name: find_share(result.shares, name) for name in SHARES}
-        cells = {name: describe_share(share) if share else "" for name, share in shares.items()}
-        rows.append({"model": model_name(result.model_name), "verdict": result.verdict, **cells})
-    return pd.DataFrame(rows)
+        columns[model_name(result.model_name)] = {
+            "verdict": result.verdict,
+            "items (groups)": f"{len(result.table)} ({result.table['group'].nunique()})",
+            **{name: describe_share(share) for name, share in shares.items() if share},
+            "weights": str(result.provenance.get("weights", "")),
+        }
+    return pd.DataFrame(columns).rename_axis("model").fillna("").reset_index()
 
 
 def _kind_tables(results: Sequence[Listening]) -> Iterator[pd.DataFrame]:
@@ -155,17 +164,49 @@ def _examples(results: Sequence[Listening]) -> Iterator[Item]:
 
 
 def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) -> ListeningCard:
-    rows = []
+    """A row for each condition, a column for each model."""
+    columns = {}
     for result in results:
         of_item = result.conditions[result.conditions["item"] == item.name]
-        cells = {
+        columns[model_name(result.model_name)] = {
             row["condition"]: f"{row['choice']} (right answer: {100 * row['probability']:.0f} %)"
             for row in of_item.to_dict("records")
         }
-        rows.append({"model": model_name(result.model_name), "right answer": item.answer, **cells})
+    table = pd.DataFrame(columns).rename_axis("condition").fillna("").reset_index()
     sound = base64.b64encode(encode_wav(item.clip)).decode("ascii")
-    answers = {**sortable_cells(pd.DataFrame(rows)), "links": {}, "sortable": False}
-    return ListeningCard(heading, item.full_prompt, sound, answers)
+    answers = {**sortable_cells(table), "links": {}, "sortable": False}
+    question = f"{item.full_prompt} Right answer: {item.answer}".strip()
+    return ListeningCard(heading, question, sound, answers)
+
+
+def _seconds_items(results: Sequence[Listening]) -> Iterator[Item]:
+    for result in results:
+        if result.seconds is not None:
+            yield (
+                f"{model_name(result.model_name)}: effect: how far the log-odds of the right answer fall without the "
+                "stretch (nats); gradient: gradient x input of the stretch; agreement: rank correlation of both in an item."
+            )
+            yield _sortable(result.seconds)
+
+
+def _sortable(table: pd.DataFrame) -> SortableTable:
+    rounded = _round(table)
+    rounded = rounded.loc[:, (rounded != "").any()]
+    numbers = [str(name) for name in rounded if table[name].dtype.kind == "f"]
+    return SortableTable(rounded, sort_keys={name: table[name].tolist() for name in numbers})
+
+
+def _round(table: pd.DataFrame) -> pd.DataFrame:
+    """Numbers with three digits, truth values as words, nothing for what is missing."""
+
+    def write(value: object) -> object:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, float):
+            return "" if value != value else f"{value:.3g}"
+        return value
+
+    return table.astype(object).map(write)
 
 
 def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
@@ -173,14 +214,15 @@ def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
         if result.routes is None:
             continue
         yield f"{model_name(result.model_name)}: {result.routes.summarize(result.verdict)}"
-        for table in (result.routes.layers, result.routes.heads.head(12), result.routes.removal):
-            numbers = table.select_dtypes("float").map(lambda value: f"{value:.3g}")
-            yield table.assign(**{str(name): numbers[name] for name in numbers})
+        layers = result.routes.layers.astype({"layer": object, "layer_count": object})
+        layers.loc[layers["removal"] == INPUT, ["stack", "layer", "layer_count"]] = ""
+        for table in (layers, result.routes.heads.head(_MOST_HEADS), result.routes.removal):
+            yield _round(table)
 
 
-def _item_rows(result: Listening) -> pd.DataFrame:
+def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
     columns = ["item", "kind", "answer", "choice", "correct", "needs", "follows"]
-    table = result.table[columns].assign(model=model_name(result.model_name))
-    for name in ("sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"):
-        table[name] = result.table[name]
-    return table
+    columns += ["sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"]
+    for result in results:
+        yield model_name(result.model_name)
+        yield _sortable(result.table[columns])

@@ -50,8 +50,9 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
         ).subplots()
     offsets = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(results)) if len(results) > 1 else [0.0]
     colors = [LINE_COLORS[(5 + index) % len(LINE_COLORS)] for index in range(len(results))]
+    names = [name for name in SHARES if any(find_share(one.shares, name) for one in results)]
     for result, offset, color in zip(results, offsets, colors, strict=True):
-        for row, name in enumerate(SHARES):
+        for row, name in enumerate(names):
             share = find_share(result.shares, name)
             if share is None:
                 continue
@@ -61,16 +62,16 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
             if name in (SOLVED, SOLVED_WITHOUT) and share["chance"] > 0:
                 edges = [row - 0.32, row + 0.32]
                 ax.plot([100 * share["chance"]] * 2, edges, color="0.6", linewidth=0.8)
-    ax.set(xlim=(-3, 103), ylim=(len(SHARES) - 0.5, -0.5), yticks=range(len(SHARES)))
-    ax.set_yticklabels(SHARES)
+    ax.set(xlim=(-3, 103), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
+    ax.set_yticklabels(names)
     ax.set_xlabel("share of items (%)", size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE)
     style_curve_axis(ax)
     if len(results) > 1:
-        names = [model_title(result.provenance) for result in results]
+        titles = [model_title(result.provenance) for result in results]
         entries = [
             legend_line(color=color, marker="o", markersize=4, label=name)
-            for color, name in zip(colors, names, strict=True)
+            for color, name in zip(colors, titles, strict=True)
         ]
         add_legend(ax, entries, columns=1, loc="lower right")
     return ax
