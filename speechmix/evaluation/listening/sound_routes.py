@@ -31,7 +31,6 @@ from .item_groups import choose_donors, group_items
 from .items import ListeningItem
 from .questions import Question
 from .route_effects import INPUT, KNOCK_OUT, item_routes
-from .shares import needs_interval
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -211,12 +210,9 @@ def _average_layers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_used(table: pd.DataFrame) -> bool:
-    """Whether own sounds make answers right, by the interval of `needs_interval`; with few groups it is not shown."""
-    found = table[table["removal"] == INPUT]
-    gains, losses = (
-        (sign * found["needs"]).clip(lower=0).groupby(found["group"]).mean() for sign in (1, -1)
-    )
-    return len(gains) >= FEWEST_GROUPS and needs_interval(gains, losses, LEVEL)[0] > 0
+    """Whether own sounds make answers right, by a sign-flip test over groups; with few groups it is not shown."""
+    by_group = table[table["removal"] == INPUT].groupby("group")["needs"].mean().to_numpy()
+    return len(by_group) >= FEWEST_GROUPS and bool(corrected_p(by_group[None])[0] <= _ALPHA)
 
 
 def _name_heads(table: pd.DataFrame, total: float, *, is_shown: bool) -> pd.DataFrame:
