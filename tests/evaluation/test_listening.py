@@ -185,7 +185,7 @@ def test_modality_shapley_equals_brute_force():
     assert sum(expected) == pytest.approx(
         values[frozenset(range(3))] - values[frozenset()], abs=1e-9
     )
-    assert question.reading.has_earlier_answer
+    assert any(question.reading.branches)  # some token is read behind others of the answer
     assert max(map(abs, expected)) > 1e-4
 
 
@@ -480,7 +480,8 @@ def test_planted_heads_are_named_first():
 @pytest.mark.long
 def test_random_models_have_no_named_heads():
     """A random model has a preference for either direction between two kinds of sound, in all items alike; so a test of
-    heads alone would name some in a quarter of models. Its answers do not become right, and no head is named.
+    heads alone names some in 40 % of models. But most give one answer to all items: in 11 of 400, answers are more often
+    right with their own sound. No test that requires right answers can name heads in more than these.
     """
     from scipy.stats import binom
 

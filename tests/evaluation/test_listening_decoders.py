@@ -81,7 +81,7 @@ def test_a_knock_out_equals_zeroed_values_by_hand():
         with torch.no_grad():
             output = model.module(**fed, use_cache=False)
         hook.remove()
-        return float(question.reading.log_odds([question.read_rows(output, inputs, context)], 0))
+        return float(question.reading.log_odds([question.read_rows(output, inputs, context)]))
 
     effect = odds(OWN, without_values=False) - odds(OTHER, without_values=False)
     effect -= odds(OWN, without_values=True) - odds(OTHER, without_values=True)

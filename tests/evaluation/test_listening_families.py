@@ -151,7 +151,7 @@ def test_features_of_stacked_frames_lie_in_time():
     features = inputs["input_features"].double().requires_grad_(True)
     fed = question.with_answer({**inputs, "input_features": features}, context)
     rows = question.read_rows(model.module(**fed), inputs, context)
-    question.reading.log_odds([rows], 0).sum().backward()
+    question.reading.log_odds([rows]).sum().backward()
     by_frame = (features.grad * features).detach().sum(dim=2)[0]
     expected = [float(by_frame[:38].sum()), float(by_frame[38:].sum())]
     assert halves.tolist() == pytest.approx(expected, abs=1e-6)

@@ -38,6 +38,8 @@ class AnswerReading:
         The open answer alone, of an open question.
     token_ids : tuple of tuple of int
         Of each option.
+    right : int
+        Index of the right one.
     end_id : int
         What follows an answer that another one begins with.
     is_open : bool
@@ -45,6 +47,7 @@ class AnswerReading:
 
     options: tuple[str, ...]
     token_ids: tuple[_Prefix, ...]
+    right: int
     end_id: int
     is_open: bool
 
@@ -66,7 +69,8 @@ class AnswerReading:
                     f"{'nothing' if not sequence else repr(options[ids.index(sequence)])}: write the options as the "
                     "model writes them"
                 )
-        return cls(options, ids, token_behind_text(model)[0], not item.options)
+        right = options.index(item.answer)
+        return cls(options, ids, right, token_behind_text(model)[0], not item.options)
 
     @cached_property
     def branches(self) -> dict[_Prefix, list[int]]:
@@ -91,26 +95,6 @@ class AnswerReading:
             )
         ]
 
-    @property
-    def has_earlier_answer(self) -> bool:
-        """Whether some token of the answer is read behind others of it."""
-        return any(self.branches)
-
-    def context_of(self, prefix: _Prefix) -> int:
-        """Index of the context whose run reads a branch."""
-        return next(
-            index for index, context in enumerate(self.contexts) if context[: len(prefix)] == prefix
-        )
-
-    def option_steps(self, option: int) -> list[tuple[_Prefix, int]]:
-        """Branches on the way of an option, each with the index of the token that it takes there."""
-        ids = (*self.token_ids[option], self.end_id)
-        return [
-            (prefix, tokens.index(ids[len(prefix)]))
-            for prefix, tokens in self.branches.items()
-            if self.token_ids[option][: len(prefix)] == prefix
-        ]
-
     def log_probabilities(
         self, log_probs: Sequence[Tensor], *, with_earlier: bool = True
     ) -> Tensor:
@@ -128,26 +112,29 @@ class AnswerReading:
         Tensor [R, options]
             In nats; among the options, or among all tokens for an open answer.
         """
-        at_branch = {}
+        by_option: list[list[Tensor]] = [[] for _ in self.options]
         for prefix, tokens in self.branches.items():
-            rows = log_probs[self.context_of(prefix)]
-            values = rows[:, len(prefix) if with_earlier else 0, tokens]
-            at_branch[prefix] = values if self.is_open else values.log_softmax(dim=-1)
-        columns = [
-            torch.stack(
-                [at_branch[prefix][:, index] for prefix, index in self.option_steps(option)]
-            ).sum(dim=0)
-            for option in range(len(self.options))
-        ]
-        return torch.stack(columns, dim=1)
+            values = self._read_branch(log_probs, prefix, len(prefix) if with_earlier else 0)
+            values = values if self.is_open else values.log_softmax(dim=-1)
+            for ids, steps in zip(self.token_ids, by_option, strict=True):
+                if ids[: len(prefix)] == prefix:
+                    next_id = (*ids, self.end_id)[len(prefix)]
+                    steps.append(values[:, tokens.index(next_id)])
+        return torch.stack([torch.stack(steps).sum(dim=0) for steps in by_option], dim=1)
 
     def option_mass(self, log_probs: Sequence[Tensor]) -> float:
         """Probability that the first run goes on as one of the options where they first part; NaN for an open answer."""
         if self.is_open:
             return float("nan")
         prefix = min(self.branches, key=len)
-        row = log_probs[self.context_of(prefix)][0, len(prefix), self.branches[prefix]]
-        return float(row.logsumexp(dim=-1).exp())
+        return float(self._read_branch(log_probs, prefix, len(prefix))[0].logsumexp(dim=-1).exp())
+
+    def _read_branch(self, log_probs: Sequence[Tensor], prefix: _Prefix, depth: int) -> Tensor:
+        """Log-probabilities of the tokens of a branch [R, tokens], in the run whose context holds it."""
+        index = next(
+            index for index, context in enumerate(self.contexts) if context[: len(prefix)] == prefix
+        )
+        return log_probs[index][:, depth, self.branches[prefix]]
 
     def preferred(self, model: Model, log_probs: Sequence[Tensor]) -> str:
         """Text that the first run prefers: the likeliest option; of an open question the likeliest tokens, up to the
@@ -155,29 +142,27 @@ class AnswerReading:
         """
         if not self.is_open:
             return self.options[int(self.log_probabilities(log_probs)[0].argmax())]
-        [ids], written = self.token_ids, list[int]()
-        for depth, token in enumerate(ids):
-            written.append(int(log_probs[0][0, depth].argmax()))
-            if written[-1] != token:
-                break
-        else:
+        if bool(self.is_right(log_probs)[0]):
             return self.options[0]
-        return str(model.tokenizer.decode(written)).strip()
+        [ids] = self.token_ids
+        likeliest = log_probs[0][0, : len(ids)].argmax(dim=-1).tolist()
+        depth = next(depth for depth, token in enumerate(ids) if likeliest[depth] != token)
+        return str(model.tokenizer.decode(likeliest[: depth + 1])).strip()
 
-    def is_right(self, log_probs: Sequence[Tensor], option: int) -> Tensor:
-        """Whether each of R runs prefers an option [R]; an open answer, whether greedy decoding would write it."""
+    def is_right(self, log_probs: Sequence[Tensor]) -> Tensor:
+        """Whether each of R runs prefers the right option [R]; an open answer, whether greedy decoding would write it."""
         if not self.is_open:
-            return self.log_probabilities(log_probs).argmax(dim=1) == option
+            return self.log_probabilities(log_probs).argmax(dim=1) == self.right
         ids = torch.tensor(self.token_ids[0])
         return (log_probs[0][:, : len(ids)].argmax(dim=-1) == ids).all(dim=1)
 
-    def log_odds(self, log_probs: Sequence[Tensor], option: int) -> Tensor:
-        """Return the log-odds of an option among all of them [R]; of an open answer its log-probability."""
+    def log_odds(self, log_probs: Sequence[Tensor]) -> Tensor:
+        """Return the log-odds of the right option against the others [R]; of an open answer its log-probability."""
         values = self.log_probabilities(log_probs)
         if self.is_open:
             return values[:, 0]
-        others = np.arange(len(self.options)) != option
-        return values[:, option] - values[:, others].logsumexp(dim=-1)
+        others = np.arange(len(self.options)) != self.right
+        return values[:, self.right] - values[:, others].logsumexp(dim=-1)
 
 
 def _tokenize_answer(model: Model, text: str) -> _Prefix:

@@ -100,20 +100,21 @@ def modality_shapley(question: Question, log_probs: Mapping[str, list[Tensor]]) 
     """
     if NOTHING not in log_probs:
         return dict.fromkeys(PLAYERS, float("nan"))
-    right = question.reading.options.index(question.item.answer)
-    conditions = {(1, 1): OWN, (0, 1): SILENCE, (1, 0): NO_PROMPT, (0, 0): NOTHING}
+    conditions = {
+        (True, True): OWN,
+        (False, True): SILENCE,
+        (True, False): NO_PROMPT,
+        (False, False): NOTHING,
+    }
+
+    def right_log_probability(sound: bool, prompt: bool, earlier: bool) -> float:
+        found = question.reading.log_probabilities(
+            log_probs[conditions[sound, prompt]], with_earlier=earlier
+        )
+        return float(found[0, question.reading.right])
 
     def margins(sets: np.ndarray) -> np.ndarray:
-        return np.array(
-            [
-                float(
-                    question.reading.log_probabilities(
-                        log_probs[conditions[int(sound), int(prompt)]], with_earlier=bool(earlier)
-                    )[0, right]
-                )
-                for sound, prompt, earlier in sets
-            ]
-        )
+        return np.array([right_log_probability(*present) for present in sets.tolist()])
 
     return dict(zip(PLAYERS, exact_shapley(len(PLAYERS), margins).tolist(), strict=True))
 
@@ -121,19 +122,16 @@ def modality_shapley(question: Question, log_probs: Mapping[str, list[Tensor]]) 
 def _condition_row(question: Question, name: str, log_probs: list[Tensor]) -> dict[str, Any]:
     item, reading = question.item, question.reading
     values = reading.log_probabilities(log_probs)[0]
-    right = reading.options.index(item.answer)
+    by_option = dict(zip(reading.options, values.exp().tolist(), strict=True))
     choice = reading.preferred(question.model, log_probs)
-    text = (
-        float(values[reading.options.index(item.text_answer)].exp()) if item.text_answer else np.nan
-    )
     return {
         "condition": name,
         "choice": choice,
         "correct": choice == item.answer,
-        "probability": float(values[right].exp()),
-        "log_probability": float(values[right]),
-        "log_odds": float(reading.log_odds(log_probs, right)[0]),
-        "text_probability": text,
+        "probability": by_option[item.answer],
+        "log_probability": float(values[reading.right]),
+        "log_odds": float(reading.log_odds(log_probs)[0]),
+        "text_probability": by_option.get(item.text_answer, np.nan),
         "mass": reading.option_mass(log_probs),
         "donor": "" if question.donor is None else question.donor.name,
         "passes": len(reading.contexts),

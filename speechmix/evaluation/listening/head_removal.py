@@ -5,7 +5,7 @@ In: questions and heads. Out: a table of both effects without these heads, and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,12 @@ def remove_heads(
     """
     stack_name, _ = questions[0].sound_positions(questions[0].inputs(OWN))
     stack = questions[0].model.stacks[stack_name]
-    others = [(layer, head) for layer in range(len(stack)) for head in range(stack.heads)]
-    others = [head for head in others if head not in heads]
+    others = [
+        (layer, head)
+        for layer in range(len(stack))
+        for head in range(stack.heads)
+        if (layer, head) not in heads
+    ]
     rng = np.random.default_rng(seed)
     sets: list[Sequence[tuple[int, int]]] = [[]]
     if heads and others:
@@ -60,26 +64,23 @@ def remove_heads(
         for _ in range(_RANDOM_SETS):
             order = rng.permutation(len(others))[: len(heads)]
             sets.append([others[index] for index in order])
-    values, names = [], []
+    effects = []
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
         own, other, without = (
             _read_odds(question, sets, stack_name, sound, with_prompt=with_prompt)
             for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False))
         )
-        values.append([own - other, own - without])
-        names.append(groups[question.item.name])
-    by_set = np.array(values).transpose(2, 1, 0)  # [sets, effects, items]
-    means = [
-        pd.DataFrame(dict(zip(EFFECTS, rows, strict=True))).groupby(names).mean() for rows in by_set
-    ]
-    table = [_describe("none", means[0])]
-    if len(sets) > 1:
-        drawn = pd.DataFrame([mean.mean() for mean in means[2:]])
-        row: dict[str, Any] = {"heads": "random"}
-        for name in EFFECTS:
-            row |= {name: drawn[name].mean(), f"{name}_low": drawn[name].min()}
-            row |= {f"{name}_high": drawn[name].max()}
-        table += [_describe("named", means[1]), row]
+        effects.append([own - other, own - without])
+    names = [groups[question.item.name] for question in questions]
+    intact, *removed = (
+        pd.DataFrame(rows, columns=EFFECTS).groupby(names).mean()
+        for rows in np.array(effects).transpose(2, 0, 1)  # [sets, items, effects]
+    )
+    table = [_summarize("none", intact, mean_interval)]
+    if removed:
+        by_set = pd.DataFrame([means.mean() for means in removed[1:]])
+        table.append(_summarize("named", removed[0], mean_interval))
+        table.append(_summarize("random", by_set, lambda values: (values.min(), values.max())))
     return pd.DataFrame(table)
 
 
@@ -92,17 +93,18 @@ def _read_odds(
     with_prompt: bool,
 ) -> np.ndarray:
     """Log-odds of the right answer without each set of heads [sets]."""
-    right = question.reading.options.index(question.item.answer)
+    inputs = question.inputs(sound, with_prompt=with_prompt)
     with silence_heads(question.model, sets, stack):
-        found = question.log_probabilities(
-            question.inputs(sound, with_prompt=with_prompt), runs=len(sets)
-        )
-    return question.reading.log_odds(found, right).numpy()
+        found = question.log_probabilities(inputs, runs=len(sets))
+    return question.reading.log_odds(found).numpy()
 
 
-def _describe(name: str, by_group: pd.DataFrame) -> dict[str, Any]:
+def _summarize(
+    name: str, values: pd.DataFrame, find_limits: Callable[[pd.Series], tuple[float, float]]
+) -> dict[str, Any]:
+    """Mean and limits of each effect."""
     row: dict[str, Any] = {"heads": name}
     for effect in EFFECTS:
-        low, high = mean_interval(by_group[effect])
-        row |= {effect: by_group[effect].mean(), f"{effect}_low": low, f"{effect}_high": high}
+        low, high = find_limits(values[effect])
+        row |= {effect: values[effect].mean(), f"{effect}_low": low, f"{effect}_high": high}
     return row

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.audio_token_positions import find_audio_range
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from .items import ListeningItem
 
 OWN, SILENCE, NOISE, OTHER = SOUNDS = ("sound", "silence", "noise", "other sound")
-_BESIDE_TOKENS = {
-    "attention_mask": 1,
-    "mm_token_type_ids": 0,
-}  # inputs of text that go with its tokens
+# Inputs that have a value for each token of the text, and their value for those of the answer.
+_TOKEN_INPUTS = {"attention_mask": 1, "mm_token_type_ids": 0}
 _FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
 
 
@@ -97,12 +96,11 @@ class Question:
             return self.donor
         rate = self.model.sample_rate
         samples = own.audio(rate)
-        if sound == NOISE:
-            seed = int.from_bytes(hashlib.sha256(self.item.name.encode()).digest()[:4], "big")
-            samples = random_phase_noise(samples, np.random.default_rng(seed)).astype(np.float32)
-        else:
-            samples = np.zeros_like(samples)
-        return Clip.from_array(samples, rate, name=own.name, language=own.language)
+        if sound == SILENCE:
+            return replace_samples(own, np.zeros_like(samples), rate)
+        seed = int.from_bytes(hashlib.sha256(self.item.name.encode()).digest()[:4], "big")
+        noise = random_phase_noise(samples, np.random.default_rng(seed))
+        return replace_samples(own, noise.astype(np.float32), rate)
 
     def inputs(self, sound: str, *, with_prompt: bool = True) -> dict[str, Tensor]:
         """Return the model's inputs up to where the answer begins, a batch of one.
@@ -121,7 +119,7 @@ class Question:
             if sound != SILENCE:
                 raise
             noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, len(clip.audio(16_000)))
-            faint = Clip.from_array(noise, 16_000, name=clip.name, language=clip.language)
+            faint = replace_samples(clip, noise, 16_000)
             return self.inputs_of_clip(faint, with_prompt=with_prompt)
 
     def inputs_of_clip(self, clip: Clip, *, with_prompt: bool = True) -> dict[str, Tensor]:
@@ -168,10 +166,10 @@ class Question:
         name = self._text_input
         added = torch.tensor([list(context)], dtype=torch.long)
         fed = {**inputs, name: torch.cat([inputs[name], added], dim=1)}
-        for other, value in _BESIDE_TOKENS.items() if name == "input_ids" else ():
-            if other in inputs:
-                beside = torch.full((1, len(context)), value, dtype=inputs[other].dtype)
-                fed[other] = torch.cat([inputs[other], beside], dim=1)
+        for other in _TOKEN_INPUTS.keys() & inputs.keys() if name == "input_ids" else ():
+            fed[other] = functional.pad(
+                inputs[other], (0, len(context)), value=_TOKEN_INPUTS[other]
+            )
         return fed
 
     def read_rows(
@@ -201,3 +199,8 @@ class Question:
     def _start_ids(self) -> list[int]:
         """Prefix of the decoder for the item's own sound, whose language it may detect."""
         return decoder_prefix(self.model, self.item.clip)
+
+
+def replace_samples(clip: Clip, samples: np.ndarray, rate: int) -> Clip:
+    """Return a clip with other samples, and without its text and words."""
+    return Clip.from_array(samples, rate, name=clip.name, language=clip.language)

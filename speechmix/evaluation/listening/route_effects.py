@@ -48,50 +48,43 @@ def item_routes(
         If its options part in several places.
     """
     question = Question(model, item, donor)
-    contexts = question.reading.contexts
-    if len(contexts) > 1:
+    if len(question.reading.contexts) > 1:
         raise InputError(f"{item.name}: its options part in several places")
-    stack, _ = question.sound_positions(question.inputs(OWN))
-    places: list[tuple[str, range, int | None]] = [
-        (KNOCK_OUT, layers, None) for layers in _windows(question, stack, window)
+    inputs = {sound: question.inputs(sound) for sound in (OWN, OTHER)}
+    positions = {sound: question.sound_positions(fed)[1] for sound, fed in inputs.items()}
+    stack, _ = question.sound_positions(inputs[OWN])
+    layers = [range(layer, layer + 1) for layer in range(len(model.stacks[stack]))]
+    knock_outs: list[tuple[range, int | None]] = [
+        (window_layers, None) for window_layers in _windows(len(layers), window)
     ]
-    places += [
-        (KNOCK_OUT, range(layer, layer + 1), head)
-        for layer in range(len(question.model.stacks[stack]))
-        for head in range(question.model.stacks[stack].heads)
-    ]
+    knock_outs += [(layer, head) for layer in layers for head in range(model.stacks[stack].heads)]
     clean, removed = {}, {}
     for sound in (OWN, OTHER):
-        inputs = question.inputs(sound)
-        positions = question.sound_positions(inputs)[1]
         patches = [
-            Patch(stack, layers, positions, heads=None if head is None else (head,))
-            for _, layers, head in places
+            Patch(stack, members, positions[sound], heads=None if head is None else (head,))
+            for members, head in knock_outs
         ]
-        clean[sound], removed[sound] = _run(question, inputs, patches)
+        clean[sound], removed[sound] = _run(question, inputs[sound], patches)
     total, needs = (clean[OWN] - clean[OTHER]).tolist()
     effects = total - (removed[OWN] - removed[OTHER])
-    patched = _patch_effects(question, stack, clean[OWN][0])
-    places += [(PATCH, layers, None) for layers, _ in patched]
-    values = [*effects.tolist(), *(effect for _, effect in patched)]
-    rows = [{**_row(INPUT, INPUT, range(0), None, total), "needs": needs}]
-    return rows + [
-        _row(removal, stack, layers, head, value)
-        for (removal, layers, head), value in zip(places, values, strict=True)
+    patches = _exchange_states(question, stack, inputs[OTHER], positions)
+    patched = clean[OWN][0] - _run(question, inputs[OWN], patches)[1]
+    places = [(KNOCK_OUT, *knock_out) for knock_out in knock_outs]
+    places += [(PATCH, layer, None) for layer in layers]
+    rows: list[dict[str, Any]] = [
+        {"removal": INPUT, "stack": INPUT, "layer": 0, "layer_count": 0, "head": np.nan}
+        | {"effect": total, "needs": needs}
     ]
+    for (removal, members, head), effect in zip(places, [*effects, *patched], strict=True):
+        place = {"removal": removal, "stack": stack, "layer": members.start}
+        number = np.nan if head is None else float(head)
+        place |= {"layer_count": len(members), "head": number, "effect": float(effect)}
+        rows.append(place)
+    return rows
 
 
-def _row(
-    removal: str, stack: str, layers: range, head: int | None, effect: float
-) -> dict[str, Any]:
-    number = np.nan if head is None else float(head)
-    place = {"layer": layers.start, "layer_count": len(layers), "head": number}
-    return {"removal": removal, "stack": stack, **place, "effect": effect}
-
-
-def _windows(question: Question, stack: str, window: int) -> list[range]:
-    """Windows that fit, and the whole stack."""
-    count = len(question.model.stacks[stack])
+def _windows(count: int, window: int) -> list[range]:
+    """Windows of layers that fit, and the whole stack."""
     found = [layers for layers in layer_windows(count, window) if len(layers) == window]
     return [*found, range(count)] if window < count else [range(count)]
 
@@ -101,43 +94,38 @@ def _run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log-odds of the right answer of the intact run, with whether it is preferred, and log-odds with each patch."""
     model, reading = question.model, question.reading
-    [context], right = reading.contexts, reading.options.index(question.item.answer)
+    [context] = reading.contexts
 
     def read(output: ModelOutput) -> Tensor:
         log_probs = [question.read_rows(output, inputs, context)]
-        odds, is_right = reading.log_odds(log_probs, right), reading.is_right(log_probs, right)
-        return torch.stack([odds, is_right.double()], dim=1)
-
-    with model.in_use(model.state_dtype):
-        fed = question.with_answer(inputs, context)
-        clean, patched = run_patches(
-            model,
-            inputs_to_device(fed, model.device, model.state_dtype),
-            patches,
-            read,
+        return torch.stack(
+            [reading.log_odds(log_probs), reading.is_right(log_probs).double()], dim=1
         )
+
+    fed = inputs_to_device(question.with_answer(inputs, context), model.device, model.state_dtype)
+    with model.in_use(model.state_dtype):
+        clean, patched = run_patches(model, fed, patches, read)
     return clean.numpy(), patched[:, 0].numpy()
 
 
-def _patch_effects(question: Question, stack: str, clean: float) -> list[tuple[range, float]]:
-    """Loss when the sound's states, from a layer on, are those of the other sound; behind an encoder its values in one
-    layer of cross-attention.
-    """
+def _exchange_states(
+    question: Question,
+    stack: str,
+    other: Mapping[str, Tensor],
+    positions: Mapping[str, Sequence[int]],
+) -> list[Patch]:
+    """Put in the states of the other sound, from each layer on; behind an encoder its values in each layer of
+    cross-attention."""
     model, [context] = question.model, question.reading.contexts
-    own, other = question.inputs(OWN), question.inputs(OTHER)
-    positions = question.sound_positions(own)[1]
-    donor_positions = match_positions(len(positions), list(question.sound_positions(other)[1]))
-    fed = question.with_answer(other, context)
     what = "values" if stack == "cross" else "states"
-    with model.in_use(model.state_dtype):
-        states = capture_states(model, inputs_to_device(fed, model.device, model.state_dtype), what)
-    windows = [range(layer, layer + 1) for layer in range(len(model.stacks[stack]))]
+    fed = inputs_to_device(question.with_answer(other, context), model.device, model.state_dtype)
+    states = capture_states(model, fed, what)
+    donor_positions = match_positions(len(positions[OWN]), positions[OTHER])
     patches = []
-    for layers in windows:
-        new = states[stack, layers.start][..., donor_positions, :]
-        replaced: dict[str, Any] = (
-            {"values": {layers.start: new}} if what == "values" else {"states": new}
+    for layer in range(len(model.stacks[stack])):
+        new = states[stack, layer][..., donor_positions, :]
+        replacement: dict[str, Any] = (
+            {"values": {layer: new}} if what == "values" else {"states": new}
         )
-        patches.append(Patch(stack, layers, positions, **replaced))
-    patched = _run(question, own, patches)[1]
-    return list(zip(windows, (clean - patched).tolist(), strict=True))
+        patches.append(Patch(stack, range(layer, layer + 1), positions[OWN], **replacement))
+    return patches

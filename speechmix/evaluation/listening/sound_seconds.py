@@ -15,13 +15,15 @@ import torch
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...errors import InputError
-from ...inputs.clips.clip import Clip
-from .questions import OWN, Question
+from ...inputs.clips.clip_metadata import SEGMENTS
+from ...interventions.audio_removal import mute
+from .questions import OWN, Question, replace_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
     from .items import ListeningItem
 
 _FILLS = ("zeros", "noise")
@@ -44,8 +46,8 @@ def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) ->
     DataFrame
         item, start, end (seconds); effect (nats: mean loss with zeros and with noise of the stretch's spectrum), effect
         (zeros), effect (noise); gradient (nats: sum of gradient x input over the features of the stretch; NaN without
-        equal steps, and for a model that lets no gradient through); agreement (Spearman correlation of effect and gradient; NaN for fewer than three
-        stretches).
+        equal steps, and for a model that lets no gradient through); agreement (Spearman correlation of effect and
+        gradient; NaN for fewer than three stretches).
 
     Raises
     ------
@@ -56,55 +58,43 @@ def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) ->
     --------
     >>> sound_seconds(model, item, seconds=0.3)[["start", "effect"]]                      # doctest: +SKIP
     """
-    from scipy.stats import spearmanr
-
-    from ...interventions.audio_removal import mute
-
-    clip, rate = item.clip, model.sample_rate
-    duration = len(clip.audio(rate)) / rate
+    rate, audio = model.sample_rate, item.clip.audio(model.sample_rate)
     if not seconds >= _SHORTEST:
         raise InputError(
             f"stretches should be at least {_SHORTEST} s long, found seconds={seconds}"
         )
+    duration = len(audio) / rate
     edges = [*np.arange(0, duration - 0.01, seconds).tolist(), duration]
-    question = Question(model, item)
-    right = question.reading.options.index(item.answer)
-    plain = Clip.from_array(clip.audio(rate), rate, name=clip.name, language=clip.language)
     stretches = list(pairwise(edges))
-    divided = plain.with_words(
-        [(f"{start:.2f} s", start, end) for start, end in stretches], alignment="segments"
+    question = Question(model, item)
+    divided = replace_samples(item.clip, audio, rate).with_words(
+        [(f"{start:.2f} s", start, end) for start, end in stretches], alignment=SEGMENTS
     )
 
     def odds(sound: Clip) -> float:
         found = question.log_probabilities(question.inputs_of_clip(sound))
-        return float(question.reading.log_odds(found, right)[0])
+        return float(question.reading.log_odds(found)[0])
 
-    intact = odds(clip)
-    rows = []
-    for index, (start, end) in enumerate(stretches):
-        losses = {
-            fill: intact - odds(mute(divided, index, fill=fill).replace(words=None))
-            for fill in _FILLS
-        }
-        row = {
-            "item": item.name,
-            "start": start,
-            "end": end,
-            "effect": np.mean(list(losses.values())),
-        }
-        rows.append(row | {f"effect ({fill})": loss for fill, loss in losses.items()})
-    table = pd.DataFrame(rows)
-    table["gradient"] = _gradient_attributions(question, right, edges)
-    varies = table[["effect", "gradient"]].nunique().min() > 1
-    table["agreement"] = (
-        float(spearmanr(table["effect"], table["gradient"]).statistic)
-        if len(table) > 2 and varies
-        else np.nan
-    )
+    intact = odds(item.clip)
+    losses = {
+        fill: [
+            intact - odds(mute(divided, index, fill=fill).replace(words=None))
+            for index in range(len(stretches))
+        ]
+        for fill in _FILLS
+    }
+    table = pd.DataFrame({"item": item.name, "start": edges[:-1], "end": edges[1:]})
+    table["effect"] = np.mean(list(losses.values()), axis=0)
+    for fill in _FILLS:
+        table[f"effect ({fill})"] = losses[fill]
+    table["gradient"] = _gradient_attributions(question, edges)
+    table["agreement"] = np.nan
+    if table[["effect", "gradient"]].nunique().min() > 1:
+        table["agreement"] = table["effect"].corr(table["gradient"], "spearman", min_periods=3)
     return table
 
 
-def _gradient_attributions(question: Question, right: int, edges: list[float]) -> np.ndarray:
+def _gradient_attributions(question: Question, edges: list[float]) -> np.ndarray:
     """Sum gradient x input of the log-odds over the features of each stretch [stretches]; NaN without such features."""
     model, inputs = question.model, question.inputs(OWN)
     [context, *others] = question.reading.contexts
@@ -116,7 +106,7 @@ def _gradient_attributions(question: Question, right: int, edges: list[float]) -
     with model.in_use(model.state_dtype), torch.enable_grad():
         features = fed[name].detach().clone().requires_grad_(True)
         output = model.run_with_head({**fed, name: features})
-        odds = question.reading.log_odds([question.read_rows(output, inputs, context)], right)
+        odds = question.reading.log_odds([question.read_rows(output, inputs, context)])
         if not odds.requires_grad:  # the model runs its encoder without gradients
             return missing
         [gradient] = torch.autograd.grad(odds.sum(), features)
@@ -137,9 +127,7 @@ def _feature_steps(question: Question, name: str, shape: tuple[int, ...]) -> tup
     """
     model, clip = question.model, question.item.clip
     audio = clip.audio(model.sample_rate)
-    half = Clip.from_array(
-        audio[: len(audio) // 2], model.sample_rate, name=clip.name, language=clip.language
-    )
+    half = replace_samples(clip, audio[: len(audio) // 2], model.sample_rate)
     fewer = [n - m for n, m in zip(shape, question.inputs_of_clip(half)[name].shape, strict=True)]
     if not any(fewer[1:]):
         axis = 2 if shape[1] < shape[2] else 1
