@@ -53,19 +53,27 @@ def make_items(counts: dict[str, int], seed: int) -> list[ListeningItem]:
     ]
 
 
-def train(*, steps: int = 700, batch: int = 24, count: int = 300, seed: int = 0) -> speechmix.Model:
-    """Train the model on half as many items of the other kinds as of the kind "sound"; all prompts have one length."""
+def train(
+    items: Sequence[ListeningItem] | None = None,
+    *,
+    steps: int = 700,
+    batch: int = 24,
+    rate: float = 2e-3,
+    seed: int = 0,
+) -> speechmix.Model:
+    """Train the model on items, whose prompts have one length; by default half as many items of the other kinds as of the
+    kind "sound". With shuffled sounds, its answers come from the text alone.
+    """
     module = tones.untrained(seed)
     model = speechmix.load(module, processor=tones.processor(), check=False)
     end, rows = model.tokenizer.eos_token_id, []
-    counts = {"sound": count, "guess": count // 2, "conflict": count // 2}
-    for item in make_items(counts, seed=seed + 1):
+    for item in items or make_items({"sound": 300, "guess": 150, "conflict": 150}, seed=seed + 1):
         asked = model.with_prompt(item.full_prompt, answer=item.answer)
         rows.append(asked.family.prepare(asked, item.clip, ("encoder", "decoder")).inputs)
     inputs = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 2e-3, total_steps=steps, pct_start=0.1
+        optimizer, rate, total_steps=steps, pct_start=0.1
     )
     draw = torch.Generator().manual_seed(seed)
     module.train()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SENTENCES = {
     LISTENS: "The model uses the sound of these items: exchanging it makes right answers wrong.",
-    DEAF: "On these items the model does not use the sound: its answers stay the same, whatever sound it gets.",
+    DEAF: "On these items the model does not use the sound: its answers stay the same with other recordings.",
     REACTS: "The sound changes the answers of the model, but it is not shown to lead to the right ones.",
     UNKNOWN: "These items do not show whether the model uses the sound: more of them are needed.",
     FEW: f"Nothing is claimed: there are fewer than {FEWEST_GROUPS} independent groups of items.",
@@ -169,6 +169,12 @@ class Listening:
             notes.append(
                 f"In {low} items the options have less than {100 * _LOW_MASS:.0f} % of the probability: the model would "
                 "write something else. Write the options as the model does."
+            )
+        unusual = int((self.table["changes_muted"] & (self.table["changes"] == 0)).sum())
+        if unusual:
+            notes.append(
+                f"In {unusual} items silence or noise changes the answer, and another recording does not. These are "
+                "unusual inputs, so this is no evidence that the model listens."
             )
         dominance = find_share(self.shares, DOMINANCE)
         if dominance is not None and (dominance["low"] > 0.5 or dominance["high"] < 0.5):

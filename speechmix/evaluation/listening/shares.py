@@ -4,13 +4,15 @@ In: one row for each item (`item_table`). Out: a table of shares with confidence
 items and for each kind, and a verdict. With right(x) whether the answer to an item with the sound x is right:
 
     needs the sound     mean of right(own) - right(other), over items whose other sound has another answer
-    changes             the answer differs from that with the own sound, in silence, noise or another sound
+    changes             the answer with the other sound differs from that with the own sound, over the same items
     solved without      mean of right(silence) and right(noise)
     text dominance      conflict items that follow the text, of those that follow text or sound
 
-An item that is right by luck with its own sound is as often right with another one: its mean is zero. Groups of items
-that share a recording, a pair or a transcript have equal weight. Intervals are exact binomial ones, with a group as one
-trial; of the first share also Student's or Hall's, the wider one counts.
+An item that is right by luck with its own sound is as often right with another one: its mean is zero. The verdict rests
+on exchanged recordings. Silence and noise are unusual inputs: a model that has learnt to ignore recordings may still
+change its answer in silence. Groups of items that share a recording, a pair or a transcript have equal weight.
+Intervals are exact binomial ones, with a group as one trial; of the first share also Student's or Hall's, the wider one
+counts.
 """
 
 from __future__ import annotations
@@ -64,8 +66,9 @@ def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.D
     -------
     DataFrame
         item, kind, group, answer, choice; correct (with its sound); needs (1: right only with its own sound, -1: only
-        with another, 0; NaN if the other sound has the same answer, or there is none); changes; solved_without (0 to
-        1); follows ("sound", "text", "other"; empty without a conflict); chance; sound_effect (nats that the right
+        with another, 0; NaN if the other sound has the same answer, or there is none); changes (1: the answer differs
+        with the other sound, 0; NaN likewise); changes_muted (whether it differs in silence or noise); solved_without
+        (0 to 1); follows ("sound", "text", "other"; empty without a conflict); chance; sound_effect (nats that the right
         answer loses, mean over silence, noise and another sound), prompt_effect; probabilities by condition; Shapley
         values.
     """
@@ -91,11 +94,15 @@ def _item_values(
     own, other = found[OWN], found.get(OTHER)
     donor = by_name.get(own["donor"])
     is_told_apart = other and donor and donor.answer.casefold() != item.answer.casefold()
-    needs = float(own["correct"]) - float(other["correct"]) if other and is_told_apart else np.nan
-    replaced = [found[name] for name in (SILENCE, NOISE, OTHER) if name in found]
+    needs = changes = np.nan
+    if other and is_told_apart:
+        needs = float(own["correct"]) - float(other["correct"])
+        changes = float(own["choice"] != other["choice"])
+    muted = [found[name] for name in (SILENCE, NOISE)]
     follows = ""
     if item.is_conflict:
         follows = {item.answer: "sound", item.text_answer: "text"}.get(own["choice"], "other")
+    replaced = [*muted, other] if other else muted
     losses = [own["log_probability"] - row["log_probability"] for row in replaced]
     no_prompt = found.get(NO_PROMPT, {}).get("log_probability", np.nan)
     return {
@@ -103,8 +110,9 @@ def _item_values(
         "choice": own["choice"],
         "correct": bool(own["correct"]),
         "needs": needs,
-        "changes": any(row["choice"] != own["choice"] for row in replaced),
-        "solved_without": np.mean([found[SILENCE]["correct"], found[NOISE]["correct"]]),
+        "changes": changes,
+        "changes_muted": any(row["choice"] != own["choice"] for row in muted),
+        "solved_without": np.mean([row["correct"] for row in muted]),
         "follows": follows,
         "chance": item.chance,
         "sound_effect": float(np.mean(losses)),
@@ -155,7 +163,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
         losses = (-values).clip(lower=0).groupby(groups).mean()
         count = len(gains)
         if name == NEEDS:
-            limits = needs_interval(gains, losses, level)
+            limits = _needs_interval(gains, losses, level)
         else:
             limits = proportion_interval(gains.sum(), count, level=level)
         low, high = limits if count >= FEWEST_GROUPS else (np.nan, np.nan)
@@ -174,7 +182,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
     return rows
 
 
-def needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
+def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
     """Cover the interval of the difference of two shares, and that of the mean over groups.
 
     The second alone is too short where there are only gains, the first where items of a group go together.
@@ -202,8 +210,8 @@ def listening_verdict(shares: pd.DataFrame) -> str:
     -------
     {"uses the sound", "does not use the sound", "reacts to the sound", "inconclusive", "too few groups"}
         "Uses": the share of items that need the sound is above zero. "Does not use": at most 5 % of the answers change
-        when the sound is replaced (upper limit of the interval). "Reacts": answers change, but not shown toward the
-        right one. All at 95 %.
+        with the recording of another item (upper limit of the interval). "Reacts": answers change, but not shown toward
+        the right one. All at 95 %.
     """
     needs, changes = find_share(shares, NEEDS), find_share(shares, CHANGES)
     if changes is None or changes["groups"] < FEWEST_GROUPS:
