@@ -38,6 +38,8 @@ def hook():
     spec = importlib.util.spec_from_file_location("levels", ROOT / "docs" / "hooks" / "levels.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    every_import = tuple(module.imports())  # each question would read all files again
+    module.imports = lambda *_: every_import
     return module
 
 

@@ -64,6 +64,9 @@ _LONG = {
     "howto/similarity.md",
     "howto/look_ahead.md",
     "howto/continua.md",
+    "howto/states.md",
+    "howto/model_card.md",
+    "howto/alignment_heads.md",
 }  # seconds each
 
 

@@ -174,6 +174,7 @@ def test_the_end_of_a_text_is_refused_in_the_text(model):
         speechmix.mix(model, tiny.clip(text="le chat dort</s>"))
 
 
+@pytest.mark.every_family
 def test_a_text_longer_than_the_decoder_is_refused(model):
     clip = tiny.clip(text=" ".join([tiny.TEXT] * 200)).replace(words=None)
     with pytest.raises(InputError, match=r"was made for (194|512|1024|450): cut the clip"):

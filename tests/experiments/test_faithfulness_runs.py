@@ -74,7 +74,7 @@ def test_it_is_the_trial_of_clips_in_memory(model, clips, whole, tmp_path):
     assert {"mute (zeros)", "patch", "cue"} == set(plain.values["perturbation"])
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("order", [pytest.param((1, 2, 3), marks=pytest.mark.long), (3, 1, 2)])
 def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips, whole, tmp_path):
     skipped = []
     for place, index in enumerate(order):
@@ -143,8 +143,7 @@ def of_clips_in_memory(model, clips, asked):
     return trial.ties, trial.values["group"].nunique(), trial.values
 
 
-@pytest.mark.parametrize("column", [None, "noun", "target_lemma"])
-def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path, monkeypatch):
+def test_what_ties_clips_is_what_their_manifest_says_now(model, tmp_path, monkeypatch):
     """Without a lemma the target ties clips; with another column that one; and a new column has
     nothing judged again."""
     asked = {**ASKED, "perturbations": ["mute (zeros)"]}
@@ -155,16 +154,18 @@ def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path
     ]
     clips = [clip.replace(meta={}) for clip in bundled.clips() if clip.name in names]
     faithfulness_of_clips(model, clips, tmp_path, **asked)
-    if column is not None:
-        clips = [
-            clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)
-        ]
-        monkeypatch.setattr(kind, "evaluate_item", None)  # whoever calls it dies
-    trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
-    ties, n_groups, values = of_clips_in_memory(model, clips, asked)
-    assert "the target word" in ties
-    assert (trial.ties, trial.values["group"].nunique()) == (ties, n_groups)
-    pd.testing.assert_frame_equal(trial.values, values)
+    monkeypatch.setattr(kind, "evaluate_item", None)  # whoever calls it dies
+    for column in (None, "noun", "target_lemma"):
+        if column is not None:
+            clips = [
+                clip.replace(meta={column: f"word {place // 2}"})
+                for place, clip in enumerate(clips)
+            ]
+        trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
+        ties, n_groups, values = of_clips_in_memory(model, clips, asked)
+        assert "the target word" in ties
+        assert (trial.ties, trial.values["group"].nunique()) == (ties, n_groups)
+        pd.testing.assert_frame_equal(trial.values, values)
 
 
 def test_other_options_and_clips_are_computed_anew(model, clips, tmp_path, whole):

@@ -337,6 +337,7 @@ OPTIONS_OF_KINDS = {
     "listening_seconds": {"seconds": 0.3},
     "look_ahead": {"delays_ms": [0, 80], "windows": ["all"]},
 }
+SLOW_KINDS = {"speech_ablation", "listening_routes", "listening_seconds", "look_ahead"}
 
 
 def load_whisper():
@@ -387,7 +388,7 @@ def test_all_kinds_of_the_package_are_tested():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.long] if name == "speech_ablation" else [])
+        pytest.param(name, marks=[pytest.mark.long] if name in SLOW_KINDS else [])
         for name in OPTIONS_OF_KINDS
     ],
 )

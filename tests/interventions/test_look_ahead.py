@@ -81,7 +81,7 @@ def last_frame(model, clip):
     return lambda output: output.logits[0, frame, 3]
 
 
-@pytest.mark.parametrize(("layer", "ahead"), [(1, 4), (2, 7)])
+@pytest.mark.parametrize(("layer", "ahead"), [pytest.param(1, 4, marks=pytest.mark.long), (2, 7)])
 def test_a_planted_layer_that_reads_one_later_frame_is_found_with_its_distance(
     ctc, clip, layer, ahead
 ):
@@ -324,7 +324,9 @@ def test_clips_of_one_name_stay_apart_and_a_word_that_fails_is_the_only_one_skip
     np.testing.assert_array_equal(of_first["score"], table["score"])
 
 
-@pytest.mark.parametrize("seed", [0, 1])  # seed 0: some clips have no frame left for their word
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.long)]
+)  # seed 0: some clips have no frame left for their word
 def test_nothing_is_shown_of_an_untrained_model(seed):
     model = speechmix.load("bundled:tiny-french-ctc", init="random", seed=seed)
     found = speechmix.look_ahead(model, bundled.clips()[:20:2], delays_ms=[0, 80], windows=["all"])

@@ -702,6 +702,7 @@ def test_map_and_figure_show_themselves_in_a_notebook():
     assert not pyplot.get_fignums()
 
 
+@pytest.mark.long  # imports all in a process of its own
 def test_figures_leave_pyplot_and_librosa_alone_until_needed():
     code = (
         "import sys, speechmix.reporting.plots.map_figures; print('matplotlib.pyplot' in "

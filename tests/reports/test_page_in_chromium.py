@@ -292,9 +292,7 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
             assert words in text
 
 
-@pytest.mark.parametrize(
-    ("width", "dark"), [(1280, False), (420, False), (1280, True), (420, True)]
-)
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, True)])
 def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, dark):
     with Browser(width, 800, dark=dark) as browser:
         browser.open(page)
