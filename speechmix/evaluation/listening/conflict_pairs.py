@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,55 +24,20 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from .items import ListeningItem
 
-if TYPE_CHECKING:
-    from ...alignment.espeak import Speech
-
 CONFLICT_KINDS = ("word", "number", "negation", "sex", "emotion")
-_TEXTS: dict[str, dict[str, Any]] = {
-    "en": {
-        "said": "What does the speaker say?",
-        "transcript": 'The transcript says: "{}".',
-        "sex": "Is the speaker a man or a woman?",
-        "sexes": ("man", "woman"),
-        "sex hints": ("The speaker is a man.", "The speaker is a woman."),
-        "emotion": "How does the speaker feel?",
-        "emotions": ("glad", "sad", "angry", "afraid"),
-        "feels": "I am {}.",
-        "emotion hint": "The speaker is {}.",
-        "numbers": "two three four five six seven eight nine ten",
-        "negation": (r"\b(is|are|was|were|can|will|has|have|must|should)\b", r"\1 not"),
-        "negated": r"\bnot\b|n't\b|\bno\b|\bnever\b",
-    },
-    "fr": {
-        "said": "Que dit la personne ?",
-        "transcript": "La transcription dit : « {} ».",
-        "sex": "Est-ce un homme ou une femme ?",
-        "sexes": ("homme", "femme"),
-        "sex hints": ("C'est une voix d'homme.", "C'est une voix de femme."),
-        "emotion": "Comment se sent la personne ?",
-        "emotions": ("contente", "triste", "tranquille", "malade"),
-        "feels": "Je suis {}.",
-        "emotion hint": "La personne est {}.",
-        "numbers": "deux trois quatre cinq six sept huit neuf dix",
-        "negation": (r"\b(sont|vont|peut|doit|va|veut|sera)\b", r"ne \1 pas"),
-        "negated": r"\bne\b|\bn'|\bpas\b|\bjamais\b",
-    },
-}
 _VOICES = ("m3", "f2")  # a man's and a woman's variant of an espeak-ng voice
-_LETTERS = 4  # of a word that is swapped, at least
+_SHORTEST_WORD = 4  # letters of a word that is swapped, at least
+_TEXTS_PATH = Path(__file__).with_name("conflict_texts.toml")
+_Texts = dict[str, Any]  # of a language
 
 
 class _Pair(NamedTuple):
-    """What two members of a pair say, and the question."""
+    """What two members of a pair say, the right answers, hints for these, and the question."""
 
-    spoken: tuple[str, str]
-    answers: tuple[str, str]
-    hints: tuple[str, str]
+    spoken: Sequence[str]
+    answers: Sequence[str]
+    hints: Sequence[str]
     prompt: str
-    voices: tuple[str, str] | None = None
-
-
-_Texts = dict[str, Any]
 
 
 def make_conflict_pairs(
@@ -117,20 +84,20 @@ def make_conflict_pairs(
     kinds = [kind for kind in kinds if kind in allowed] if as_prefix else list(kinds)
     if not kinds or set(kinds) - set(allowed):
         raise InputError(f"kinds of conflicts are {', '.join(allowed)}; found {list(kinds)}")
+    texts = tomllib.loads(_TEXTS_PATH.read_text(encoding="utf-8"))
     vocabulary = {word for clip in clips for word in _words(clip.text or "")}
     items = list[ListeningItem]()
     for clip in clips:
         code = (clip.language or language or "")[:2]
-        if code not in _TEXTS:
+        if code not in texts:
             raise InputError(
-                f"{clip.name}: conflict pairs are made in {', '.join(_TEXTS)}; found language "
+                f"{clip.name}: conflict pairs are made in {', '.join(texts)}; found language "
                 f"{clip.language or language!r}: give language="
             )
         for kind in kinds:
-            rng = np.random.default_rng(
-                list(hashlib.sha256(f"{clip.name}|{clip.text}|{kind}".encode()).digest()[:8])
-            )
-            pair = _MAKERS[kind]((clip.text or "").strip(), _TEXTS[code], vocabulary, rng)
+            seed = hashlib.sha256(f"{clip.name}|{clip.text}|{kind}".encode()).digest()[:8]
+            rng = np.random.default_rng(list(seed))
+            pair = _make_pair(kind, (clip.text or "").strip(), texts[code], vocabulary, rng)
             if pair is not None:
                 items += _make_items(clip, kind, code, pair, rng, as_prefix=as_prefix)
     if not items:
@@ -140,6 +107,29 @@ def make_conflict_pairs(
     return items
 
 
+def _make_pair(
+    kind: str, text: str, texts: _Texts, vocabulary: set[str], rng: np.random.Generator
+) -> _Pair | None:
+    if not text:
+        return None
+    entry = texts["transcript"]
+    if kind == "sex":
+        entry = texts["sex"]
+        spoken, answers = [text, text], entry["answers"]
+    elif kind == "emotion":
+        entry = texts["emotion"]
+        answers = rng.permutation(entry["answers"])[:2].tolist()
+        start = text.rstrip(" .!?")
+        spoken = [f"{start}. {entry['sentence'].format(answer)}" for answer in answers]
+    else:
+        other = _CHANGES[kind](text, texts, vocabulary, rng)
+        if other is None:
+            return None
+        spoken = answers = [text, other]
+    hints = entry.get("hints") or [entry["hint"].format(answer) for answer in answers]
+    return _Pair(spoken, answers, hints, entry["prompt"])
+
+
 def _make_items(
     clip: Clip, kind: str, code: str, pair: _Pair, rng: np.random.Generator, *, as_prefix: bool
 ) -> list[ListeningItem]:
@@ -147,84 +137,60 @@ def _make_items(
 
     voice = _VOICES[rng.integers(len(_VOICES))]
     items = []
-    for member in (0, 1):
-        variant = pair.voices[member] if pair.voices else voice
-        speech: Speech = speak(pair.spoken[member], voice=f"{code}+{variant}")
-        name = f"{clip.name}_{kind}_{'ab'[member]}"
-        group = {"pair": f"{clip.name}_{kind}", "source": str(clip.name)}
+    for member, letter in enumerate("ab"):
+        variant = _VOICES[member] if kind == "sex" else voice
+        speech = speak(pair.spoken[member], voice=f"{code}+{variant}")
         sound = Clip.from_array(
             speech.audio,
             speech.sample_rate,
-            name=name,
+            name=f"{clip.name}_{kind}_{letter}",
             language=clip.language or code,
             text=clip.text,
-            meta=group,
+            meta={"pair": f"{clip.name}_{kind}", "source": str(clip.name)},
         )
-        other = pair.answers[1 - member]
+        answers, other = tuple(pair.answers), pair.answers[1 - member]
         prompt, hint = ("", other) if as_prefix else (pair.prompt, pair.hints[1 - member])
-        items.append(
-            ListeningItem(sound, prompt, pair.answers[member], pair.answers, hint, other, kind)
-        )
+        items.append(ListeningItem(sound, prompt, answers[member], answers, hint, other, kind))
     return items
 
 
-def _said(first: str, second: str, texts: _Texts) -> _Pair:
-    """A pair that is asked what was said."""
-    hints = (texts["transcript"].format(first), texts["transcript"].format(second))
-    return _Pair((first, second), (first, second), hints, texts["said"])
-
-
 def _words(text: str) -> list[str]:
-    return [word for word in re.findall(r"[^\W\d_]+", text) if len(word) >= _LETTERS]
+    return [word for word in re.findall(r"[^\W\d_]+", text) if len(word) >= _SHORTEST_WORD]
 
 
-def _swap_word(text: str, texts: _Texts, words: set[str], rng: np.random.Generator) -> _Pair | None:
-    own, others = _words(text), sorted(words - set(_words(text)))
+def _swap_word(
+    text: str, texts: _Texts, vocabulary: set[str], rng: np.random.Generator
+) -> str | None:
+    own = _words(text)
+    others = sorted(vocabulary - set(own))
     if not own or not others:
         return None
     word = own[rng.integers(len(own))]
     # About as long, so that length alone does not tell.
     nearest = sorted(others, key=lambda other: (abs(len(other) - len(word)), other))[:5]
     other = nearest[rng.integers(len(nearest))]
-    return _said(text, re.sub(rf"\b{re.escape(word)}\b", other, text, count=1), texts)
+    return re.sub(rf"\b{re.escape(word)}\b", other, text, count=1)
 
 
-def _swap_number(text: str, texts: _Texts, *_: object) -> _Pair | None:
-    numbers = texts["numbers"].split()
+def _swap_number(text: str, texts: _Texts, *_: object) -> str | None:
+    numbers = texts["numbers"]
     found = re.search(rf"\b({'|'.join(numbers)})\b", text, re.IGNORECASE)
     if found is None:
         return None
     other = numbers[(numbers.index(found.group().casefold()) + 1) % len(numbers)]
-    return _said(text, text[: found.start()] + other + text[found.end() :], texts)
+    return f"{text[: found.start()]}{other}{text[found.end() :]}"
 
 
-def _negate(text: str, texts: _Texts, *_: object) -> _Pair | None:
-    pattern, replacement = texts["negation"]
-    if re.search(texts["negated"], text, re.IGNORECASE) or not re.search(pattern, text):
+def _negate(text: str, texts: _Texts, *_: object) -> str | None:
+    if re.search(texts["is_negated"], text, re.IGNORECASE):
         return None
-    return _said(text, re.sub(pattern, replacement, text, count=1), texts)
+    changed, count = re.subn(texts["positive"], texts["negative"], text, count=1)
+    return changed if count else None
 
 
-def _change_sex(text: str, texts: _Texts, *_: object) -> _Pair | None:
-    hints = (texts["sex hints"][0], texts["sex hints"][1])
-    return _Pair((text, text), texts["sexes"], hints, texts["sex"], _VOICES) if text else None
-
-
-def _change_emotion(
-    text: str, texts: _Texts, words: set[str], rng: np.random.Generator
-) -> _Pair | None:
-    first, second = rng.permutation(texts["emotions"])[:2].tolist()
-    start, hint = text.rstrip(" .!?"), texts["emotion hint"]
-    spoken = tuple(f"{start}. {texts['feels'].format(name)}" for name in (first, second))
-    hints = (hint.format(first), hint.format(second))
-    answers = (first, second)
-    return _Pair((spoken[0], spoken[1]), answers, hints, texts["emotion"]) if text else None
-
-
-_MAKERS: dict[str, Callable[[str, _Texts, set[str], np.random.Generator], _Pair | None]] = {
+# What else a voice could say, by kind of conflict; None where the text does not allow it.
+_CHANGES: dict[str, Callable[[str, _Texts, set[str], np.random.Generator], str | None]] = {
     "word": _swap_word,
     "number": _swap_number,
     "negation": _negate,
-    "sex": _change_sex,
-    "emotion": _change_emotion,
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
-import numpy as np
+import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.clip_names import refuse_duplicate_names
+from ..statistics.groups import connect_clips
 from .items import ListeningItem
 
 _MAX_CANDIDATES = 200  # items that are looked at to find another sound
@@ -37,9 +39,8 @@ def check_items(
         item if isinstance(item, ListeningItem) else ListeningItem.from_clip(item) for item in items
     ]
     refuse_duplicate_names([item.clip for item in found])
-    names = [item.name for item in found]
-    for name in names if len(set(names)) < len(names) else ():
-        if names.count(name) > 1:
+    for name, count in Counter(item.name for item in found).items():
+        if count > 1:
             raise InputError(
                 f"two items are called {name!r}: give each recording a name of its own"
             )
@@ -72,16 +73,16 @@ def choose_donors(items: Sequence[ListeningItem]) -> dict[str, Clip]:
         By name of the item; without items whose recording all others share.
     """
     ring = sorted(items, key=lambda item: hashlib.sha256(item.name.encode()).digest())
-    by_pair: dict[str, list[int]] = {}
-    for index, item in enumerate(ring):
-        if item.clip.meta.get("pair"):
-            by_pair.setdefault(item.clip.meta["pair"], []).append(index)
     sounds = [item.clip.audio_hash for item in ring]  # each file is read once
+    pairs = [item.clip.meta.get("pair", "") for item in ring]
+    by_pair = defaultdict[str, list[int]](list)
+    for index, pair in enumerate(pairs):
+        by_pair[pair].append(index)
     count, donors = len(ring), dict[str, Clip]()
     for index, item in enumerate(ring):
         steps = range(1, min(count, _MAX_CANDIDATES + 1))
         near = dict.fromkeys((index + step) % count for step in steps)
-        near |= dict.fromkeys(by_pair.get(item.clip.meta.get("pair", ""), ()))
+        near |= dict.fromkeys(by_pair[pairs[index]] if pairs[index] else ())
         others = [other for other in near if sounds[other] != sounds[index]]
         if others:
             best = min(others, key=lambda other: _mismatches(item, ring[other]))
@@ -101,30 +102,12 @@ def _mismatches(item: ListeningItem, other: ListeningItem) -> tuple[bool, bool, 
 
 def group_items(items: Sequence[ListeningItem]) -> dict[str, str]:
     """Return the group of each item by name: items that share a recording, a pair or a transcript are one group."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    labels: dict[tuple[str, str], int] = {}
-    rows, columns = [], []
-    for index, item in enumerate(items):
-        for tie, value in _ties(item).items():
-            if value:
-                rows.append(index)
-                columns.append(len(items) + labels.setdefault((tie, value), len(labels)))
-    size = len(items) + len(labels)
-    graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
-    numbers = connected_components(graph, directed=False)[1][: len(items)]
-    first: dict[int, str] = {}
-    return {
-        item.name: first.setdefault(int(number), item.name)
-        for item, number in zip(items, numbers, strict=True)
+    clips = [item.clip for item in items]
+    names = pd.Series([item.name for item in items])
+    ties = {
+        "sound": [clip.audio_hash for clip in clips],
+        "pair": [clip.meta.get("pair", "") for clip in clips],
+        "text": [" ".join((clip.text or "").casefold().split()) for clip in clips],
     }
-
-
-def _ties(item: ListeningItem) -> Mapping[str, str]:
-    clip = item.clip
-    return {
-        "sound": clip.audio_hash,
-        "pair": clip.meta.get("pair", ""),
-        "text": " ".join((clip.text or "").casefold().split()),
-    }
+    parts = connect_clips(names, [pd.Series(labels, dtype=object) for labels in ties.values()])
+    return dict(zip(names, names.groupby(parts).transform("first"), strict=True))

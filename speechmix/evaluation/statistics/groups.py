@@ -57,11 +57,11 @@ def assign_groups(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     }
     # From the coarsest to the finest; the pair is what a study was built of, and stays.
     for tie in ("the target word", "the sentence"):
-        groups = _connect_clips(clips["clip"].astype(str), list(ties.values()))
+        groups = connect_clips(clips["clip"].astype(str), list(ties.values()))
         if groups.nunique() >= min(_MIN_GROUPS, len(clips)):
             break
         ties.pop(tie, None)
-    return _connect_clips(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+    return connect_clips(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
 
 
 def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
@@ -171,8 +171,22 @@ def _join_spellings(spellings: pd.DataFrame) -> list[str]:
     return [" ".join(sorted(set(row) - {""})) for row in rows]
 
 
-def _connect_clips(names: pd.Series, ties: list[pd.Series]) -> pd.Series:
-    """Name of the first clip of each connected part."""
+def connect_clips(names: pd.Series, ties: Sequence[pd.Series]) -> pd.Series:
+    """Return the name of one clip of each connected part, for each clip.
+
+    Parameters
+    ----------
+    names : Series of str
+        Of clips, distinct.
+    ties : sequence of Series of str
+        Clips with the same label are connected; "" ties nothing.
+
+    Examples
+    --------
+    >>> pair, text = pd.Series(["one", "one", ""]), pd.Series(["", "b", "b"])
+    >>> connect_clips(pd.Series(["x", "y", "z"]), [pair, text]).tolist()
+    ['x', 'x', 'x']
+    """
     leader = {name: name for name in names}
 
     def find_leader(name: str) -> str:
