@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -24,9 +24,6 @@ from .progress import Progress
 from .results.run_folder import RunFolder
 from .score_clips import compute_kinds
 from .shard_merge import list_job_parts, read_job_skipped
-
-if TYPE_CHECKING:
-    from .results.clip_result_files import Part
 
 
 def listen_to_items(
@@ -99,22 +96,24 @@ def listen_to_items(
     candidates = (load if isinstance(load, Model) else load() for load in in_order)
     results = list[Listening]()
     for owner, parts in list_job_parts(folder, job).items():
-        rows = _read_rows(parts, LISTENING_KIND.name)
-        if not rows:
+        stored = {
+            kind: {name: rows for _, name, rows in stored_contents(parts, kind)} for kind in kinds
+        }
+        if not stored[LISTENING_KIND.name]:
             continue
         routes, reasons = None, list(skipped)
+        stretches = stored.get(LISTENING_SECONDS_KIND.name)
         if where:
             model = next(model for model in candidates if model.fingerprint == owner.weights)
-            stored = _read_rows(parts, LISTENING_ROUTES_KIND.name)
-            routes = find_routes(model, found, reasons, rows_by_item=stored)
-        stretches = _read_rows(parts, LISTENING_SECONDS_KIND.name)
+            rows_by_item = stored[LISTENING_ROUTES_KIND.name]
+            routes = find_routes(model, found, reasons, rows_by_item=rows_by_item)
         results.append(
             Listening(
                 tuple(found),
-                _join_rows(found, rows),
+                _join_rows(found, stored[LISTENING_KIND.name]),
                 tuple(reasons),
-                {name: getattr(owner, name) for name in ("init", "seed", "weights")}
-                | {"model": owner.name},
+                {"model": owner.name, "init": owner.init, "seed": owner.seed}
+                | {"weights": owner.weights},
                 routes,
                 _join_rows(found, stretches) if stretches else None,
             )
@@ -122,10 +121,6 @@ def listen_to_items(
     if not results:
         raise no_item_error(skipped)
     return results
-
-
-def _read_rows(parts: Sequence[Part], kind: str) -> dict[str, list[dict[str, Any]]]:
-    return {name: rows for _, name, rows in stored_contents(parts, kind)}
 
 
 def _join_rows(

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
 from ...mixing.passes.cost_estimate import format_seconds
+from ..faithfulness.evaluate import model_provenance
 from .effects import count_passes, listening_effects
 from .item_groups import check_items, choose_donors, no_item_error
 from .items import ListeningItem
@@ -91,7 +92,7 @@ def listening(
         tuple(found),
         pd.DataFrame(rows),
         tuple(skipped),
-        describe_model(model),
+        model_provenance(model),
         routes=routes,
         seconds=pd.concat(tables, ignore_index=True) if tables else None,
     )
@@ -109,16 +110,6 @@ def find_routes(
     except InputError as error:
         skipped.append(("where", str(error)))
         return None
-
-
-def describe_model(model: Model) -> dict[str, Any]:
-    """Return what a result says of its model."""
-    return {
-        "model": model.name,
-        "init": model.init,
-        "seed": model.seed,
-        "weights": model.fingerprint,
-    }
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from .clip_options import SkippedItems, add_outside_option, print_skipped
@@ -13,7 +14,6 @@ from .executor_options import add_executor_options, choose_executor, refuse_exec
 from .model_options import add_loading_options, add_task_option, create_loaders
 
 if TYPE_CHECKING:
-    from ...evaluation.listening.items import ListeningItem
     from ...evaluation.listening.listening_result import Listening
 
 _EXAMPLES = """examples:
@@ -52,6 +52,9 @@ def add_commands(commands: Subparsers) -> None:
 
 def _listening(options: argparse.Namespace) -> int:
     from ...evaluation.listening.item_files import read_listening_items
+    from ...evaluation.listening.listening import listening
+    from ...reporting.pages.listening_page import write_listening_page
+    from ...runs.listening_runs import listen_to_items
 
     skipped: SkippedItems = []
     sources = [*options.models, *(options.model or ())]
@@ -60,59 +63,23 @@ def _listening(options: argparse.Namespace) -> int:
     items = read_listening_items(
         options.items, allow_outside=options.allow_outside, skipped=skipped
     )
-    if options.out:
-        results = _run_stored(options, sources, items, skipped)
+    loaders, out = create_loaders(options, sources), options.out
+    request: dict[str, Any] = {"seconds": options.seconds, "where": options.where}
+    request["progress"] = sys.stderr.isatty()
+    results: Sequence[Listening] | None
+    if out:
+        executor = choose_executor(options, sources)
+        results = listen_to_items(loaders, items, out, executor=executor, **request)
     else:
         refuse_executor_options(options, "give a folder as --out")
-        results = _run_now(options, sources, items)
+        results = [listening(load(), items, **request) for load in loaders]
     print_skipped(skipped)
-    for result in results or ():
+    if results is None:
+        print(f"shard {options.shard} is finished; `speechmix status {out}` lists the others")
+        return 0
+    for result in results:
         print_skipped(result.skipped)
         print(f"{result.model_name}\n{result.summary}\n{result.card_line}\n")
-    if options.out and results:
-        print(f"page: {options.out}/listening.html")
+    if out:
+        print(f"page: {write_listening_page(results, f'{out}/listening.html')}")
     return 0
-
-
-def _run_now(
-    options: argparse.Namespace, sources: list[str], items: list[ListeningItem]
-) -> list[Listening]:
-    from ...evaluation.listening.listening import listening
-
-    return [
-        listening(
-            load(),
-            items,
-            seconds=options.seconds,
-            where=options.where,
-            progress=sys.stderr.isatty(),
-        )
-        for load in create_loaders(options, sources)
-    ]
-
-
-def _run_stored(
-    options: argparse.Namespace,
-    sources: list[str],
-    items: list[ListeningItem],
-    skipped: SkippedItems,
-) -> list[Listening] | None:
-    from ...reporting.pages.listening_page import write_listening_page
-    from ...runs.listening_runs import listen_to_items
-
-    results = listen_to_items(
-        create_loaders(options, sources),
-        items,
-        options.out,
-        seconds=options.seconds,
-        where=options.where,
-        executor=choose_executor(options, sources),
-        progress=sys.stderr.isatty(),
-    )
-    if results is None:
-        print(
-            f"shard {options.shard} is finished; `speechmix status {options.out}` lists the others"
-        )
-    else:
-        write_listening_page(results, f"{options.out}/listening.html")
-    return results

@@ -5,7 +5,9 @@ Options hold the clip whose sound is the other one for each item ("donors"), and
 
 from __future__ import annotations
 
-from ...evaluation.listening.effects import listening_effects
+from collections.abc import Callable, Mapping
+
+from ...evaluation.listening.effects import PLAYERS, listening_effects
 from ...evaluation.listening.items import ListeningItem
 from ...evaluation.listening.route_effects import item_routes
 from ...evaluation.listening.sound_seconds import sound_seconds
@@ -45,32 +47,27 @@ def _compute_seconds(item: ResultItem) -> Result:
     return Result(table.drop(columns="item").to_dict("records"))
 
 
+def _make_kind(
+    name: str, compute: Callable[[ResultItem], Result], columns: Mapping[str, str]
+) -> ResultKind:
+    return ResultKind(name, compute, cache_key=_cache_key, columns=columns, needs_words=False)
+
+
 _NUMBERS = ("probability", "log_probability", "log_odds", "text_probability", "mass")
-_VALUES = ("shapley_sound", "shapley_prompt", "shapley_earlier_answer")
-LISTENING_KIND = ResultKind(
+_VALUES = tuple(f"shapley_{player}" for player in PLAYERS)
+LISTENING_KIND = _make_kind(
     "listening",
     _compute_answers,
-    cache_key=_cache_key,
-    columns={"correct": "bool", **dict.fromkeys((*_NUMBERS, *_VALUES), "float64")},
-    needs_words=False,
+    {"correct": "bool", **dict.fromkeys((*_NUMBERS, *_VALUES), "float64")},
 )
-LISTENING_ROUTES_KIND = ResultKind(
+LISTENING_ROUTES_KIND = _make_kind(
     "listening_routes",
     _compute_routes,
-    cache_key=_cache_key,
-    columns={
-        "layer": "int64",
-        "layer_count": "int64",
-        "head": "float64",
-        "effect": "float64",
-        "needs": "float64",
-    },
-    needs_words=False,
+    dict.fromkeys(("layer", "layer_count"), "int64")
+    | dict.fromkeys(("head", "effect", "needs"), "float64"),
 )
-LISTENING_SECONDS_KIND = ResultKind(
+LISTENING_SECONDS_KIND = _make_kind(
     "listening_seconds",
     _compute_seconds,
-    cache_key=_cache_key,
-    columns={"start": "float64", "end": "float64", "effect": "float64", "gradient": "float64"},
-    needs_words=False,
+    dict.fromkeys(("start", "end", "effect", "gradient"), "float64"),
 )
