@@ -37,7 +37,7 @@ def test_items_are_asked_now_and_in_a_run(table, tmp_path, capsys):
     assert main([*arguments, "--shard", "2/2"]) == 0
     assert now.splitlines()[1:6] == capsys.readouterr().out.splitlines()[1:6]
     page = (out / "listening.html").read_text(encoding="utf-8")
-    assert "Models side by side" in page
+    assert "Results" in page
     assert "data:audio/wav" in page
 
 

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
     from .sound_routes import SoundRoutes
 
-SENTENCES = {
-    LISTENS: "The model uses the sound of these items: exchanging it makes right answers wrong.",
-    DEAF: "On these items the model does not use the sound: its answers stay the same with other recordings.",
+_SENTENCES = {
+    LISTENS: "The model uses the sound in {} of these items: with other recordings, fewer answers are right.",
+    DEAF: "On these items the model does not use the sound: at most 5 % of its answers change with other recordings.",
     REACTS: "The sound changes the answers of the model, but it is not shown to lead to the right ones.",
     UNKNOWN: "These items do not show whether the model uses the sound: more of them are needed.",
-    FEW: f"Nothing is claimed: there are fewer than {FEWEST_GROUPS} independent groups of items.",
+    FEW: f"Nothing is claimed: fewer than {FEWEST_GROUPS} independent groups of items have another recording with another "
+    "answer.",
 }
 _LOW_MASS = 0.1  # probability of all options together, below which the model writes something else
 
@@ -96,15 +97,27 @@ class Listening:
         return listening_verdict(self.shares)
 
     @property
+    def conclusion(self) -> str:
+        """The verdict as a sentence."""
+        needs = find_share(self.shares, NEEDS)
+        return _SENTENCES[self.verdict].format("most" if needs and needs["low"] > 0.5 else "some")
+
+    @property
     def summary(self) -> str:
         """Sentences: the verdict, and each share with its interval."""
-        lines = [SENTENCES[self.verdict]]
+        lines = [self.conclusion]
         lines += [
             f"{label}: {describe_share(row)}"
             for name, label in _LABELS.items()
             if (row := find_share(self.shares, name)) is not None
         ]
         lines += self.notes
+        if self.seconds is not None and self.seconds["agreement"].notna().any():
+            agreement = self.seconds.groupby("item")["agreement"].first().dropna()
+            lines.append(
+                f"Stretches of sound: the median rank correlation of effects and gradient x input is {agreement.median():.2f} "
+                f"({len(agreement)} items)."
+            )
         if self.routes is not None:
             lines.append(self.routes.summarize(self.verdict))
         return "\n".join(lines)

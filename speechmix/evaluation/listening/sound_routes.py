@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MAX_ITEMS = 48
 SMALLEST_SHARE = 0.05  # of the sound's effect, below which no head is named
 _ALPHA = 1 - LEVEL
+_STACK_NAMES = {"cross": "cross-attention", "decoder": "the decoder"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,9 @@ class SoundRoutes:
         if len(shown):
             best = shown.iloc[0]
             lines.append(
-                f"The largest part is lost without the sound's values in layer {best['layer']} of {best['stack']} "
-                f"({100 * best['share']:.0f} %)."
+                f"Without the sound's values in one layer, {len(shown)} of {len(windows)} layers show an effect; it is "
+                f"largest in layer {best['layer']} of {_STACK_NAMES[best['stack']]}: {best['effect']:.2f} nats "
+                f"[{best['low']:.2f}, {best['high']:.2f}]."
             )
         else:
             lines.append(

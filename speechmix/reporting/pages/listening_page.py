@@ -108,7 +108,7 @@ def write_listening_page(
         ("For a model card", [result.card_line for result in results]),
     ]
     first = FirstScreen(
-        answer=[f"{model_name(one.model_name)}: {one.summary.splitlines()[0]}" for one in results],
+        answer=[f"{model_name(one.model_name)}: {one.conclusion}" for one in results],
         warnings=[line for one in results for line in one.notes],
     )
     html = render_page(
