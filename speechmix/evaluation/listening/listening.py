@@ -50,7 +50,8 @@ def listening(
     seconds : float, optional
         Also find which stretches of this length each answer needs.
     where : bool
-        Also find the layers and heads of the decoder that carry the sound. Costs a run for each head.
+        Also find the layers and heads of the decoder that carry the sound. Costs two runs for each layer and head, for at
+        most 48 items.
     progress : bool
         Show a bar over items.
 

@@ -20,7 +20,7 @@ COMMON_OPTIONS = frozenset(
     """
     --model --clips --texts --corpus --sentence --text --cue --target --foil --language --measure
     --stack --fill --twins --out --workers --device --ablate --explain --published --label
-    --position --perturbation --config --help
+    --position --perturbation --where --seconds --config --help
     """.split()
 )
 _COLUMNS = 100

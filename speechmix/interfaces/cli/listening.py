@@ -28,14 +28,18 @@ def add_commands(commands: Subparsers) -> None:
     command = commands.add_parser(
         "listening",
         help="does an audio language model use the sound, or guess from the text?",
-        description="Items have the columns path, prompt, answer; and if known options, hint, text_answer, kind, pair.",
+        description="Test whether the answers of a model depend on the sound: exchange it, and mute it.\n"
+        "Columns of the items: path, prompt, answer; optional: options, hint, text_answer, kind, pair.",
         epilog=_EXAMPLES,
     )
     command.set_defaults(command=_listening)
     command.add_argument("models", nargs="*", metavar="MODEL", help=argparse.SUPPRESS)
     command.add_argument("--model", action="append", help="hub id or folder; may be repeated")
     command.add_argument(
-        "--items", required=True, metavar="PATH", help="table (.jsonl, .tsv, .csv) or data set"
+        "--items",
+        required=True,
+        metavar="PATH",
+        help="required: table (.jsonl, .tsv, .csv) or data set",
     )
     command.add_argument(
         "--where", action="store_true", help="also find layers and heads that carry the sound"
