@@ -614,8 +614,9 @@ def test_the_check_takes_half_a_second():
     assert min(seconds) <= 0.5
 
 
-@pytest.mark.parametrize("value", ["v_proj", "k_proj", "q_proj"])
-@pytest.mark.parametrize("keys_are_multiples", [False, True])
+@pytest.mark.parametrize(
+    ("value", "keys_are_multiples"), [("v_proj", True), ("k_proj", True), ("q_proj", False)]
+)
 def test_scaled_values_are_those_of_their_projection_alone(monkeypatch, value, keys_are_multiples):
     """MiMo multiplies its values by 0.707; all its projections have one width."""
     monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))

@@ -49,6 +49,7 @@ def wav(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_line_says_what_the_model_writes(wav, tmp_path, capsys):
     for text, says in (
         ("nos maisons", "writes: nos maisons (as given)"),

@@ -373,6 +373,7 @@ def test_on_the_command_line(release, tmp_path, capsys):
     assert "transcribe first" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_recipe_goes_from_the_release_to_the_page(release, tmp_path, capsys):
     spec = importlib.util.spec_from_file_location(
         "recipe", ROOT / "recipes" / "french_homophony.py"

@@ -53,10 +53,10 @@ def test_filters_are_those_of_a_fourier_sum_by_hand():
     hertz = np.minimum(np.arange(count), count - np.arange(count)) * RATE / count
     rise = 0.5 + 0.5 * np.sin(np.pi / 2 * np.clip((hertz - 2000) / 50, -1, 1))
     fall = 0.5 - 0.5 * np.sin(np.pi / 2 * np.clip((hertz - 3000) / 50, -1, 1))
-    spectrum = np.exp(-angles) @ padded
+    waves = np.exp(angles)
+    spectrum = waves.conj() @ padded
     by_hand = [
-        (np.exp(angles) @ (gain * spectrum)).real[1600:2400] / count
-        for gain in (1 - rise, rise + fall - 1)
+        (waves @ (gain * spectrum)).real[1600:2400] / count for gain in (1 - rise, rise + fall - 1)
     ]
     np.testing.assert_allclose(split_bands(sound, RATE, edges), by_hand, rtol=0, atol=1e-9)
 

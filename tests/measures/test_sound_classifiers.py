@@ -25,6 +25,10 @@ from tests.models.audio_classifiers import (
 SUPPORTED = [name for name in CLASSIFIERS if name != "sew-d"]
 CONFORMERS = ("wav2vec2-bert", "wav2vec2-conformer")
 WEIGHTED = [name for name in SUPPORTED if name != "ast"]
+LIKE_OTHERS = ("data2vec-audio", "unispeech", "unispeech-sat", "wav2vec2-conformer")
+WITH_LONG = [
+    pytest.param(name, marks=[pytest.mark.long] * (name in LIKE_OTHERS)) for name in SUPPORTED
+]
 
 
 def inputs_of(model, samples) -> dict[str, torch.Tensor]:
@@ -82,7 +86,7 @@ def test_labels_by_name_number_and_runner_up(name):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", WITH_LONG)
 def test_parts_add_up_to_the_logit_of_the_model(name, weighted):
     if weighted and name not in WEIGHTED:
         pytest.skip("AST has no weighted sum of layers")
@@ -136,7 +140,9 @@ def test_decompx_of_a_recogniser_whose_config_weights_layers():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", [name for name in WEIGHTED if name != "wavlm"])
+@pytest.mark.parametrize(
+    "name", [case for case in WITH_LONG if case.values[0] not in ("wavlm", "ast")]
+)
 def test_knock_outs_are_those_by_hand(name, weighted):
     model = classifier(name, use_weighted_layer_sum=weighted)
     decision = Decision.prepare(model, clip())
@@ -164,7 +170,7 @@ def test_knock_outs_are_those_by_hand(name, weighted):
         )
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", WITH_LONG)
 def test_explain_a_label(name):
     model, logits = classifier(name), logits_by_hand(classifier(name), sound())
     given = LABELS[logits.argmax()]

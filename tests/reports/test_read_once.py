@@ -58,6 +58,7 @@ def folder(tmp_path_factory):
     return synthetic_run(tmp_path_factory.mktemp("once") / "run", clips=8, layers=2)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_file_of_the_run_is_read_once_for_a_page(folder, monkeypatch):
     with reads(folder, monkeypatch) as counts:
         report(folder, notes=["SYNTHETIC"])

@@ -19,6 +19,8 @@ from speechmix.reporting.pages.transcription import transcription_notes
 from speechmix.runs.results.open_run import open_run
 from tests.reports.synthetic_runs import WORDS, synthetic_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SAID = " ".join(WORDS)
 STAGES = [
     ["mine", "clips", "kept", 60],
