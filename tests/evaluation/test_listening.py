@@ -324,7 +324,7 @@ def test_one_head_without_the_sound_equals_a_run_by_hand(model):
     def odds(clip, removed):
         question = Question(model, item, other.clip)
         inputs = question.inputs_of_clip(clip)
-        _, positions = question.sound_positions(inputs)
+        positions = question.sound_positions(inputs)
 
         def remove(module, args, values):
             values = values.clone()

@@ -49,8 +49,7 @@ def remove_heads(
         another; text_effect: with the prompt (or hint) minus without (nats, means over groups); their low and high: 95 %
         intervals, of "random" the range of the sets.
     """
-    stack_name, _ = questions[0].sound_positions(questions[0].inputs(OWN))
-    stack = questions[0].model.stacks[stack_name]
+    stack = questions[0].model.stacks[questions[0].stack]
     others = [
         (layer, head)
         for layer in range(len(stack))
@@ -67,7 +66,7 @@ def remove_heads(
     effects = []
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
         own, other, without = (
-            _read_odds(question, sets, stack_name, sound, with_prompt=with_prompt)
+            _read_odds(question, sets, sound, with_prompt=with_prompt)
             for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False))
         )
         effects.append([own - other, own - without])
@@ -87,14 +86,13 @@ def remove_heads(
 def _read_odds(
     question: Question,
     sets: Sequence[Sequence[tuple[int, int]]],
-    stack: str,
     sound: str,
     *,
     with_prompt: bool,
 ) -> np.ndarray:
     """Log-odds of the right answer without each set of heads [sets]."""
     inputs = question.inputs(sound, with_prompt=with_prompt)
-    with silence_heads(question.model, sets, stack):
+    with silence_heads(question.model, sets, question.stack):
         found = question.log_probabilities(inputs, runs=len(sets))
     return question.reading.log_odds(found).numpy()
 

@@ -79,11 +79,11 @@ class ListeningItem:
                 raise InputError(f"{self.name}: expected {name} to be {kind}, found {cell!r:.80}")
         if self.text_answer and not self.options:
             object.__setattr__(self, "options", (self.answer, self.text_answer))
-        answers = [self.answer, *([self.text_answer] if self.text_answer else [])]
-        missing = [answer for answer in answers if self.options and answer not in self.options]
         if not self.answer.strip():
             raise InputError(f"{self.name}: the answer is empty: give what the sound says")
-        if missing or len(set(self.options)) < len(self.options) or len(self.options) == 1:
+        answers = [answer for answer in (self.answer, self.text_answer) if answer]
+        is_different = len(set(self.options)) == len(self.options) > 1
+        if self.options and not (is_different and set(answers) <= set(self.options)):
             raise InputError(
                 f"{self.name}: expected at least two different options, with "
                 f"{' and '.join(map(repr, answers))} among them; found {list(self.options)}"

@@ -147,10 +147,6 @@ def estimate_listening(model: Model, items: Sequence[ListeningItem | Clip]) -> L
     model, items
         As for `listening`.
 
-    Returns
-    -------
-    ListeningCost
-
     Raises
     ------
     InputError
@@ -167,12 +163,10 @@ def estimate_listening(model: Model, items: Sequence[ListeningItem | Clip]) -> L
     donors = choose_donors(found)
     for item in found:
         try:
-            count = count_passes(model, item, has_donor=item.name in donors)
             per_pass = per_pass or _time_pass(Question(model, item))
+            counts.append(count_passes(model, item, has_donor=item.name in donors))
         except SpeechmixError as error:
             skipped.append((item.name, str(error)))
-        else:
-            counts.append(count)
     if not counts:
         raise no_item_error(skipped)
     return ListeningCost(len(counts), sum(counts), sum(counts) * per_pass, tuple(skipped))

@@ -87,14 +87,13 @@ class Question:
 
     def clip(self, sound: str) -> Clip:
         """Return the clip with its own sound or another."""
-        own: Clip = self.item.clip
+        own, rate = self.item.clip, self.model.sample_rate
         if sound == OWN:
             return own
         if sound == OTHER:
             if self.donor is None:
                 raise InputError(f"{self.item.name}: there is no other item with another recording")
             return self.donor
-        rate = self.model.sample_rate
         samples = own.audio(rate)
         if sound == SILENCE:
             return replace_samples(own, np.zeros_like(samples), rate)
@@ -125,18 +124,18 @@ class Question:
     def inputs_of_clip(self, clip: Clip, *, with_prompt: bool = True) -> dict[str, Tensor]:
         """Return the inputs with the sound of any clip; parameters as of `inputs`."""
         item = self.item
-        without_hint = bool(item.hint) and not with_prompt
-        text = item.prompt_without_hint if without_hint else item.full_prompt
+        text = item.full_prompt if with_prompt else item.prompt_without_hint
+        is_blank = not (with_prompt or item.hint)
         if not self.model.takes_chat:
-            initial = text if with_prompt or without_hint else ""
+            initial = "" if is_blank else text
             ids = initial_prompt_ids(self.model, item.name, initial, self._start_ids)
             return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
         asked = self.model.with_prompt(text)
         inputs = prompt_inputs(asked, clip)
-        if with_prompt or item.hint:
+        if not is_blank:
             return inputs
         positions = prompt_positions(asked, clip, inputs["input_ids"][0].tolist())
-        fill = next(iter(token_fills(asked)))
+        fill = token_fills(asked)[0]
         return blank_tokens(asked, inputs, positions, fill=fill)[0] if positions else inputs
 
     @property
@@ -155,22 +154,19 @@ class Question:
             fed = self.with_answer(inputs, context)
             fed = {name: torch.cat([tensor] * runs) for name, tensor in fed.items()}
             with model.in_use(model.state_dtype), torch.no_grad():
-                on_device = inputs_to_device(fed, model.device, model.state_dtype)
-                found.append(self.read_rows(model.run_with_head(on_device), inputs, context))
+                found.append(self.read_rows(model.run_with_head(fed), inputs, context))
         return found
 
     def with_answer(
         self, inputs: Mapping[str, Tensor], context: Sequence[int]
     ) -> dict[str, Tensor]:
-        """Return inputs with tokens of the answer behind the prompt."""
-        name = self._text_input
+        """Return inputs with tokens of the answer behind the prompt, as the model runs them."""
+        model, name, count = self.model, self._text_input, len(context)
         added = torch.tensor([list(context)], dtype=torch.long)
         fed = {**inputs, name: torch.cat([inputs[name], added], dim=1)}
-        for other in _TOKEN_INPUTS.keys() & inputs.keys() if name == "input_ids" else ():
-            fed[other] = functional.pad(
-                inputs[other], (0, len(context)), value=_TOKEN_INPUTS[other]
-            )
-        return fed
+        for other in _TOKEN_INPUTS.keys() & inputs.keys() if model.takes_chat else ():
+            fed[other] = functional.pad(inputs[other], (0, count), value=_TOKEN_INPUTS[other])
+        return inputs_to_device(fed, model.device, model.state_dtype)
 
     def read_rows(
         self, output: ModelOutput, inputs: Mapping[str, Tensor], context: Sequence[int]
@@ -181,15 +177,17 @@ class Question:
         log_probs: Tensor = rows.double().log_softmax(dim=-1).cpu()
         return log_probs
 
-    def sound_positions(self, inputs: Mapping[str, Tensor]) -> tuple[str, range]:
-        """Return the stack in which the decoder reads the sound, and the positions of the sound there.
+    @property
+    def stack(self) -> str:
+        """Stack in which the decoder reads the sound."""
+        return "decoder" if self.model.takes_chat else "cross"
 
-        Behind an encoder these are all its frames, also those of padding.
-        """
+    def sound_positions(self, inputs: Mapping[str, Tensor]) -> range:
+        """Return the positions of the sound in that stack; behind an encoder all its frames, also those of padding."""
         model = self.model
         if model.takes_chat:
-            return "decoder", find_audio_range(model, inputs["input_ids"][0].tolist())
-        return "cross", range(model.grid(len(self.item.clip.audio(model.sample_rate))).n_frames)
+            return find_audio_range(model, inputs["input_ids"][0].tolist())
+        return range(model.grid(len(self.item.clip.audio(model.sample_rate))).n_frames)
 
     @property
     def _text_input(self) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.patching.patched_runs import run_patches
 from ...adapters.patching.patches import Patch
 from ...adapters.transformers_types import ModelOutput
@@ -51,8 +50,8 @@ def item_routes(
     if len(question.reading.contexts) > 1:
         raise InputError(f"{item.name}: its options part in several places")
     inputs = {sound: question.inputs(sound) for sound in (OWN, OTHER)}
-    positions = {sound: question.sound_positions(fed)[1] for sound, fed in inputs.items()}
-    stack, _ = question.sound_positions(inputs[OWN])
+    positions = {sound: question.sound_positions(fed) for sound, fed in inputs.items()}
+    stack = question.stack
     layers = [range(layer, layer + 1) for layer in range(len(model.stacks[stack]))]
     knock_outs: list[tuple[range, int | None]] = [
         (window_layers, None) for window_layers in _windows(len(layers), window)
@@ -67,7 +66,7 @@ def item_routes(
         clean[sound], removed[sound] = _run(question, inputs[sound], patches)
     total, needs = (clean[OWN] - clean[OTHER]).tolist()
     effects = total - (removed[OWN] - removed[OTHER])
-    patches = _exchange_states(question, stack, inputs[OTHER], positions)
+    patches = _exchange_states(question, inputs[OTHER], positions)
     patched = clean[OWN][0] - _run(question, inputs[OWN], patches)[1]
     places = [(KNOCK_OUT, *knock_out) for knock_out in knock_outs]
     places += [(PATCH, layer, None) for layer in layers]
@@ -102,24 +101,22 @@ def _run(
             [reading.log_odds(log_probs), reading.is_right(log_probs).double()], dim=1
         )
 
-    fed = inputs_to_device(question.with_answer(inputs, context), model.device, model.state_dtype)
     with model.in_use(model.state_dtype):
+        fed = question.with_answer(inputs, context)
         clean, patched = run_patches(model, fed, patches, read)
     return clean.numpy(), patched[:, 0].numpy()
 
 
 def _exchange_states(
     question: Question,
-    stack: str,
     other: Mapping[str, Tensor],
     positions: Mapping[str, Sequence[int]],
 ) -> list[Patch]:
     """Put in the states of the other sound, from each layer on; behind an encoder its values in each layer of
     cross-attention."""
-    model, [context] = question.model, question.reading.contexts
+    model, stack, [context] = question.model, question.stack, question.reading.contexts
     what = "values" if stack == "cross" else "states"
-    fed = inputs_to_device(question.with_answer(other, context), model.device, model.state_dtype)
-    states = capture_states(model, fed, what)
+    states = capture_states(model, question.with_answer(other, context), what)
     donor_positions = match_positions(len(positions[OWN]), positions[OTHER])
     patches = []
     for layer in range(len(model.stacks[stack])):

@@ -17,12 +17,13 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,
@@ -77,38 +78,36 @@ def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.D
     rows = []
     for name, group in conditions.groupby("item", sort=False):
         item = by_name[str(name)]
-        found: dict[str, dict[str, Any]] = {
-            row["condition"]: {str(key): value for key, value in row.items()}
-            for row in group.to_dict("records")
-        }
+        by_condition = group.set_index("condition").to_dict("index")
         rows.append(
             {"item": item.name, "kind": item.kind, "group": groups[item.name]}
-            | _item_values(item, found, by_name)
+            | _summarize_item(item, by_condition, by_name)
         )
     return pd.DataFrame(rows)
 
 
-def _item_values(
-    item: ListeningItem, found: dict[str, dict[str, Any]], by_name: dict[str, ListeningItem]
+def _summarize_item(
+    item: ListeningItem,
+    by_condition: Mapping[Hashable, TableRow],
+    by_name: Mapping[str, ListeningItem],
 ) -> dict[str, Any]:
-    own, other = found[OWN], found.get(OTHER)
+    own, other = by_condition[OWN], by_condition.get(OTHER)
+    muted = [by_condition[name] for name in (SILENCE, NOISE)]
     donor = by_name.get(own["donor"])
-    is_told_apart = other and donor and donor.answer.casefold() != item.answer.casefold()
     needs = changes = np.nan
-    if other and is_told_apart:
+    if other and donor and donor.answer.casefold() != item.answer.casefold():
         needs = float(own["correct"]) - float(other["correct"])
         changes = float(own["choice"] != other["choice"])
-    muted = [found[name] for name in (SILENCE, NOISE)]
     follows = ""
     if item.is_conflict:
         follows = {item.answer: "sound", item.text_answer: "text"}.get(own["choice"], "other")
     replaced = [*muted, other] if other else muted
     losses = [own["log_probability"] - row["log_probability"] for row in replaced]
-    no_prompt = found.get(NO_PROMPT, {}).get("log_probability", np.nan)
+    no_prompt = by_condition.get(NO_PROMPT, {}).get("log_probability", np.nan)
     return {
         "answer": item.answer,
         "choice": own["choice"],
-        "correct": bool(own["correct"]),
+        "correct": own["correct"],
         "needs": needs,
         "changes": changes,
         "changes_muted": any(row["choice"] != own["choice"] for row in muted),
@@ -118,7 +117,7 @@ def _item_values(
         "sound_effect": float(np.mean(losses)),
         "prompt_effect": own["log_probability"] - no_prompt,
         "mass": own["mass"],
-        **{f"probability ({name})": row["probability"] for name, row in found.items()},
+        **{f"probability ({name})": row["probability"] for name, row in by_condition.items()},
         **{f"shapley_{player}": own[f"shapley_{player}"] for player in PLAYERS},
     }
 
@@ -156,29 +155,21 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
     rows = []
     for name, values in columns.items():
         values = values.astype(float).dropna()
-        groups = table["group"].loc[values.index]
-        if not len(values):
+        if values.empty:
             continue
-        gains = values.clip(lower=0).groupby(groups).mean()
-        losses = (-values).clip(lower=0).groupby(groups).mean()
-        count = len(gains)
-        if name == NEEDS:
-            limits = _needs_interval(gains, losses, level)
-        else:
-            limits = proportion_interval(gains.sum(), count, level=level)
-        low, high = limits if count >= FEWEST_GROUPS else (np.nan, np.nan)
-        rows.append(
-            {
-                "kind": kind,
-                "share": name,
-                "value": float(gains.mean() - losses.mean()),
-                "low": float(low),
-                "high": float(high),
-                "items": len(values),
-                "groups": count,
-                "chance": float(table["chance"].loc[values.index].mean()),
-            }
+        members = table.loc[values.index]
+        gains, losses = (
+            (sign * values).clip(lower=0).groupby(members["group"]).mean() for sign in (1, -1)
         )
+        count, limits = len(gains), (np.nan, np.nan)
+        if count >= FEWEST_GROUPS and name == NEEDS:
+            limits = _needs_interval(gains, losses, level)
+        elif count >= FEWEST_GROUPS:
+            limits = proportion_interval(gains.sum(), count, level=level)
+        value = float(gains.mean() - losses.mean())
+        row = {"kind": kind, "share": name, "value": value, "low": limits[0], "high": limits[1]}
+        counts = {"items": len(values), "groups": count, "chance": members["chance"].mean()}
+        rows.append(row | counts)
     return rows
 
 
@@ -187,14 +178,9 @@ def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[
 
     The second alone is too short where there are only gains, the first where items of a group go together.
     """
-    counts = (gains.sum(), losses.sum(), len(gains))
-    limits = np.array(
-        [
-            difference_interval(*counts, level=level),
-            mean_interval(gains - losses, level=level, bounds=(-1, 1)),
-        ]
-    )
-    return float(np.nanmin(limits[:, 0])), float(np.nanmax(limits[:, 1]))
+    low, high = difference_interval(gains.sum(), losses.sum(), len(gains), level=level)
+    mean_low, mean_high = mean_interval(gains - losses, level=level, bounds=(-1, 1))
+    return float(np.fmin(low, mean_low)), float(np.fmax(high, mean_high))
 
 
 def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ...adapters.capture.device_copy import inputs_to_device
 from ...errors import InputError
 from ...inputs.clips.clip_metadata import SEGMENTS
 from ...interventions.audio_removal import mute
@@ -102,7 +101,7 @@ def _gradient_attributions(question: Question, edges: list[float]) -> np.ndarray
     missing = np.full(len(edges) - 1, np.nan)
     if others or inputs[name].ndim not in (2, 3):
         return missing
-    fed = inputs_to_device(question.with_answer(inputs, context), model.device, model.state_dtype)
+    fed = question.with_answer(inputs, context)
     with model.in_use(model.state_dtype), torch.enable_grad():
         features = fed[name].detach().clone().requires_grad_(True)
         output = model.run_with_head({**fed, name: features})
