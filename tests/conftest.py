@@ -95,9 +95,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays: collections of garbage need not go through it each time."""
+    """What is imported and collected stays: collections of garbage need not go through it each time;
+    and they are rarer, as the tests make many small objects."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session")

@@ -67,6 +67,8 @@ _LONG = {
     "howto/states.md",
     "howto/model_card.md",
     "howto/alignment_heads.md",
+    "howto/statistics.md",
+    "howto/frequency.md",
 }  # seconds each
 
 

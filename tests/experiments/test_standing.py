@@ -133,12 +133,12 @@ def _a_part_gone(folder, models, clips, out):
     "change",
     [
         _another_sound,
-        _another_text,
+        pytest.param(_another_text, marks=pytest.mark.long),  # test_resume.py has it, too
         _a_clip_more,
-        _a_clip_less,
+        pytest.param(_a_clip_less, marks=pytest.mark.long),
         _one_model,
         _the_models_swapped,
-        _a_weight,
+        pytest.param(_a_weight, marks=pytest.mark.long),
         _a_score_file_damaged,
         _a_part_gone,
     ],

@@ -142,7 +142,16 @@ def _axes():
     return Figure(figsize=(3.6, 3), layout="constrained").add_subplot()
 
 
-@pytest.mark.parametrize("name", FIGURES)
+_VARIANTS = {  # of figures that are compared, too
+    *("cue_heat_map_published", "cue_figure_published", "cue_difference_by_number"),
+    *("cue_figure_by_number", "cue_figure_by_depth"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in _VARIANTS)) for name in FIGURES],
+)
 def test_figure_looks_as_it_did(name, tmp_path):
     FIGURES[name]().savefig(tmp_path / f"{name}.png", dpi=DPI)
     different = compare_images(
