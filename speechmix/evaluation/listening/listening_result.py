@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json
-from ..statistics.intervals import FEWEST_GROUPS
 from .items import ListeningItem
 from .shares import (
     CHANGES,
-    DEAF,
     DOMINANCE,
-    FEW,
-    LISTENS,
     NEEDS,
-    REACTS,
     SOLVED,
     SOLVED_WITHOUT,
-    UNKNOWN,
+    VERDICTS,
+    describe_shares,
     find_share,
     item_table,
     listening_shares,
@@ -36,14 +31,6 @@ if TYPE_CHECKING:
 
     from .sound_routes import SoundRoutes
 
-_SENTENCES = {
-    LISTENS: "The model uses the sound in {} of these items: with other recordings, fewer answers are right.",
-    DEAF: "On these items the model does not use the sound: at most 5 % of its answers change with other recordings.",
-    REACTS: "The sound changes the answers of the model, but it is not shown to lead to the right ones.",
-    UNKNOWN: "These items do not show whether the model uses the sound: more of them are needed.",
-    FEW: f"Nothing is claimed: fewer than {FEWEST_GROUPS} independent groups of items have another recording with another "
-    "answer.",
-}
 _LOW_MASS = 0.1  # probability of all options together, below which the model writes something else
 
 
@@ -100,17 +87,14 @@ class Listening:
     def conclusion(self) -> str:
         """The verdict as a sentence."""
         needs = find_share(self.shares, NEEDS)
-        return _SENTENCES[self.verdict].format("most" if needs and needs["low"] > 0.5 else "some")
+        return VERDICTS[self.verdict].format("most" if needs and needs["low"] > 0.5 else "some")
 
     @property
     def summary(self) -> str:
         """Sentences: the verdict, and each share with its interval."""
+        shares = describe_shares(self.shares)
         lines = [self.conclusion]
-        lines += [
-            f"{label}: {describe_share(row)}"
-            for name, label in _LABELS.items()
-            if (row := find_share(self.shares, name)) is not None
-        ]
+        lines += [f"{_LABELS[name]}: {share}" for name, share in shares.items()]
         lines += self.notes
         if self.seconds is not None and self.seconds["agreement"].notna().any():
             agreement = self.seconds.groupby("item")["agreement"].first().dropna()
@@ -125,14 +109,9 @@ class Listening:
     @property
     def card_line(self) -> str:
         """One line for a model card."""
-        rows = {name: find_share(self.shares, name) for name in _LABELS}
-        needs, without, text = rows[NEEDS], rows[SOLVED_WITHOUT], rows[DOMINANCE]
-        parts = [
-            f"Listening ({len(self.table)} items, {self.table['group'].nunique()} groups): {self.verdict}"
-        ]
-        parts += [f"{describe_share(needs)} of the items need the sound"] if needs else []
-        parts += [f"{describe_share(without)} are solved without it"] if without else []
-        parts += [f"{describe_share(text)} of the conflicts follow the text"] if text else []
+        shares, groups = describe_shares(self.shares), self.table["group"].nunique()
+        parts = [f"Listening ({len(self.table)} items, {groups} groups): {self.verdict}"]
+        parts += [text.format(shares[name]) for name, text in _CARD_TEXTS.items() if name in shares]
         return "; ".join(parts) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -152,10 +131,10 @@ class Listening:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         tables = {"items": self.table, "conditions": self.conditions, "shares": self.shares}
-        tables |= {} if self.seconds is None else {"seconds": self.seconds}
+        if self.seconds is not None:
+            tables["seconds"] = self.seconds
         if self.routes is not None:
-            tables |= {"layers": self.routes.layers, "heads": self.routes.heads}
-            tables |= {"removal": self.routes.removal}
+            tables |= {name: getattr(self.routes, name) for name in ("layers", "heads", "removal")}
         for name, table in tables.items():
             write_csv(table, folder / f"listening_{name}.csv")
         facts = {"verdict": self.verdict, "summary": self.summary, "card": self.card_line}
@@ -196,6 +175,11 @@ class Listening:
         return notes
 
 
+_CARD_TEXTS = {
+    NEEDS: "{} of the items need the sound",
+    SOLVED_WITHOUT: "{} are solved without it",
+    DOMINANCE: "{} of the conflicts follow the text",
+}
 _LABELS = {
     NEEDS: "items that need the sound",
     CHANGES: "items whose answer changes with the sound",
@@ -203,22 +187,3 @@ _LABELS = {
     SOLVED_WITHOUT: "items solved without it",
     DOMINANCE: "conflicts that follow the text (text dominance)",
 }
-
-
-def describe_share(row: Mapping[str, Any]) -> str:
-    """Return a share with its interval, in %.
-
-    Examples
-    --------
-    >>> describe_share({"share": "needs the sound", "value": 0.5, "low": 0.375, "high": 0.62, "groups": 70, "chance": 0})
-    '50 % [38, 62]'
-    """
-    text = f"{100 * row['value']:.0f} %"
-    if row["groups"] >= FEWEST_GROUPS:
-        text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
-    else:
-        count = int(row["groups"])
-        text += f" ({count} group{'s' * (count != 1)}, no interval)"
-    if row["share"] in (SOLVED, SOLVED_WITHOUT) and row["chance"] > 0:
-        text += f" (guessing: {100 * row['chance']:.0f} %)"
-    return text

@@ -45,13 +45,15 @@ NEEDS, CHANGES, SOLVED, SOLVED_WITHOUT, DOMINANCE = SHARES = (
     "solved without the sound",
     "text dominance",
 )
-LISTENS, DEAF, REACTS, UNKNOWN, FEW = VERDICTS = (
-    "uses the sound",
-    "does not use the sound",
-    "reacts to the sound",
-    "inconclusive",
-    "too few groups",
-)
+VERDICTS = {
+    "uses the sound": "The model uses the sound in {} of these items: with other recordings, fewer answers are right.",
+    "does not use the sound": "On these items the model does not use the sound: at most 5 % of its answers change with "
+    "other recordings.",
+    "reacts to the sound": "The sound changes the answers of the model, but it is not shown to lead to the right ones.",
+    "inconclusive": "These items do not show whether the model uses the sound: more of them are needed.",
+    "too few groups": f"Nothing is claimed: fewer than {FEWEST_GROUPS} independent groups of items have another "
+    "recording with another answer.",
+}
 
 
 def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.DataFrame:
@@ -183,10 +185,32 @@ def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[
     return float(np.fmin(low, mean_low)), float(np.fmax(high, mean_high))
 
 
-def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> dict[str, Any] | None:
+def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> TableRow | None:
     """Return the row of a share; None if no item has it."""
     rows = shares[(shares["share"] == name) & (shares["kind"] == kind)].to_dict("records")
-    return {str(key): value for key, value in rows[0].items()} if rows else None
+    return rows[0] if rows else None
+
+
+def describe_shares(shares: pd.DataFrame, kind: str = ALL_ITEMS) -> dict[str, str]:
+    """Return each share with its interval, in %, by its name.
+
+    Examples
+    --------
+    >>> row = {"kind": "all", "share": NEEDS, "value": 0.5, "low": 0.375, "high": 0.62, "groups": 70, "chance": 0}
+    >>> describe_shares(pd.DataFrame([row]))
+    {'needs the sound': '50 % [38, 62]'}
+    """
+    texts = {}
+    for row in shares[shares["kind"] == kind].to_dict("records"):
+        text, count = f"{100 * row['value']:.0f} %", row["groups"]
+        if count >= FEWEST_GROUPS:
+            text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
+        else:
+            text += f" ({count} group{'s' * (count != 1)}, no interval)"
+        if row["share"] in (SOLVED, SOLVED_WITHOUT) and row["chance"] > 0:
+            text += f" (guessing: {100 * row['chance']:.0f} %)"
+        texts[row["share"]] = text
+    return texts
 
 
 def listening_verdict(shares: pd.DataFrame) -> str:
@@ -201,9 +225,9 @@ def listening_verdict(shares: pd.DataFrame) -> str:
     """
     needs, changes = find_share(shares, NEEDS), find_share(shares, CHANGES)
     if changes is None or changes["groups"] < FEWEST_GROUPS:
-        return FEW
+        return "too few groups"
     if needs is not None and needs["low"] > 0:
-        return LISTENS
+        return "uses the sound"
     if changes["high"] <= NEGLIGIBLE:
-        return DEAF
-    return REACTS if changes["low"] > NEGLIGIBLE else UNKNOWN
+        return "does not use the sound"
+    return "reacts to the sound" if changes["low"] > NEGLIGIBLE else "inconclusive"

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.listening.listening_result import describe_share
 from ...evaluation.listening.route_effects import INPUT
-from ...evaluation.listening.shares import ALL_ITEMS, DOMINANCE, SHARES, find_share
+from ...evaluation.listening.shares import ALL_ITEMS, describe_shares
 from ...files.whole_files import write_text
 from ...inputs.clips.player import encode_wav
 from ..plots.figure_style import model_name, new_figure
@@ -124,11 +123,10 @@ def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
     """A row for each share, a column for each model."""
     columns = {}
     for result in results:
-        shares = {name: find_share(result.shares, name) for name in SHARES}
         columns[model_name(result.model_name)] = {
             "verdict": result.verdict,
             "items (groups)": f"{len(result.table)} ({result.table['group'].nunique()})",
-            **{name: describe_share(share) for name, share in shares.items() if share},
+            **describe_shares(result.shares),
             "weights": str(result.provenance.get("weights", "")),
         }
     return pd.DataFrame(columns).rename_axis("model").fillna("").reset_index()
@@ -136,15 +134,14 @@ def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
 
 def _kind_tables(results: Sequence[Listening]) -> Iterator[pd.DataFrame]:
     for result in results:
-        kinds = [kind for kind in result.shares["kind"].unique() if kind != ALL_ITEMS]
-        rows = []
-        for kind in kinds:
-            shares = {name: find_share(result.shares, name, kind) for name in SHARES}
-            cells = {name: describe_share(share) if share else "" for name, share in shares.items()}
-            rows.append({"model": model_name(result.model_name), "kind": kind, **cells})
-        table = pd.DataFrame(rows)
+        name, kinds = model_name(result.model_name), result.shares["kind"].unique()
+        rows = [
+            {"model": name, "kind": kind, **describe_shares(result.shares, kind)}
+            for kind in kinds
+            if kind != ALL_ITEMS
+        ]
         if rows:
-            yield table if (table[DOMINANCE] != "").any() else table.drop(columns=DOMINANCE)
+            yield pd.DataFrame(rows).fillna("")
 
 
 def _examples(results: Sequence[Listening]) -> Iterator[Item]:
