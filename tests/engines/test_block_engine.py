@@ -80,7 +80,7 @@ def whole(loads, tmp_path_factory):
     return snapshot(out)
 
 
-@pytest.mark.parametrize("breaks_after", [None, 2])
+@pytest.mark.parametrize("breaks_after", [pytest.param(None, marks=pytest.mark.long), 2])
 def test_the_folder_is_that_of_one_process(loads, whole, breaks_after, tmp_path, monkeypatch):
     monkeypatch.setattr(block_driver, "_BLOCKS_PER_MERGE", 1)  # on the way, too
     executor = HereExecutor(breaks_after)

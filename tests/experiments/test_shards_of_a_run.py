@@ -57,7 +57,7 @@ def whole(models, tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("order", [pytest.param((1, 2, 3), marks=pytest.mark.long), (3, 1, 2)])
 def test_shards_give_the_tables_of_one_process_whoever_ends_last(models, whole, order, tmp_path):
     for place, index in enumerate(order):
         score_clips(models, clips(), tmp_path, shard=f"{index}/3", **QUIET)
