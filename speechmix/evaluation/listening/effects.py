@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...interventions.shapley import exact_shapley
-from .questions import NOISE, OTHER, OWN, SILENCE, Question
+from .questions import OWN, SILENCE, SOUNDS, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .items import ListeningItem
 
 NO_PROMPT, NOTHING = "no prompt", "nothing"
-CONDITIONS = (OWN, SILENCE, NOISE, OTHER, NO_PROMPT, NOTHING)
+CONDITIONS = (*SOUNDS, NO_PROMPT, NOTHING)
 PLAYERS = ("sound", "prompt", "earlier_answer")
 
 
@@ -80,7 +80,8 @@ def listening_effects(
 
 def run_conditions(question: Question) -> dict[str, list[Tensor]]:
     """Run the model in each condition that the item allows; log-probabilities behind the prompt by condition."""
-    settings = {sound: (sound, True) for sound in question.sounds}
+    sounds = SOUNDS if question.donor is not None else SOUNDS[:-1]
+    settings = {sound: (sound, True) for sound in sounds}
     if question.has_prompt:
         settings |= {NO_PROMPT: (OWN, False), NOTHING: (SILENCE, False)}
     return {

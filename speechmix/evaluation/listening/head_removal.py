@@ -65,10 +65,13 @@ def remove_heads(
             sets.append([others[index] for index in order])
     effects = []
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
-        own, other, without = (
-            _read_odds(question, sets, sound, with_prompt=with_prompt)
-            for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False))
-        )
+        odds = []
+        for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False)):
+            inputs = question.inputs(sound, with_prompt=with_prompt)
+            with silence_heads(question.model, sets, question.stack):
+                found = question.log_probabilities(inputs, runs=len(sets))
+            odds.append(question.reading.log_odds(found).numpy())
+        own, other, without = odds
         effects.append([own - other, own - without])
     names = [groups[question.item.name] for question in questions]
     intact, *removed = (
@@ -81,20 +84,6 @@ def remove_heads(
         table.append(_summarize("named", removed[0], mean_interval))
         table.append(_summarize("random", by_set, lambda values: (values.min(), values.max())))
     return pd.DataFrame(table)
-
-
-def _read_odds(
-    question: Question,
-    sets: Sequence[Sequence[tuple[int, int]]],
-    sound: str,
-    *,
-    with_prompt: bool,
-) -> np.ndarray:
-    """Log-odds of the right answer without each set of heads [sets]."""
-    inputs = question.inputs(sound, with_prompt=with_prompt)
-    with silence_heads(question.model, sets, question.stack):
-        found = question.log_probabilities(inputs, runs=len(sets))
-    return question.reading.log_odds(found).numpy()
 
 
 def _summarize(

@@ -122,7 +122,8 @@ class ListeningItem:
 
     def to_clip(self) -> Clip:
         """Return the clip with the question in its metadata, and without its words."""
-        meta = {name: cell for name, cell in self.clip.meta.items() if name not in _ALL_COLUMNS}
+        former = {column for columns in _COLUMNS.values() for column in columns}
+        meta = {name: cell for name, cell in self.clip.meta.items() if name not in former}
         meta |= {name: str(value) for name, value in self.question.items() if value}
         meta |= {"options": json.dumps(list(self.options))} if self.options else {}
         clip: Clip = self.clip.replace(
@@ -158,9 +159,6 @@ class ListeningItem:
         text = self.prompt
         text = text.replace(HINT_FIELD, hint) if HINT_FIELD in text else f"{hint} {text}"
         return " ".join(text.split()) if self.hint else text.strip()
-
-
-_ALL_COLUMNS = {column for columns in _COLUMNS.values() for column in columns}
 
 
 def _parse_options(name: str, cell: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -80,11 +80,6 @@ class Question:
         """How answers are read."""
         return AnswerReading.of_item(self.model, self.item)
 
-    @property
-    def sounds(self) -> tuple[str, ...]:
-        """Sounds that the question can be asked about."""
-        return SOUNDS if self.donor is not None else SOUNDS[:-1]
-
     def clip(self, sound: str) -> Clip:
         """Return the clip with its own sound or another."""
         own, rate = self.item.clip, self.model.sample_rate

@@ -52,9 +52,11 @@ def item_routes(
     inputs = {sound: question.inputs(sound) for sound in (OWN, OTHER)}
     positions = {sound: question.sound_positions(fed) for sound, fed in inputs.items()}
     stack = question.stack
-    layers = [range(layer, layer + 1) for layer in range(len(model.stacks[stack]))]
+    count = len(model.stacks[stack])
+    layers = layer_windows(count, 1)
+    windows = [members for members in layer_windows(count, window) if len(members) == window]
     knock_outs: list[tuple[range, int | None]] = [
-        (window_layers, None) for window_layers in _windows(len(layers), window)
+        (members, None) for members in dict.fromkeys([*windows, range(count)])
     ]
     knock_outs += [(layer, head) for layer in layers for head in range(model.stacks[stack].heads)]
     clean, removed = {}, {}
@@ -80,12 +82,6 @@ def item_routes(
         place |= {"layer_count": len(members), "head": number, "effect": float(effect)}
         rows.append(place)
     return rows
-
-
-def _windows(count: int, window: int) -> list[range]:
-    """Windows of layers that fit, and the whole stack."""
-    found = [layers for layers in layer_windows(count, window) if len(layers) == window]
-    return [*found, range(count)] if window < count else [range(count)]
 
 
 def _run(

@@ -31,11 +31,6 @@ _EXAMPLES = 3  # of each sort
 _MOST_HEADS = 12  # in the table
 _MAX_SECONDS = 30.0  # of a recording that the page holds
 _FIGURE_WIDTH = 4.2  # inches; a telephone shows it whole
-_CAPTIONS = {
-    "needs the sound": "right with its own sound, wrong with that of another item",
-    "follows the text": "follows the text against the sound",
-    "solved without": "right with any sound, with silence and with noise",
-}
 LIMITS = (
     "What each removal shows. Replacing the sound in the input shows whether the answer depends on it; the verdict "
     "rests on this alone. Silence and noise are unusual inputs; the sound of another item is a usual one. Zeroing the "
@@ -148,16 +143,17 @@ def _examples(results: Sequence[Listening]) -> Iterator[Item]:
     """A few items of each sort, by the first model, with the answers of all."""
     items = {item.name: item for item in results[0].items}
     table = results[0].table
-    sorts = {
-        "needs the sound": table["needs"] == 1,
-        "follows the text": table["follows"] == "text",
-        "solved without": table["correct"] & (table["solved_without"] == 1) & (table["needs"] == 0),
+    by_caption = {
+        "right with its own sound, wrong with that of another item": table["needs"] == 1,
+        "follows the text against the sound": table["follows"] == "text",
+        "right with any sound, with silence and with noise": (
+            table["correct"] & (table["solved_without"] == 1) & (table["needs"] == 0)
+        ),
     }
-    for name, is_member in sorts.items():
-        chosen = [items[item] for item in table.loc[is_member, "item"].head(_EXAMPLES)]
-        for item in chosen:
-            if item.clip.duration <= _MAX_SECONDS:
-                yield _make_card(item, f"{item.name}: {_CAPTIONS[name]}", results)
+    for caption, is_member in by_caption.items():
+        for name in table.loc[is_member, "item"].head(_EXAMPLES):
+            if items[name].clip.duration <= _MAX_SECONDS:
+                yield _make_card(items[name], f"{name}: {caption}", results)
 
 
 def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) -> ListeningCard:

@@ -12,7 +12,6 @@ from ...evaluation.listening.shares import SHARES, SOLVED, SOLVED_WITHOUT, find_
 from .figure_style import (
     LABEL_SIZE,
     LINE_COLORS,
-    TICK_SIZE,
     add_legend,
     legend_line,
     model_title,
@@ -65,7 +64,6 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
     ax.set(xlim=(-3, 103), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
     ax.set_yticklabels(names)
     ax.set_xlabel("share of items (%)", size=LABEL_SIZE)
-    ax.tick_params(labelsize=TICK_SIZE)
     style_curve_axis(ax)
     if len(results) > 1:
         titles = [model_title(result.provenance) for result in results]
