@@ -70,11 +70,13 @@ def listening_effects(
     """
     question = Question(model, item, donor)
     log_probs = run_conditions(question)
-    rows = [_condition_row(question, name, values) for name, values in log_probs.items()]
-    values = modality_shapley(question, log_probs)
-    for row in rows:
+    values = _modality_shapley(question, log_probs)
+    rows = []
+    for name, found in log_probs.items():
+        row = _condition_row(question, name, found)
         for player, value in values.items():
-            row[f"shapley_{player}"] = value if row["condition"] == OWN else np.nan
+            row[f"shapley_{player}"] = value if name == OWN else np.nan
+        rows.append(row)
     return rows
 
 
@@ -90,15 +92,10 @@ def run_conditions(question: Question) -> dict[str, list[Tensor]]:
     }
 
 
-def modality_shapley(question: Question, log_probs: Mapping[str, list[Tensor]]) -> dict[str, float]:
-    """Compute the Shapley values of sound, prompt and earlier answer, in nats; NaN where the prompt cannot be removed.
-
-    Parameters
-    ----------
-    question : Question
-    log_probs : mapping of str to list of Tensor
-        As `run_conditions` returns them.
-    """
+def _modality_shapley(
+    question: Question, log_probs: Mapping[str, list[Tensor]]
+) -> dict[str, float]:
+    """Shapley values of sound, prompt and earlier answer, in nats; NaN where the prompt cannot be removed."""
     if NOTHING not in log_probs:
         return dict.fromkeys(PLAYERS, float("nan"))
     conditions = {

@@ -24,11 +24,12 @@ from .items import ListeningItem
 from .listening_result import Listening
 from .question_prompts import check_takes_prompt
 from .questions import OWN, Question
+from .sound_routes import SoundRoutes, sound_routes
+from .sound_seconds import sound_seconds
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from .sound_routes import SoundRoutes
 
 
 def listening(
@@ -71,8 +72,6 @@ def listening(
     >>> items = read_listening_items("items.jsonl")                                       # doctest: +SKIP
     >>> speechmix.listening(model, items).summary                                         # doctest: +SKIP
     """
-    from .sound_seconds import sound_seconds
-
     check_takes_prompt(model)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     found, tables = check_items(items, skipped), list[pd.DataFrame]()
@@ -104,8 +103,6 @@ def find_routes(
 ) -> SoundRoutes | None:
     """Return where the sound is read, with options of `sound_routes`; None, with the reason in `skipped`, if no item
     allows it."""
-    from .sound_routes import sound_routes
-
     try:
         return sound_routes(model, items, **options)
     except InputError as error:

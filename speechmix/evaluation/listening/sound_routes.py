@@ -15,7 +15,7 @@ untrained model, too, prefer one of two kinds of sound in all items alike, which
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,12 +86,10 @@ class SoundRoutes:
         )
         if not total["low"] > 0:
             return f"{sentence}; this is not shown to differ from zero, so there is nothing to locate in the decoder."
-        windows = self.layers[
-            (self.layers["removal"] == KNOCK_OUT)
-            & (self.layers["layer_count"] < self.layers["layer_count"].max())
-        ]
-        shown = windows[windows["low"] > 0].sort_values("effect", ascending=False)
         lines = [f"{sentence} [{total['low']:.2f}, {total['high']:.2f}]."]
+        knock_outs = self.layers[self.layers["removal"] == KNOCK_OUT]
+        windows = knock_outs[knock_outs["layer_count"] < knock_outs["layer_count"].max()]
+        shown = windows[windows["low"] > 0].sort_values("effect", ascending=False)
         if len(shown):
             best = shown.iloc[0]
             lines.append(
@@ -106,11 +104,8 @@ class SoundRoutes:
                 "may have moved to other positions before."
             )
         names = ", ".join(f"{layer}.{head}" for layer, head in self.named_heads[:5])
-        lines.append(
-            f"Heads that carry the sound (layer.head): {names}."
-            if names
-            else "No single head is shown to carry the sound."
-        )
+        heads = f"Heads that carry the sound (layer.head): {names}."
+        lines.append(heads if names else "No single head is shown to carry the sound.")
         return " ".join(lines)
 
 
@@ -177,23 +172,19 @@ def sound_routes(
     layers = _average_layers(table[~is_head])
     total = layers[layers["removal"] == INPUT].iloc[0]
     heads = _name_heads(table[is_head], float(total["effect"]), is_shown=_is_used(table))
-    named = heads[heads["named"]]
-    named_heads = list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
+    routes = SoundRoutes(layers, heads, pd.DataFrame(), tuple(skipped))
     questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
-    removal = remove_heads(questions, groups, named_heads, seed=seed)
-    return SoundRoutes(layers, heads, removal, tuple(skipped))
+    return replace(routes, removal=remove_heads(questions, groups, routes.named_heads, seed=seed))
 
 
 def choose_route_items(
     items: Sequence[ListeningItem], max_items: int = MAX_ITEMS
 ) -> list[ListeningItem]:
     """Choose items, evenly, whose other sound has another answer."""
-    donors = choose_donors(items)
     answers = {item.name: item.answer.casefold() for item in items}
+    others = {name: answers[donor.name] for name, donor in choose_donors(items).items()}
     useful = [
-        item
-        for item in items
-        if item.name in donors and answers[donors[item.name].name] != answers[item.name]
+        item for item in items if item.name in others and others[item.name] != answers[item.name]
     ]
     return choose_evenly(useful, max_items)
 

@@ -46,23 +46,12 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class ListeningCard:
-    """An item that a reader can hear, with the answers to it.
-
-    Parameters
-    ----------
-    name : str
-        Heading.
-    question : str
-    sound : str
-        A WAV file in base64.
-    answers : dict
-        A table as `sortable_cells` returns it.
-    """
+    """An item that a reader can hear, with the answers to it."""
 
     name: str
     question: str
-    sound: str
-    answers: Mapping[str, object]
+    sound: str  # a WAV file in base64
+    answers: Mapping[str, object]  # a table as `sortable_cells` returns it
     kind: str = "listen"
 
 
