@@ -98,11 +98,7 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
             f"it at a pause: clip.cut(0.0, t) with t up to {window:g}"
         )
     check_fits(model, len(audio))
-    with phase("features"):
-        chat_inputs = (model.family.build_chat_inputs or write_chat_inputs)(
-            model.processor, audio, model.prompt.text
-        )
-    inputs = {name: torch.as_tensor(value) for name, value in chat_inputs.items()}
+    inputs = write_prompt(model, audio)
     if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
         raise InputError(
             f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of "
@@ -113,6 +109,15 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         grid.n_frames, f"{model.name}, {clip.name}"
     )
     return inputs
+
+
+def write_prompt(model: Model, audio: np.ndarray) -> dict[str, torch.Tensor]:
+    """Inputs of the prompt with samples of sound, a batch of one, as the model's processor makes them;
+    nothing is checked."""
+    write = model.family.build_chat_inputs or write_chat_inputs
+    with phase("features"):
+        chat_inputs = write(model.processor, audio, model.prompt.text)
+    return {name: torch.as_tensor(value) for name, value in chat_inputs.items()}
 
 
 def write_chat_inputs(

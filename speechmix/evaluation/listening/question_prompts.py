@@ -6,16 +6,15 @@ In: a model, a clip, a text. Out: the model's inputs up to where the answer begi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...adapters.capture.memory_check import check_fits
-from ...adapters.generation.audio_prompt import prepare_prompt, write_chat_inputs
+from ...adapters.generation.audio_prompt import prepare_prompt, write_prompt
 from ...adapters.generation.audio_token_positions import find_audio_range, find_audio_token_id
 from ...adapters.generation.decoder_text import decoder_lengths
 from ...adapters.generation.prompt_words import find_prompt_words
@@ -85,15 +84,12 @@ def _has_frame_grid(model: Model, clip: Clip) -> bool:
 
 
 def _write_prompt(model: Model, clip: Clip) -> dict[str, Tensor]:
-    audio = clip.audio(model.sample_rate)
+    audio, longest = clip.audio(model.sample_rate), _longest_sound(model.feature_extractor)
     check_fits(model, len(audio))
-    inputs, sound = _write_sound(model, audio)
-    longest = _longest_sound(model.feature_extractor)
-    if (
-        longest
-        and len(audio) > longest
-        and len(_write_sound(model, audio[:longest])[1]) == len(sound)
-    ):
+    inputs = write_prompt(model, audio)
+    count = _count_sound(model, inputs)
+    is_long = 0 < longest < len(audio)
+    if is_long and _count_sound(model, write_prompt(model, audio[:longest])) == count:
         raise InputError(
             f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
             f"{longest / model.sample_rate:g} s at a time: cut it at a pause (Clip.cut)"
@@ -101,19 +97,15 @@ def _write_prompt(model: Model, clip: Clip) -> dict[str, Tensor]:
     return inputs
 
 
-def _write_sound(model: Model, audio: np.ndarray) -> tuple[dict[str, Tensor], range]:
-    """Inputs of the prompt with a sound, and the positions of the sound."""
-    write = model.family.build_chat_inputs or write_chat_inputs
-    written = write(model.processor, audio, model.prompt.text)
-    inputs = {name: torch.as_tensor(value) for name, value in written.items()}
-    return inputs, find_audio_range(model, inputs["input_ids"][0].tolist())
+def _count_sound(model: Model, inputs: Mapping[str, Tensor]) -> int:
+    """Positions of the sound in a prompt; an error if there is none."""
+    return len(find_audio_range(model, inputs["input_ids"][0].tolist()))
 
 
-def _longest_sound(extractor: FeatureExtractor) -> int | None:
-    """Samples of a clip behind which a feature extractor may cut it; None if it never does."""
+def _longest_sound(extractor: FeatureExtractor) -> int:
+    """Samples of a clip behind which a feature extractor may cut it; 0 if it never does."""
     taken = inspect.signature(type(extractor).__call__).parameters.get("max_length")
-    longest: int | None = getattr(extractor, "n_samples", None if taken is None else taken.default)
-    return longest
+    return getattr(extractor, "n_samples", None if taken is None else taken.default) or 0
 
 
 def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:
