@@ -80,7 +80,7 @@ def make_conflict_pairs(
     >>> [(item.answer, item.text_answer) for item in items][:2]
     [('two cats are here', 'three cats are here'), ('three cats are here', 'two cats are here')]
     """
-    allowed = CONFLICT_KINDS[:3] if as_prefix else CONFLICT_KINDS
+    allowed = tuple(_CHANGES) if as_prefix else CONFLICT_KINDS
     kinds = [kind for kind in kinds if kind in allowed] if as_prefix else list(kinds)
     if not kinds or set(kinds) - set(allowed):
         raise InputError(f"kinds of conflicts are {', '.join(allowed)}; found {list(kinds)}")
@@ -110,6 +110,7 @@ def make_conflict_pairs(
 def _make_pair(
     kind: str, text: str, texts: _Texts, vocabulary: set[str], rng: np.random.Generator
 ) -> _Pair | None:
+    """Return what a pair says of a text; None where the text has nothing to change."""
     if not text:
         return None
     entry = texts["transcript"]
@@ -188,7 +189,7 @@ def _negate(text: str, texts: _Texts, *_: object) -> str | None:
     return changed if count else None
 
 
-# What else a voice could say, by kind of conflict; None where the text does not allow it.
+# Change of a text, by kind of conflict; None where there is nothing to change.
 _CHANGES: dict[str, Callable[[str, _Texts, set[str], np.random.Generator], str | None]] = {
     "word": _swap_word,
     "number": _swap_number,

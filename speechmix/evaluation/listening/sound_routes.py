@@ -174,7 +174,9 @@ def sound_routes(
     heads = _name_heads(table[is_head], float(total["effect"]), is_shown=_is_used(table))
     routes = SoundRoutes(layers, heads, pd.DataFrame(), tuple(skipped))
     questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
-    return replace(routes, removal=remove_heads(questions, groups, routes.named_heads, seed=seed))
+    named = routes.named_heads
+    removal = remove_heads(questions, groups, named, seed=seed, progress=progress)
+    return replace(routes, removal=removal)
 
 
 def choose_route_items(

@@ -55,9 +55,7 @@ class ListeningCard:
     kind: str = "listen"
 
 
-def write_listening_page(
-    results: Sequence[Listening], path: str | PathLike[str], *, title: str | None = None
-) -> Path:
+def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]) -> Path:
     """Write the page.
 
     Parameters
@@ -66,7 +64,6 @@ def write_listening_page(
         One for each model, over the same items.
     path : path
         Of the HTML file.
-    title : str, optional
 
     Raises
     ------
@@ -94,9 +91,8 @@ def write_listening_page(
         answer=[f"{model_name(one.model_name)}: {one.conclusion}" for one in results],
         warnings=[line for one in results for line in one.notes],
     )
-    html = render_page(
-        title or f"Does it listen? {names}", [part for part in parts if part[1]], first=first
-    )
+    shown = [part for part in parts if part[1]]
+    html = render_page(f"Does it listen? {names}", shown, first=first)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, html)
