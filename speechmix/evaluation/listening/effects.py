@@ -98,17 +98,11 @@ def _modality_shapley(
     """Shapley values of sound, prompt and earlier answer, in nats; NaN where the prompt cannot be removed."""
     if NOTHING not in log_probs:
         return dict.fromkeys(PLAYERS, float("nan"))
-    conditions = {
-        (True, True): OWN,
-        (False, True): SILENCE,
-        (True, False): NO_PROMPT,
-        (False, False): NOTHING,
-    }
 
     def right_log_probability(sound: bool, prompt: bool, earlier: bool) -> float:
-        found = question.reading.log_probabilities(
-            log_probs[conditions[sound, prompt]], with_earlier=earlier
-        )
+        with_sound, without = (OWN, SILENCE) if prompt else (NO_PROMPT, NOTHING)
+        rows = log_probs[with_sound if sound else without]
+        found = question.reading.log_probabilities(rows, with_earlier=earlier)
         return float(found[0, question.reading.right])
 
     def margins(sets: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ In: questions and heads. Out: a table of both effects without these heads, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -50,19 +51,12 @@ def remove_heads(
         intervals, of "random" the range of the sets.
     """
     stack = questions[0].model.stacks[questions[0].stack]
-    others = [
-        (layer, head)
-        for layer in range(len(stack))
-        for head in range(stack.heads)
-        if (layer, head) not in heads
-    ]
+    others = [head for head in product(range(len(stack)), range(stack.heads)) if head not in heads]
     rng = np.random.default_rng(seed)
     sets: list[Sequence[tuple[int, int]]] = [[]]
     if heads and others:
-        sets.append(heads)
-        for _ in range(_RANDOM_SETS):
-            order = rng.permutation(len(others))[: len(heads)]
-            sets.append([others[index] for index in order])
+        draws = [rng.permutation(len(others))[: len(heads)] for _ in range(_RANDOM_SETS)]
+        sets += [heads, *([others[index] for index in draw] for draw in draws)]
     effects = []
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
         odds = []

@@ -7,6 +7,7 @@ right answer, that each removal takes away (see `sound_routes.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def item_routes(
     knock_outs: list[tuple[range, int | None]] = [
         (members, None) for members in dict.fromkeys([*windows, range(count)])
     ]
-    knock_outs += [(layer, head) for layer in layers for head in range(model.stacks[stack].heads)]
+    knock_outs += product(layers, range(model.stacks[stack].heads))
     clean, removed = {}, {}
     for sound in (OWN, OTHER):
         patches = [
