@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...evaluation.listening.shares import SHARES, SOLVED, SOLVED_WITHOUT, find_share
+from ...evaluation.listening.shares import ALL_ITEMS, SHARES, SOLVED, SOLVED_WITHOUT
 from .figure_style import (
     LABEL_SIZE,
     LINE_COLORS,
@@ -49,16 +49,16 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
         ).subplots()
     offsets = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(results)) if len(results) > 1 else [0.0]
     colors = [LINE_COLORS[(5 + index) % len(LINE_COLORS)] for index in range(len(results))]
-    names = [name for name in SHARES if any(find_share(one.shares, name) for one in results)]
+    found = {name for result in results for name in result.shares["share"]}
+    names = [name for name in SHARES if name in found]
     for result, offset, color in zip(results, offsets, colors, strict=True):
-        for row, name in enumerate(names):
-            share = find_share(result.shares, name)
-            if share is None:
-                continue
+        of_all = result.shares[result.shares["kind"] == ALL_ITEMS]
+        for share in of_all.to_dict("records"):
+            row = names.index(share["share"])
             value, low, high = (100 * share[key] for key in ("value", "low", "high"))
             ax.plot([low, high], [row + offset] * 2, color=color, linewidth=1.2)
             ax.plot(value, row + offset, "o", color=color, markersize=4)
-            if name in (SOLVED, SOLVED_WITHOUT) and share["chance"] > 0:
+            if share["share"] in (SOLVED, SOLVED_WITHOUT) and share["chance"] > 0:
                 edges = [row - 0.32, row + 0.32]
                 ax.plot([100 * share["chance"]] * 2, edges, color="0.6", linewidth=0.8)
     ax.set(xlim=(-3, 103), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
