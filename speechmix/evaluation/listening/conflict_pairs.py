@@ -7,6 +7,8 @@ A pair has two members with the same question. Each is the sound of one answer w
     negation  with and without "not"                                      "it is late" / "it is not late"
     sex       a man's voice, a woman's voice                              hint: "The speaker is a woman."
     emotion   "I am glad" / "I am sad", spoken behind the transcript      hint: "The speaker is sad."
+
+Questions, hints, numbers and verbs of each language are in conflict_texts.toml.
 """
 
 from __future__ import annotations

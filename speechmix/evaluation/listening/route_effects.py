@@ -55,6 +55,7 @@ def item_routes(
     stack = question.stack
     count = len(model.stacks[stack])
     layers = layer_windows(count, 1)
+    # Windows that fit, the whole stack, and single heads.
     windows = [members for members in layer_windows(count, window) if len(members) == window]
     knock_outs: list[tuple[range, int | None]] = [
         (members, None) for members in dict.fromkeys([*windows, range(count)])
