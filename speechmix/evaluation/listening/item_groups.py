@@ -106,7 +106,7 @@ def group_items(items: Sequence[ListeningItem]) -> dict[str, str]:
     names = pd.Series([item.name for item in items])
     ties = {
         "sound": [clip.audio_hash for clip in clips],
-        "pair": [clip.meta.get("pair", "") for clip in clips],
+        "pair": [clip.meta.get("pair") or "" for clip in clips],
         "text": [" ".join((clip.text or "").casefold().split()) for clip in clips],
     }
     parts = connect_clips(names, [pd.Series(labels, dtype=object) for labels in ties.values()])
