@@ -58,7 +58,6 @@ def train(
     *,
     steps: int = 700,
     batch: int = 24,
-    rate: float = 2e-3,
     seed: int = 0,
 ) -> speechmix.Model:
     """Train the model on items, whose prompts have one length; by default half as many items of the other kinds as of the
@@ -71,9 +70,9 @@ def train(
         asked = model.with_prompt(item.full_prompt, answer=item.answer)
         rows.append(asked.family.prepare(asked, item.clip, ("encoder", "decoder")).inputs)
     inputs = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    optimizer = torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps, pct_start=0.1
+        optimizer, 2e-3, total_steps=steps, pct_start=0.1
     )
     draw = torch.Generator().manual_seed(seed)
     module.train()
