@@ -26,6 +26,7 @@ from speechmix.evaluation.listening.route_effects import item_routes
 from speechmix.evaluation.listening.sound_routes import sound_routes
 from speechmix.evaluation.listening.sound_seconds import sound_seconds
 from speechmix.inputs import bundled
+from speechmix.reporting.pages.listening_page import write_listening_page
 from tests.evaluation import planted_listening as planted
 
 OPTIONS = planted.OPTIONS
@@ -324,7 +325,7 @@ def test_one_head_without_the_sound_equals_a_run_by_hand(model):
     def odds(clip, removed):
         question = Question(model, item, other.clip)
         inputs = question.inputs_of_clip(clip)
-        positions = question.sound_positions(inputs)
+        positions = question.sound_positions(OWN, inputs)
 
         def remove(module, args, values):
             values = values.clone()
@@ -491,3 +492,10 @@ def test_random_models_have_no_named_heads():
         named += bool(sound_routes(model, planted.items(10, seed=seed + 20)).named_heads)
     print(f"random models: heads are named in {named} of {count}")
     assert named <= binom.ppf(0.999, count, 0.05)
+
+
+def test_models_of_one_name_have_a_column_each(result, tmp_path):
+    path = write_listening_page([result, result], tmp_path / "two.html")
+    html = path.read_text(encoding="utf-8")
+    for number in (1, 2):
+        assert html.count(f"{number}. {result.model_name}") > 3  # answer, table, card, items

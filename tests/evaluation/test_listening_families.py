@@ -14,6 +14,7 @@ from speechmix.evaluation.listening.effects import listening_effects
 from speechmix.evaluation.listening.items import ListeningItem
 from speechmix.evaluation.listening.question_prompts import prompt_inputs
 from speechmix.evaluation.listening.questions import OWN, Question
+from speechmix.evaluation.listening.route_effects import item_routes
 from speechmix.evaluation.listening.sound_seconds import sound_seconds
 from tests import mapping_coverage
 from tests.evaluation.listening_by_hand import (
@@ -22,7 +23,7 @@ from tests.evaluation.listening_by_hand import (
     make_items,
     report,
 )
-from tests.models import audio_language_models
+from tests.models import audio_language_models, speech_recognisers
 from tests.models.synthetic_processors import SyntheticChat, build_processor
 
 KIND = "audio language model"
@@ -209,3 +210,23 @@ def test_a_model_that_writes_while_it_hears_takes_no_prompt():
     module = mapping_coverage.build("voxtral_realtime", types[KIND, "voxtral_realtime"])
     with pytest.raises(InputError, match="this is a voxtral_realtime"):
         speechmix.listening(speechmix.load(module, check=False), make_items())
+
+
+@pytest.mark.parametrize("donor_seconds", [0.5, 2.0])
+def test_sounds_of_other_lengths_are_knocked_out_whole(donor_seconds, tmp_path):
+    """Without any values of cross-attention nothing is left of the sound, however long each one is."""
+    model = speechmix.load(str(speech_recognisers.saved("moonshine", tmp_path)))
+    item = ListeningItem(make_clip(0, 1.0), "", "le", ("le", "chat"))
+    rows = item_routes(model, item, make_clip(1, donor_seconds))
+    whole = len(model.stacks["cross"])
+    [effect] = [row["effect"] for row in rows if row["layer_count"] == whole]
+    assert effect == pytest.approx(rows[0]["effect"], rel=1e-4)
+
+
+def test_another_recording_that_cannot_be_used_is_no_fault_of_the_item():
+    model = whisper_with_prompts()
+    item, too_long = make_items()[0], make_clip(1, 60.0)
+    rows = listening_effects(model, item, too_long)
+    conditions = [row["condition"] for row in rows]
+    assert "other sound" not in conditions
+    assert conditions[:3] == ["sound", "silence", "noise"]

@@ -8,11 +8,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 from scipy.stats import nct
 from scipy.stats import t as student
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
+from speechmix.evaluation.statistics import reml
 from speechmix.evaluation.statistics.mixed_models import fit_design
 from speechmix.evaluation.statistics.model_design import build_design
 
@@ -118,6 +120,43 @@ def test_a_singular_fit_of_a_balanced_table_estimates_the_means():
         assert estimate["number[T.sg]"] == pytest.approx(means["sg"] - means["pl"], abs=1e-8)
         expected = table["y"].mean() - estimate["layer"] - estimate["number[T.sg]"] / 2
         assert estimate["Intercept"] == pytest.approx(expected, abs=1e-8)
+
+
+def test_fits_are_the_best_of_several_starts():
+    """Random slopes with small variances: a search with bounds stops early in some of these."""
+    for seed in range(12):
+        rng, codes = np.random.default_rng(seed), np.repeat(np.arange(20), 7)
+        slope = rng.normal(size=(140, 2))
+        z = np.column_stack([np.ones(140), slope])
+        effects = (0.1 * slope * rng.normal(size=(20, 2))[codes]).sum(axis=1)
+        y = 1 + 0.3 * rng.normal(size=20)[codes] + effects + rng.normal(size=140)
+        groups = [(codes, z)]
+        products, places = reml._products(z, y, groups), np.tril_indices(3)
+
+        def deviance(parameters, products=products, places=places):
+            factor = np.zeros((3, 3))
+            factor[places] = parameters
+            return reml._profile(products, factor, 140)[0]
+
+        fit = reml.fit_reml(z, y, groups)
+        values, vectors = np.linalg.eigh(fit.covariances[0] / fit.residual)
+        # Any factor of the covariance has the deviance of the fit; a triangle is that of a QR decomposition.
+        factor = np.linalg.qr((vectors * np.sqrt(values.clip(0))).T)[1].T
+        found = deviance(factor[places])
+        starts = rng.normal(size=(4, 6)) * 0.5
+        best = min(minimize(deviance, start, method="BFGS").fun for start in starts)
+        assert found < best + 1e-3
+
+
+def test_a_search_that_leaps_far_comes_back():
+    rng = np.random.default_rng(229)
+    count = rng.integers(3, 10, 20)
+    clip = np.repeat(np.arange(20), count)
+    layer = np.concatenate([np.arange(n) for n in count])
+    table = pd.DataFrame({"clip": clip, "layer": layer, "number": np.where(clip % 2, "pl", "sg")})
+    level, slopes = rng.normal(size=20)[clip] * 0.5, 0.3 * rng.normal(size=20)[clip] * layer
+    table["y"] = level + slopes + rng.normal(size=len(table))
+    assert np.isfinite(speechmix.mixed_model(table, "y ~ layer * number").fixed["error"]).all()
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,8 @@ def find_extractor(processor: Processor) -> FeatureExtractor:
 
 def select_chat_processor(processor: Processor) -> Processor:
     """The whole processor, where it writes a prompt around a sound; else None."""
-    return processor if getattr(processor, "audio_token", None) else None
+    is_chat = getattr(processor, "audio_token", None) and find_extractor(processor) is not None
+    return processor if is_chat else None
 
 
 def needs_custom_code(error: Exception) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import InputError
 from ...interventions.shapley import exact_shapley
-from .questions import OWN, SILENCE, SOUNDS, Question
+from .questions import OTHER, OWN, SILENCE, SOUNDS, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,10 +87,16 @@ def run_conditions(question: Question) -> dict[str, list[Tensor]]:
     settings = {sound: (sound, True) for sound in sounds}
     if question.has_prompt:
         settings |= {NO_PROMPT: (OWN, False), NOTHING: (SILENCE, False)}
-    return {
-        name: question.log_probabilities(question.inputs(sound, with_prompt=with_prompt))
-        for name, (sound, with_prompt) in settings.items()
-    }
+    found = {}
+    for name, (sound, with_prompt) in settings.items():
+        try:
+            inputs = question.inputs(sound, with_prompt=with_prompt)
+        except InputError:
+            if name != OTHER:  # another recording that cannot be used is no fault of this item
+                raise
+        else:
+            found[name] = question.log_probabilities(inputs)
+    return found
 
 
 def _modality_shapley(

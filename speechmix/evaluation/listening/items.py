@@ -167,7 +167,10 @@ def _parse_options(name: str, cell: str | tuple[str, ...]) -> tuple[str, ...]:
     if not cell.strip().startswith("["):
         return tuple(option.strip() for option in cell.split("|") if option.strip())
     try:
-        return tuple(str(option) for option in json.loads(cell))
+        options = json.loads(cell)
+        if not all(isinstance(option, (str, int)) for option in options):
+            raise ValueError
+        return tuple(str(option) for option in options)
     except ValueError as error:
         raise InputError(
             f"{name}: options should be a JSON list or 'a|b|c', found {cell[:80]!r}"

@@ -154,7 +154,7 @@ class Listening:
         if unclear:
             notes.append(
                 f"{unclear} of {len(self.table)} items are left out of the first share: no other item has another "
-                "answer and another recording."
+                "answer and another recording that can be used."
             )
         low = int((self.table["mass"] < _LOW_MASS).sum())
         if low:

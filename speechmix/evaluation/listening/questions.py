@@ -177,12 +177,12 @@ class Question:
         """Stack in which the decoder reads the sound."""
         return "decoder" if self.model.takes_chat else "cross"
 
-    def sound_positions(self, inputs: Mapping[str, Tensor]) -> range:
-        """Return the positions of the sound in that stack; behind an encoder all its frames, also those of padding."""
+    def sound_positions(self, sound: str, inputs: Mapping[str, Tensor]) -> range:
+        """Return the positions of a sound in that stack; behind an encoder all its frames, also those of padding."""
         model = self.model
         if model.takes_chat:
             return find_audio_range(model, inputs["input_ids"][0].tolist())
-        return range(model.grid(len(self.item.clip.audio(model.sample_rate))).n_frames)
+        return range(model.grid(len(self.clip(sound).audio(model.sample_rate))).n_frames)
 
     @property
     def _text_input(self) -> str:

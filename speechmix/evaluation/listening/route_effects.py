@@ -51,7 +51,7 @@ def item_routes(
     if len(question.reading.contexts) > 1:
         raise InputError(f"{item.name}: its options part in several places")
     inputs = {sound: question.inputs(sound) for sound in (OWN, OTHER)}
-    positions = {sound: question.sound_positions(fed) for sound, fed in inputs.items()}
+    positions = {sound: question.sound_positions(sound, fed) for sound, fed in inputs.items()}
     stack = question.stack
     count = len(model.stacks[stack])
     layers = layer_windows(count, 1)

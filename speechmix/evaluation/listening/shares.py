@@ -202,7 +202,7 @@ def describe_shares(shares: pd.DataFrame, kind: str = ALL_ITEMS) -> dict[str, st
     """
     texts = {}
     for row in shares[shares["kind"] == kind].to_dict("records"):
-        text, count = f"{100 * row['value']:.0f} %", row["groups"]
+        text, count = f"{100 * row['value'] + 0.0:.0f} %".replace("-0 %", "0 %"), row["groups"]
         if count >= FEWEST_GROUPS:
             text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
         else:

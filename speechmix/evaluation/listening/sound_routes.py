@@ -84,8 +84,12 @@ class SoundRoutes:
         sentence = (
             f"Exchanging the sound changes the log-odds of the answer by {total['effect']:.2f} nats"
         )
-        if not total["low"] > 0:
-            return f"{sentence}; this is not shown to differ from zero, so there is nothing to locate in the decoder."
+        if np.isnan(total["low"]):
+            return (
+                f"{sentence}; nothing is claimed, for there are fewer than {FEWEST_GROUPS} groups."
+            )
+        if total["low"] <= 0:
+            return f"{sentence}; this is not shown to be above zero, so no layer or head is named."
         lines = [f"{sentence} [{total['low']:.2f}, {total['high']:.2f}]."]
         knock_outs = self.layers[self.layers["removal"] == KNOCK_OUT]
         windows = knock_outs[knock_outs["layer_count"] < knock_outs["layer_count"].max()]

@@ -77,9 +77,13 @@ def fit_reml(
         return lower
 
     def deviance(parameters: np.ndarray) -> float:
-        return _profile(products, factor(parameters), len(y))[0]
+        try:
+            return _profile(products, factor(parameters), len(y))[0]
+        except np.linalg.LinAlgError:  # variances so large that nothing else is left
+            return np.inf
 
-    bounds = [(0.0 if value else None, None) for value in start]
+    # A triangle may have any sign on its diagonal: bounds would hold the search at zero.
+    bounds = None if is_correlated else [(0.0, None)] * len(start)
     found = minimize(deviance, start, method="L-BFGS-B", bounds=bounds)
     found = minimize(
         deviance, found.x, method="Powell", bounds=bounds, options={"xtol": 1e-6, "ftol": 1e-12}

@@ -19,8 +19,8 @@ from ...evaluation.listening.route_effects import INPUT
 from ...evaluation.listening.shares import ALL_ITEMS, describe_shares
 from ...files.whole_files import write_text
 from ...inputs.clips.player import encode_wav
-from ..plots.figure_style import model_name, new_figure
-from ..plots.listening_figure import listening_panel
+from ..plots.figure_style import new_figure
+from ..plots.listening_figure import listening_panel, model_labels
 from .html_page import FirstScreen, Item, Part, SortableTable, render_page, sortable_cells
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
     asked = [{item.name: item.question for item in result.items} for result in results]
     if any(questions != asked[0] for questions in asked):
         raise InputError("models side by side need the same items: ask all of them about one file")
-    names = ", ".join(model_name(result.model_name) for result in results)
-    figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.5 * len(results))
+    names = model_labels(results)
+    figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.6 * len(results))
     listening_panel(results, ax=figure.subplots())
     parts: list[Part] = [
         ("Results", [_compare_models(results), figure, *LIMITS[1:]]),
@@ -88,11 +88,22 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
         ("For a model card", [result.card_line for result in results]),
     ]
     first = FirstScreen(
-        answer=[f"{model_name(one.model_name)}: {one.conclusion}" for one in results],
-        warnings=[line for one in results for line in one.notes],
+        answer=[
+            f"{label}: {one.conclusion}"
+            for label, one in zip(model_labels(results), results, strict=True)
+        ],
+        warnings=[
+            f"{label}: {line}"
+            for label, one in zip(model_labels(results), results, strict=True)
+            for line in one.notes
+        ],
     )
     shown = [part for part in parts if part[1]]
-    html = render_page(f"Does it listen? {names}", shown, first=first)
+    html = render_page(
+        f"Does it listen? {names[0] if len(names) == 1 else f'{len(names)} models'}",
+        shown,
+        first=first,
+    )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, html)
@@ -102,8 +113,8 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
 def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
     """A row for each share, a column for each model."""
     columns = {}
-    for result in results:
-        columns[model_name(result.model_name)] = {
+    for label, result in zip(model_labels(results), results, strict=True):
+        columns[label] = {
             "verdict": result.verdict,
             "items (groups)": f"{len(result.table)} ({result.table['group'].nunique()})",
             **describe_shares(result.shares),
@@ -113,8 +124,8 @@ def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
 
 
 def _kind_tables(results: Sequence[Listening]) -> Iterator[pd.DataFrame]:
-    for result in results:
-        name, kinds = model_name(result.model_name), result.shares["kind"].unique()
+    for name, result in zip(model_labels(results), results, strict=True):
+        kinds = result.shares["kind"].unique()
         rows = [
             {"model": name, "kind": kind, **describe_shares(result.shares, kind)}
             for kind in kinds
@@ -144,9 +155,9 @@ def _examples(results: Sequence[Listening]) -> Iterator[Item]:
 def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) -> ListeningCard:
     """A row for each condition, a column for each model."""
     columns = {}
-    for result in results:
+    for label, result in zip(model_labels(results), results, strict=True):
         of_item = result.conditions[result.conditions["item"] == item.name]
-        columns[model_name(result.model_name)] = {
+        columns[label] = {
             row["condition"]: f"{row['choice']} (right answer: {100 * row['probability']:.0f} %)"
             for row in of_item.to_dict("records")
         }
@@ -158,10 +169,10 @@ def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) 
 
 
 def _seconds_items(results: Sequence[Listening]) -> Iterator[Item]:
-    for result in results:
+    for label, result in zip(model_labels(results), results, strict=True):
         if result.seconds is not None:
             yield (
-                f"{model_name(result.model_name)}: effect: how far the log-odds of the right answer fall without the "
+                f"{label}: effect: how far the log-odds of the right answer fall without the "
                 "stretch (nats); gradient: gradient x input of the stretch; agreement: rank correlation of both in an item."
             )
             yield _sortable(result.seconds)
@@ -188,10 +199,10 @@ def _round(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
-    for result in results:
+    for label, result in zip(model_labels(results), results, strict=True):
         if result.routes is None:
             continue
-        yield f"{model_name(result.model_name)}: {result.routes.summarize(result.verdict)}"
+        yield f"{label}: {result.routes.summarize(result.verdict)}"
         layers = result.routes.layers.astype({"layer": object, "layer_count": object})
         layers.loc[layers["removal"] == INPUT, ["stack", "layer", "layer_count"]] = ""
         for table in (layers, result.routes.heads.head(_MOST_HEADS), result.routes.removal):
@@ -201,6 +212,6 @@ def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
 def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
     columns = ["item", "kind", "answer", "choice", "correct", "needs", "follows"]
     columns += ["sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"]
-    for result in results:
-        yield model_name(result.model_name)
+    for label, result in zip(model_labels(results), results, strict=True):
+        yield label
         yield _sortable(result.table[columns])

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 _SPREAD = 0.4  # of a row, over which the models of a share lie
 
 
+def model_labels(results: Sequence[Listening]) -> list[str]:
+    """Return a label of its own for each model, with a number where two have the same name."""
+    titles = [model_title(result.provenance) for result in results]
+    if len({*titles}) == len(titles):
+        return titles
+    return [f"{number}. {title}" for number, title in enumerate(titles, 1)]
+
+
 def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> Axes:
     """Draw the shares of items with their intervals.
 
@@ -61,15 +69,17 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
             if share["share"] in (SOLVED, SOLVED_WITHOUT) and share["chance"] > 0:
                 edges = [row - 0.32, row + 0.32]
                 ax.plot([100 * share["chance"]] * 2, edges, color="0.6", linewidth=0.8)
-    ax.set(xlim=(-3, 103), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
+    lows = [result.shares[["value", "low"]].min().min() for result in results]
+    ax.set(
+        xlim=(100 * min(0, *lows) - 3, 103), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names))
+    )
     ax.set_yticklabels(names)
     ax.set_xlabel("share of items (%)", size=LABEL_SIZE)
     style_curve_axis(ax)
     if len(results) > 1:
-        titles = [model_title(result.provenance) for result in results]
         entries = [
             legend_line(color=color, marker="o", markersize=4, label=name)
-            for color, name in zip(colors, titles, strict=True)
+            for color, name in zip(colors, model_labels(results), strict=True)
         ]
-        add_legend(ax, entries, columns=1, loc="lower right")
+        add_legend(ax, entries, columns=1, loc="upper center", bbox_to_anchor=(0.5, -0.22))
     return ax
