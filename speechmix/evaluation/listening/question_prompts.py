@@ -38,12 +38,13 @@ def check_takes_prompt(model: Model) -> None:
         If it is no audio language model or Whisper, or was loaded without its processor or head.
     """
     kind, name = model.capabilities, model.name
-    if find_audio_token_id(model.config) is not None and not model.takes_chat:
+    has_audio_tokens = find_audio_token_id(model.config) is not None
+    if has_audio_tokens and not model.takes_chat:
         raise InputError(
             f"{name} was loaded without its processor, which writes the prompt around the sound: load it with "
             "processor=transformers.AutoProcessor.from_pretrained(...)"
         )
-    takes_prompt = model.takes_chat or (kind.decoding == "cross-attention" and model.hears)
+    takes_prompt = has_audio_tokens or (kind.decoding == "cross-attention" and model.hears)
     if not takes_prompt or not model.has_head or model.tokenizer is None:
         raise InputError(
             f"{name}: listening needs an audio language model with its processor, or a Whisper with its tokenizer and "
