@@ -67,7 +67,6 @@ _LONG = {
     "howto/states.md",
     "howto/model_card.md",
     "howto/alignment_heads.md",
-    "howto/statistics.md",
     "howto/frequency.md",
 }  # seconds each
 
