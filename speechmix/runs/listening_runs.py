@@ -15,6 +15,7 @@ from ..evaluation.listening.items import ListeningItem
 from ..evaluation.listening.listening import find_routes
 from ..evaluation.listening.listening_result import Listening
 from ..evaluation.listening.sound_routes import choose_route_items
+from ..evaluation.listening.sound_seconds import check_seconds
 from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
@@ -66,6 +67,7 @@ def listen_to_items(
     --------
     >>> listen_to_items(model, items, "runs/listening", shard="3/48")                     # doctest: +SKIP
     """
+    check_seconds(seconds)
     unreadable = list[tuple[str, str]]()
     found = check_items(items, unreadable)
     if not found:

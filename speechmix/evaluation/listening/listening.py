@@ -25,7 +25,7 @@ from .listening_result import Listening
 from .question_prompts import check_takes_prompt
 from .questions import OWN, Question
 from .sound_routes import SoundRoutes, sound_routes
-from .sound_seconds import sound_seconds
+from .sound_seconds import check_seconds, sound_seconds
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -59,7 +59,7 @@ def listening(
     Returns
     -------
     Listening
-        Six runs of the model for each item; more only where more than two options part in several places
+        Six runs of the model for each item; more if three or more options first differ at different tokens
         (`estimate_listening`).
 
     Raises
@@ -73,6 +73,7 @@ def listening(
     >>> speechmix.listening(model, items).summary                                         # doctest: +SKIP
     """
     check_takes_prompt(model)
+    check_seconds(seconds)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     found, tables = check_items(items, skipped), list[pd.DataFrame]()
     donors = choose_donors(found)

@@ -42,7 +42,7 @@ def check_takes_prompt(model: Model) -> None:
     if has_audio_tokens and not model.takes_chat:
         raise InputError(
             f"{name} was loaded without its processor, which writes the prompt around the sound: load it with "
-            "processor=transformers.AutoProcessor.from_pretrained(...)"
+            "processor=transformers.AutoProcessor.from_pretrained(...), which also says what is wrong with its files"
         )
     takes_prompt = has_audio_tokens or (kind.decoding == "cross-attention" and model.hears)
     if not takes_prompt or not model.has_head or model.tokenizer is None:

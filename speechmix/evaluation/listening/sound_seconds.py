@@ -30,6 +30,14 @@ _SHORTEST = 0.02  # seconds
 _FEATURE_STEP = 0.01  # seconds; extractors that stack frames have a multiple
 
 
+def check_seconds(seconds: float | None) -> None:
+    """Raise `InputError` if stretches are too short; without any it does nothing."""
+    if seconds is not None and not seconds >= _SHORTEST:
+        raise InputError(
+            f"stretches should be at least {_SHORTEST} s long, found seconds={seconds}"
+        )
+
+
 def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) -> pd.DataFrame:
     """Mute the sound stretch by stretch, and read the log-odds of the right answer.
 
@@ -58,10 +66,7 @@ def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) ->
     >>> sound_seconds(model, item, seconds=0.3)[["start", "effect"]]                      # doctest: +SKIP
     """
     rate, audio = model.sample_rate, item.clip.audio(model.sample_rate)
-    if not seconds >= _SHORTEST:
-        raise InputError(
-            f"stretches should be at least {_SHORTEST} s long, found seconds={seconds}"
-        )
+    check_seconds(seconds)
     duration = len(audio) / rate
     edges = [*np.arange(0, duration - 0.01, seconds).tolist(), duration]
     stretches = list(pairwise(edges))
