@@ -48,7 +48,7 @@ def report(model, asked):
 def answer_behind_prompt(model, item):
     """Log-probability of the answer without sound and prompt, each of its tokens as if it were the first."""
     question = Question(model, item)
-    inputs = question.inputs("silence", with_prompt=False)
+    inputs = question.remove_prompt("silence", question.inputs("silence"))
     [rows] = question.log_probabilities(inputs)
     ids = {option: token_ids(model, option) for option in item.options or (item.answer,)}
     if not item.options:

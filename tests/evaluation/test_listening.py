@@ -458,9 +458,9 @@ def test_hints_and_prompts_are_removed(model):
         return model.tokenizer.decode(inputs["input_ids"][0]).replace("<|AUDIO|>", "")
 
     assert "high Which tone ?" in decode(question.inputs(OWN))
-    assert "high" not in decode(question.inputs(OWN, with_prompt=False))
+    assert "high" not in decode(question.remove_prompt(OWN, question.inputs(OWN)))
     plain = Question(model, planted.items(1)[0])
-    without = plain.inputs(OWN, with_prompt=False)
+    without = plain.remove_prompt(OWN, plain.inputs(OWN))
     assert without["input_ids"].shape == plain.inputs(OWN)["input_ids"].shape
     assert "Which" not in decode(without)
     assert list(run_conditions(question)) == ["sound", "silence", "noise", "no prompt", "nothing"]

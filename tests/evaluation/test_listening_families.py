@@ -164,7 +164,7 @@ def test_a_prompt_whose_letters_are_several_tokens_is_removed():
     item = ListeningItem(make_clip(0, 1.5), "été : qui dort là ?", "chat", ("chat", "chien"))
     question = Question(model, item)
     inputs = question.inputs(OWN)["input_ids"][0]
-    without = question.inputs(OWN, with_prompt=False)["input_ids"][0]
+    without = question.remove_prompt(OWN, question.inputs(OWN))["input_ids"][0]
     changed = [int(id_) for id_, other in zip(inputs, without, strict=True) if id_ != other]
     assert changed == model.tokenizer(item.prompt)["input_ids"]
     report(model, [item, *make_items()[1:]])

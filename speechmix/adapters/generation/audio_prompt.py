@@ -9,6 +9,7 @@ positions. The prompt belongs to the model and its fingerprint: maps and interve
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ..capture.memory_check import check_fits
-from ..transformers_types import Processor
-from .audio_token_positions import locate_audio_tokens
+from ..transformers_types import FeatureExtractor, Processor
+from .audio_token_positions import find_audio_token_id, locate_audio_tokens
 from .decoder_context import GeneratedText
 from .decoder_text import check_end_token, provided_text, text_with_foil
 from .decoder_text_generation import generate_text
@@ -86,38 +87,62 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
-    sample_limits = [grid.duration * model.sample_rate] if grid.is_fixed_window else []
-    # Feature extractors cut what is longer.
-    extractor_limit = getattr(model.feature_extractor, "n_samples", len(audio))
-    max_samples = min([*sample_limits, extractor_limit])
-    if len(audio) > max_samples:
-        window = max_samples / model.sample_rate
-        raise InputError(
-            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
-            f"{window:g} s at a time. Cut "
-            f"it at a pause: clip.cut(0.0, t) with t up to {window:g}"
-        )
-    check_fits(model, len(audio))
-    inputs = write_prompt(model, audio)
-    if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
-        raise InputError(
-            f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of "
-            f"{model.name} makes no position "
-            "for its decoder: use a longer clip"
-        )
+    if grid.is_fixed_window and len(audio) > grid.duration * model.sample_rate:
+        raise _too_long_error(model, clip, grid.duration)
+    inputs = write_prompt(model, clip)
     locate_audio_tokens(model, inputs["input_ids"][0].tolist()).check(
         grid.n_frames, f"{model.name}, {clip.name}"
     )
     return inputs
 
 
-def write_prompt(model: Model, audio: np.ndarray) -> dict[str, torch.Tensor]:
-    """Inputs of the prompt with samples of sound, a batch of one, as the model's processor makes them;
-    nothing is checked."""
+def write_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
+    """Inputs of the prompt with the clip's sound, as the model's processor makes them. Where frames of
+    an encoder lie need not be known.
+
+    Raises
+    ------
+    InputError
+        If the processor makes no position of the sound, or cuts it.
+    """
+    audio = clip.audio(model.sample_rate)
+    check_fits(model, len(audio))
+    inputs, count = _write_samples(model, audio)
+    if not count:
+        raise InputError(
+            f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of "
+            f"{model.name} makes no position "
+            "for its decoder: use a longer clip"
+        )
+    limit = _sample_limit(model.feature_extractor)
+    if 0 < limit < len(audio) and _write_samples(model, audio[:limit])[1] == count:
+        raise _too_long_error(model, clip, limit / model.sample_rate)
+    return inputs
+
+
+def _write_samples(model: Model, audio: np.ndarray) -> tuple[dict[str, torch.Tensor], int]:
+    """Inputs of the prompt with samples, and the number of positions of the sound."""
     write = model.family.build_chat_inputs or write_chat_inputs
     with phase("features"):
         chat_inputs = write(model.processor, audio, model.prompt.text)
-    return {name: torch.as_tensor(value) for name, value in chat_inputs.items()}
+    inputs = {name: torch.as_tensor(value) for name, value in chat_inputs.items()}
+    ids: list[int] = inputs["input_ids"][0].tolist()
+    return inputs, ids.count(find_audio_token_id(model.config) or -1)
+
+
+def _sample_limit(extractor: FeatureExtractor) -> int:
+    """Samples of a clip behind which a feature extractor may cut it; 0 if it never does."""
+    max_length = inspect.signature(type(extractor).__call__).parameters.get("max_length")
+    default = None if max_length is None else max_length.default
+    return getattr(extractor, "n_samples", default) or 0
+
+
+def _too_long_error(model: Model, clip: Clip, window: float) -> InputError:
+    duration = len(clip.audio(model.sample_rate)) / model.sample_rate
+    return InputError(
+        f"{clip.name}: {duration:.2f} s of audio, but {model.name} hears {window:g} s at a time. Cut "
+        f"it at a pause: clip.cut(0.0, t) with t up to {window:g}"
+    )
 
 
 def write_chat_inputs(

@@ -73,8 +73,8 @@ def listening_effects(
     log_probs = run_conditions(question)
     values = _modality_shapley(question, log_probs)
     rows = []
-    for name, found in log_probs.items():
-        row = _condition_row(question, name, found)
+    for name, condition_log_probs in log_probs.items():
+        row = _condition_row(question, name, condition_log_probs)
         for player, value in values.items():
             row[f"shapley_{player}"] = value if name == OWN else np.nan
         rows.append(row)
@@ -83,20 +83,20 @@ def listening_effects(
 
 def run_conditions(question: Question) -> dict[str, list[Tensor]]:
     """Run the model in each condition that the item allows; log-probabilities behind the prompt by condition."""
-    sounds = SOUNDS if question.donor is not None else SOUNDS[:-1]
-    settings = {sound: (sound, True) for sound in sounds}
-    if question.has_prompt:
-        settings |= {NO_PROMPT: (OWN, False), NOTHING: (SILENCE, False)}
-    found = {}
-    for name, (sound, with_prompt) in settings.items():
+    inputs: dict[str, Mapping[str, Tensor] | None] = {}
+    for sound in SOUNDS if question.donor is not None else SOUNDS[:-1]:
         try:
-            inputs = question.inputs(sound, with_prompt=with_prompt)
+            inputs[sound] = question.inputs(sound)
         except InputError:
-            if name != OTHER:  # another recording that cannot be used is no fault of this item
+            if sound != OTHER:  # another recording that cannot be used is no fault of this item
                 raise
-        else:
-            found[name] = question.log_probabilities(inputs)
-    return found
+    for name, sound in ((NO_PROMPT, OWN), (NOTHING, SILENCE)):
+        inputs[name] = question.remove_prompt(sound, inputs[sound] or {})
+    return {
+        name: question.log_probabilities(prepared)
+        for name, prepared in inputs.items()
+        if prepared is not None
+    }
 
 
 def _modality_shapley(
@@ -109,8 +109,8 @@ def _modality_shapley(
     def right_log_probability(sound: bool, prompt: bool, earlier: bool) -> float:
         with_sound, without = (OWN, SILENCE) if prompt else (NO_PROMPT, NOTHING)
         rows = log_probs[with_sound if sound else without]
-        found = question.reading.log_probabilities(rows, with_earlier=earlier)
-        return float(found[0, question.reading.right])
+        by_option = question.reading.log_probabilities(rows, with_earlier=earlier)
+        return float(by_option[0, question.reading.right])
 
     def margins(sets: np.ndarray) -> np.ndarray:
         return np.array([right_log_probability(*present) for present in sets.tolist()])

@@ -1,4 +1,4 @@
-"""What sound and text still do to the answer when heads of the decoder give nothing at all.
+"""What sound and text still do to the answer when the outputs of some heads of the decoder are zero.
 
 In: questions and heads. Out: a table of both effects without these heads, and without as many random ones.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from ...adapters.patching.silenced_heads import silence_heads
@@ -47,8 +48,8 @@ def remove_heads(
     -------
     DataFrame
         heads ("none", "named", "random"); sound_effect: log-odds of the right answer with its own sound minus with
-        another; text_effect: with the prompt (or hint) minus without (nats, means over groups); their low and high: 95 %
-        intervals, of "random" the range of the sets.
+        another; text_effect: with the prompt (or hint) minus without, NaN if there is none (nats, means over groups);
+        their low and high: 95 % intervals, of "random" the range of the sets.
     """
     stack = questions[0].model.stacks[questions[0].stack]
     others = [head for head in product(range(len(stack)), range(stack.heads)) if head not in heads]
@@ -59,13 +60,9 @@ def remove_heads(
         sets += [heads, *([others[index] for index in draw] for draw in draws)]
     effects = []
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
-        odds = []
-        for sound, with_prompt in ((OWN, True), (OTHER, True), (OWN, False)):
-            inputs = question.inputs(sound, with_prompt=with_prompt)
-            with silence_heads(question.model, sets, question.stack):
-                found = question.log_probabilities(inputs, runs=len(sets))
-            odds.append(question.reading.log_odds(found).numpy())
-        own, other, without = odds
+        inputs = question.inputs(OWN)
+        conditions = [inputs, question.inputs(OTHER), question.remove_prompt(OWN, inputs)]
+        own, other, without = (_read_odds(question, sets, prepared) for prepared in conditions)
         effects.append([own - other, own - without])
     names = [groups[question.item.name] for question in questions]
     intact, *removed = (
@@ -78,6 +75,20 @@ def remove_heads(
         table.append(_summarize("named", removed[0], mean_interval))
         table.append(_summarize("random", by_set, lambda values: (values.min(), values.max())))
     return pd.DataFrame(table)
+
+
+def _read_odds(
+    question: Question,
+    sets: Sequence[Sequence[tuple[int, int]]],
+    inputs: Mapping[str, Tensor] | None,
+) -> np.ndarray:
+    """Log-odds of the right answer without each set of heads, [sets]; NaN without inputs."""
+    if inputs is None:
+        return np.full(len(sets), np.nan)
+    with silence_heads(question.model, sets, question.stack):
+        log_probs = question.log_probabilities(inputs, runs=len(sets))
+    odds: np.ndarray = question.reading.log_odds(log_probs).numpy()
+    return odds
 
 
 def _summarize(

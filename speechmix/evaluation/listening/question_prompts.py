@@ -5,21 +5,18 @@ In: a model, a clip, a text. Out: the model's inputs up to where the answer begi
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ...adapters.capture.memory_check import check_fits
 from ...adapters.generation.audio_prompt import prepare_prompt, write_prompt
-from ...adapters.generation.audio_token_positions import find_audio_range, find_audio_token_id
+from ...adapters.generation.audio_token_positions import find_audio_token_id
 from ...adapters.generation.decoder_text import decoder_lengths
 from ...adapters.generation.prompt_words import find_prompt_words
 from ...adapters.loading.checkpoints import first_line
-from ...adapters.transformers_types import FeatureExtractor
 from ...errors import InputError, SpeechmixError
 
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def prompt_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
     try:
         if _has_frame_grid(model, clip):
             return prepare_prompt(model, clip)
-        return _write_prompt(model, clip)
+        return write_prompt(model, clip)
     except SpeechmixError:
         raise
     except Exception as error:  # a processor raises what it likes
@@ -82,31 +79,6 @@ def _has_frame_grid(model: Model, clip: Clip) -> bool:
     except SpeechmixError:
         return False
     return model.converses
-
-
-def _write_prompt(model: Model, clip: Clip) -> dict[str, Tensor]:
-    audio, longest = clip.audio(model.sample_rate), _longest_sound(model.feature_extractor)
-    check_fits(model, len(audio))
-    inputs = write_prompt(model, audio)
-    count = _count_sound(model, inputs)
-    is_long = 0 < longest < len(audio)
-    if is_long and _count_sound(model, write_prompt(model, audio[:longest])) == count:
-        raise InputError(
-            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
-            f"{longest / model.sample_rate:g} s at a time: cut it at a pause (Clip.cut)"
-        )
-    return inputs
-
-
-def _count_sound(model: Model, inputs: Mapping[str, Tensor]) -> int:
-    """Positions of the sound in a prompt; an error if there is none."""
-    return len(find_audio_range(model, inputs["input_ids"][0].tolist()))
-
-
-def _longest_sound(extractor: FeatureExtractor) -> int:
-    """Samples of a clip behind which a feature extractor may cut it; 0 if it never does."""
-    taken = inspect.signature(type(extractor).__call__).parameters.get("max_length")
-    return getattr(extractor, "n_samples", None if taken is None else taken.default) or 0
 
 
 def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:

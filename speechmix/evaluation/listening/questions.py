@@ -96,61 +96,68 @@ class Question:
         noise = random_phase_noise(samples, np.random.default_rng(seed))
         return replace_samples(own, noise.astype(np.float32), rate)
 
-    def inputs(self, sound: str, *, with_prompt: bool = True) -> dict[str, Tensor]:
+    def inputs(self, sound: str) -> dict[str, Tensor]:
         """Return the model's inputs up to where the answer begins, a batch of one.
 
         Parameters
         ----------
         sound : {"sound", "silence", "noise", "other sound"}
-        with_prompt : bool
-            False: without the hint, if the item has one; otherwise a neutral token in place of each token of the prompt.
-            A Whisper's initial prompt is left out.
         """
+        return self._write_inputs(sound, self.item.full_prompt)
+
+    def remove_prompt(self, sound: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """Return inputs with a sound, without the hint or, if there is none, the prompt; None if it cannot be removed.
+
+        A neutral token takes the place of each token of the prompt; a Whisper's initial prompt is left out.
+
+        Parameters
+        ----------
+        sound : {"sound", "silence", "noise", "other sound"}
+        inputs : mapping of str to Tensor
+            As `inputs` returns them for this sound.
+        """
+        item = self.item
+        if item.hint:
+            return self._write_inputs(sound, item.prompt_without_hint)
+        if not self.model.takes_chat:
+            return self._write_inputs(sound, "") if item.prompt else None
+        prompted = self.model.with_prompt(item.full_prompt)
+        positions = prompt_positions(prompted, self.clip(sound), inputs["input_ids"][0].tolist())
+        if not positions:
+            return None
+        return blank_tokens(prompted, inputs, positions, fill=token_fills(prompted)[0])[0]
+
+    def _write_inputs(self, sound: str, text: str) -> dict[str, Tensor]:
         clip = self.clip(sound)
         try:
-            return self.inputs_of_clip(clip, with_prompt=with_prompt)
-        except InputError:
+            return self.inputs_of_clip(clip, text)
+        except InputError as error:
+            if sound == OTHER:
+                raise InputError(
+                    f"{self.item.name}: the sound of another item cannot take the place of its own: {error}"
+                ) from error
             if sound != SILENCE:
                 raise
             noise = np.random.default_rng(0).normal(0, _FAINT_LEVEL, len(clip.audio(16_000)))
-            faint = replace_samples(clip, noise, 16_000)
-            return self.inputs_of_clip(faint, with_prompt=with_prompt)
+            return self.inputs_of_clip(replace_samples(clip, noise, 16_000), text)
 
-    def inputs_of_clip(self, clip: Clip, *, with_prompt: bool = True) -> dict[str, Tensor]:
-        """Return the inputs with the sound of any clip; parameters as of `inputs`."""
-        item = self.item
-        text = item.full_prompt if with_prompt else item.prompt_without_hint
-        is_blank = not (with_prompt or item.hint)
-        if not self.model.takes_chat:
-            initial = "" if is_blank else text
-            ids = initial_prompt_ids(self.model, item.name, initial, self._start_ids)
-            return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
-        asked = self.model.with_prompt(text)
-        inputs = prompt_inputs(asked, clip)
-        if not is_blank:
-            return inputs
-        positions = prompt_positions(asked, clip, inputs["input_ids"][0].tolist())
-        fill = token_fills(asked)[0]
-        return blank_tokens(asked, inputs, positions, fill=fill)[0] if positions else inputs
-
-    @property
-    def has_prompt(self) -> bool:
-        """Whether there is a prompt, or a hint, that can be removed."""
-        if self.item.hint or not self.model.takes_chat:
-            return bool(self.item.hint or self.item.prompt)
-        asked = self.model.with_prompt(self.item.full_prompt)
-        ids = prompt_inputs(asked, self.item.clip)["input_ids"][0].tolist()
-        return bool(prompt_positions(asked, self.item.clip, ids))
+    def inputs_of_clip(self, clip: Clip, text: str | None = None) -> dict[str, Tensor]:
+        """Return the inputs with the sound of any clip, and any prompt; by default the item's."""
+        text = self.item.full_prompt if text is None else text
+        if self.model.takes_chat:
+            return prompt_inputs(self.model.with_prompt(text), clip)
+        ids = initial_prompt_ids(self.model, self.item.name, text, self._start_ids)
+        return {**prepare_sound_inputs(self.model, clip), "decoder_input_ids": ids}
 
     def log_probabilities(self, inputs: Mapping[str, Tensor], *, runs: int = 1) -> list[Tensor]:
         """Run the model once for each context of the answer; log-probabilities [runs, depths, V] behind the prompt."""
-        model, found = self.model, []
+        model, log_probs = self.model, []
         for context in self.reading.contexts:
             fed = self.with_answer(inputs, context)
             fed = {name: torch.cat([tensor] * runs) for name, tensor in fed.items()}
             with model.in_use(model.state_dtype), torch.no_grad():
-                found.append(self.read_rows(model.run_with_head(fed), inputs, context))
-        return found
+                log_probs.append(self.read_rows(model.run_with_head(fed), inputs, context))
+        return log_probs
 
     def with_answer(
         self, inputs: Mapping[str, Tensor], context: Sequence[int]
