@@ -23,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..adapters.families.capabilities import stack_phrase
 from ..errors import InputError
 from ..evaluation.probing.probe_results import FILE as PROBES_FILE
 from ..evaluation.statistics.grouped_means import TableRow
@@ -175,7 +176,7 @@ def describe_trajectory(onsets: pd.DataFrame, leads: pd.DataFrame) -> list[str]:
     for key, rows in onsets[onsets["layer"] < 0].groupby(["training", "quantity"], sort=False):
         training, quantity = map(str, key)
         claims = [
-            f"{_title(row['stack'])} at step {row['onset']:.0f} ({_interval(row)})"
+            f"{stack_phrase(row['stack'])} at step {row['onset']:.0f} ({_interval(row)})"
             for row in rows[rows["claim"]].to_dict("records")
         ]
         reasons = "; ".join(dict.fromkeys(rows["reason"]))
@@ -185,13 +186,9 @@ def describe_trajectory(onsets: pd.DataFrame, leads: pd.DataFrame) -> list[str]:
     for row in leads.to_dict("records"):
         order = f"{row['first']} is first" if row["first"] else "which is first is not shown"
         lag = f"{row['lag']:.0f} steps ({_interval(row)})"
-        about = f"{row['training']}: from contribution to need in {_title(row['stack'])}"
+        about = f"{row['training']}: from contribution to need in {stack_phrase(row['stack'])}"
         lines.append(f"{about}: {lag}; {order}.")
     return lines
-
-
-def _title(stack: str) -> str:
-    return "cross-attention" if stack == "cross" else f"the {stack}"
 
 
 def _interval(row: TableRow) -> str:

@@ -59,7 +59,7 @@ def listening(
     Returns
     -------
     Listening
-        Six runs of the model for each item; more if three or more options first differ at different tokens
+        Six runs of the model for each item; more if three or more options first differ at different positions
         (`estimate_listening`).
 
     Raises

@@ -45,11 +45,13 @@ def item_routes(
     Raises
     ------
     InputError
-        If its options part in several places.
+        If its options first differ at different positions.
     """
     question = Question(model, item, donor)
     if len(question.reading.contexts) > 1:
-        raise InputError(f"{item.name}: its options part in several places")
+        raise InputError(
+            f"{item.name}: its options first differ at different positions: they cannot be compared in one run"
+        )
     inputs = {sound: question.inputs(sound) for sound in (OWN, OTHER)}
     positions = {sound: question.sound_positions(sound, fed) for sound, fed in inputs.items()}
     stack = question.stack

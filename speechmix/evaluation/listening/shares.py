@@ -11,8 +11,7 @@ items and for each kind, and a verdict. With right(x) whether the answer to an i
 An item that is right by luck with its own sound is as often right with another one: its mean is zero. The verdict rests
 on exchanged recordings. Silence and noise are unusual inputs: a model that has learnt to ignore recordings may still
 change its answer in silence. Groups of items that share a recording, a pair or a transcript have equal weight.
-Intervals are exact binomial ones, with a group as one trial; of the first share also Student's or Hall's, the wider one
-counts.
+Intervals are exact binomial ones, with a group as one trial; that of the first share is of a difference of two.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from ..statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,
     difference_interval,
-    mean_interval,
     proportion_interval,
 )
 from .effects import NO_PROMPT, PLAYERS
@@ -165,7 +163,7 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
         )
         count, limits = len(gains), (np.nan, np.nan)
         if count >= FEWEST_GROUPS and name == NEEDS:
-            limits = _needs_interval(gains, losses, level)
+            limits = difference_interval(gains.sum(), losses.sum(), count, level=level)
         elif count >= FEWEST_GROUPS:
             limits = proportion_interval(gains.sum(), count, level=level)
         value = float(gains.mean() - losses.mean())
@@ -173,16 +171,6 @@ def _share_rows(kind: str, table: pd.DataFrame, level: float) -> list[dict[str, 
         counts = {"items": len(values), "groups": count, "chance": members["chance"].mean()}
         rows.append(row | counts)
     return rows
-
-
-def _needs_interval(gains: pd.Series, losses: pd.Series, level: float) -> tuple[float, float]:
-    """Cover the interval of the difference of two shares, and that of the mean over groups.
-
-    The second alone is too short where there are only gains, the first where items of a group go together.
-    """
-    low, high = difference_interval(gains.sum(), losses.sum(), len(gains), level=level)
-    mean_low, mean_high = mean_interval(gains - losses, level=level, bounds=(-1, 1))
-    return float(np.fmin(low, mean_low)), float(np.fmax(high, mean_high))
 
 
 def find_share(shares: pd.DataFrame, name: str, kind: str = ALL_ITEMS) -> TableRow | None:
@@ -202,13 +190,13 @@ def describe_shares(shares: pd.DataFrame, kind: str = ALL_ITEMS) -> dict[str, st
     """
     texts = {}
     for row in shares[shares["kind"] == kind].to_dict("records"):
-        text, count = f"{100 * row['value'] + 0.0:.0f} %".replace("-0 %", "0 %"), row["groups"]
+        count, text = row["groups"], f"{round(100 * row['value'])} %"
         if count >= FEWEST_GROUPS:
-            text += f" [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
+            text += f" [{round(100 * row['low'])}, {round(100 * row['high'])}]"
         else:
             text += f" ({count} group{'s' * (count != 1)}, no interval)"
         if row["share"] in (SOLVED, SOLVED_WITHOUT) and row["chance"] > 0:
-            text += f" (guessing: {100 * row['chance']:.0f} %)"
+            text += f" (guessing: {round(100 * row['chance'])} %)"
         texts[row["share"]] = text
     return texts
 

@@ -8,8 +8,8 @@ the sound is m(own) - m(other), from input to output. Each removal is made in bo
 So a preference for one answer that has nothing to do with the sound cancels. Removals: the value vectors at all
 positions of the sound are zeroed, in a window of layers or for one head (behind an encoder: in cross-attention). Patch:
 the states of these positions are those of the other sound, from a layer on. Heads are named by a sign-flip test
-over groups of items, corrected for all heads, and only if own sounds are shown to make answers right: the weights of an
-untrained model, too, prefer one of two kinds of sound in all items alike, which no test over items can tell from use.
+over groups of items, corrected for all heads, and only if accuracy falls with other sounds: the weights of an untrained
+model, too, prefer one of two kinds of sound in all items alike, which no test over items can tell from use.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from ...adapters.families.capabilities import stack_phrase
 from ...errors import InputError, SpeechmixError
 from ..statistics.even_subset import choose_evenly
 from ..statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 MAX_ITEMS = 48
 SMALLEST_SHARE = 0.05  # of the sound's effect, below which no head is named
 _ALPHA = 1 - LEVEL
-_STACK_NAMES = {"cross": "cross-attention", "decoder": "the decoder"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,10 @@ class SoundRoutes:
         the input), groups.
     heads : DataFrame
         A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named (p at most .05,
-        and at least 5 % of the effect of the input; none unless own sounds are shown to make answers right). Largest
+        and at least 5 % of the effect of the input; none unless accuracy falls with other sounds). Largest
         effect first.
     removal : DataFrame
-        What is left when the named heads give nothing at all, and when as many random ones do: heads ("none", "named",
+        What is left when the outputs of the named heads are zero, and of as many random ones: heads ("none", "named",
         "random"), sound_effect, text_effect (nats), their low and high; for "random" the range over ten sets.
     skipped : tuple of (str, str)
     """
@@ -93,12 +93,12 @@ class SoundRoutes:
         lines = [f"{sentence} [{total['low']:.2f}, {total['high']:.2f}]."]
         knock_outs = self.layers[self.layers["removal"] == KNOCK_OUT]
         windows = knock_outs[knock_outs["layer_count"] < knock_outs["layer_count"].max()]
-        shown = windows[windows["low"] > 0].sort_values("effect", ascending=False)
-        if len(shown):
-            best = shown.iloc[0]
+        above_zero = windows[windows["low"] > 0].sort_values("effect", ascending=False)
+        if len(above_zero):
+            best = above_zero.iloc[0]
             lines.append(
-                f"Without the sound's values in one layer, {len(shown)} of {len(windows)} layers show an effect; it is "
-                f"largest in layer {best['layer']} of {_STACK_NAMES[best['stack']]}: {best['effect']:.2f} nats "
+                f"Without the sound's values in one layer, {len(above_zero)} of {len(windows)} layers show an effect; it is "
+                f"largest in layer {best['layer']} of {stack_phrase(best['stack'])}: {best['effect']:.2f} nats "
                 f"[{best['low']:.2f}, {best['high']:.2f}]."
             )
         else:
@@ -129,7 +129,7 @@ def sound_routes(
     ----------
     model : Model
     items : sequence of ListeningItem
-        At least two recordings with different answers. Items whose options part in several places are skipped.
+        At least two recordings with different answers. Items whose options first differ at different positions are skipped.
     window : int
         Number of consecutive layers that are changed together.
     max_items : int
@@ -156,28 +156,30 @@ def sound_routes(
     [(11, 3), (14, 0)]
     """
     donors, groups = choose_donors(items), group_items(items)
-    chosen = choose_route_items(items, max_items)
+    route_items = choose_route_items(items, max_items)
     skipped = list[tuple[str, str]]()
-    found = dict(rows_by_item or {})
-    for item in tqdm(chosen, unit="item", desc="where", disable=not progress):
+    rows_found = dict(rows_by_item or {})
+    for item in tqdm(route_items, unit="item", desc="where", disable=not progress):
         try:
-            if item.name not in found:
-                found[item.name] = item_routes(model, item, donors[item.name], window=window)
+            if item.name not in rows_found:
+                rows_found[item.name] = item_routes(model, item, donors[item.name], window=window)
         except SpeechmixError as error:
             skipped.append((item.name, str(error)))
-    if not found:
+    if not rows_found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(
             f"no item can be used to look into the decoder: {reasons or 'no two recordings have different answers'}"
         )
-    rows = [{"group": groups[name]} | row for name, rows in found.items() for row in rows]
+    rows = [{"group": groups[name]} | row for name, rows in rows_found.items() for row in rows]
     table = pd.DataFrame(rows)
     is_head = table["head"].notna()
     layers = _average_layers(table[~is_head])
     total = layers[layers["removal"] == INPUT].iloc[0]
     heads = _name_heads(table[is_head], float(total["effect"]), is_shown=_is_used(table))
     routes = SoundRoutes(layers, heads, pd.DataFrame(), tuple(skipped))
-    questions = [Question(model, item, donors[item.name]) for item in chosen if item.name in found]
+    questions = [
+        Question(model, item, donors[item.name]) for item in route_items if item.name in rows_found
+    ]
     named = routes.named_heads
     removal = remove_heads(questions, groups, named, seed=seed, progress=progress)
     return replace(routes, removal=removal)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.cue_need import CHANCE_PERCENT, MARGIN_POINTS
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
@@ -21,7 +22,6 @@ from .result_sentences import (
     idle_stack,
     is_idle,
     join_names,
-    stack_phrase,
     unclaimed_reason,
 )
 from .table_format import format_interval

@@ -15,9 +15,10 @@ import itertools
 import numpy as np
 import pandas as pd
 
+from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.statistics.random_twin_comparison import STRENGTH, compare_with_twins
 from ..plots.figure_style import model_name
-from .result_sentences import join_names, stack_phrase, unclaimed_reason
+from .result_sentences import join_names, unclaimed_reason
 
 PAIRS_NOTE = (
     "The effect of training in one model against another, over whole stacks: (trained − untrained) "

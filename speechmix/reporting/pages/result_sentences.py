@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.random_twin_comparison import STRENGTH
@@ -181,18 +182,6 @@ def idle_stack(row: TableRow) -> str:
         f"{stack} changes the target's representation by only {strength_text} % (minimum "
         f"{100 * STRENGTH_FLOOR:.0f} %), so the cue's share there is not tested"
     )
-
-
-def stack_phrase(stack: object, *, start: bool = False) -> str:
-    """Name a stack within a sentence.
-
-    Examples
-    --------
-    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
-    ('cross-attention', 'the encoder', 'The encoder')
-    """
-    name = "cross-attention" if stack == "cross" else f"the {stack}"
-    return name[0].upper() + name[1:] if start else name
 
 
 def join_names(names: Sequence[str], conjunction: str = "and") -> str:

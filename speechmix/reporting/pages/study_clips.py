@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...adapters.families.capabilities import stack_phrase
 from ...errors import SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
@@ -23,7 +24,6 @@ from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card
 from .html_page import SortableTable
 from .map_encoding import model_label
-from .result_sentences import stack_phrase
 from .study_results import Study
 from .transcription import model_transcripts
 
