@@ -99,17 +99,20 @@ def test_gradients_are_summed_over_the_features_of_any_name():
     assert table["gradient"].abs().gt(0).all()
 
 
-def test_a_clip_that_the_processor_would_cut_is_refused():
-    model = load("fun_asr_nano")
-    extractor = model.feature_extractor
-    assert not hasattr(extractor, "n_samples")
+def test_a_clip_is_refused_only_if_the_processor_cuts_it(monkeypatch):
+    model, limit = load("fun_asr_nano"), 8_000
+    extractor_class = type(model.feature_extractor)
+    monkeypatch.setattr(extractor_class, "n_samples", limit, raising=False)
     question = Question(model, make_items()[0])
-    assert question.inputs(OWN)["input_ids"].shape[1] > 20
-    extractor.n_samples = 4_000  # it keeps what is behind
-    try:
+    assert question.inputs(OWN)["input_ids"].shape[1] > 20  # it keeps what is behind
+    extract = extractor_class.__call__
+
+    def cut(self, audio, **options):
+        return extract(self, [samples[:limit] for samples in audio], **options)
+
+    monkeypatch.setattr(extractor_class, "__call__", cut)
+    with pytest.raises(InputError, match=r"1\.50 s of audio, but .* hears 0\.5 s at a time"):
         question.inputs(OWN)
-    finally:
-        del extractor.n_samples
 
 
 def test_a_decoder_without_its_processor_says_so():

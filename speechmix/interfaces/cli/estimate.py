@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...errors import InputError
 from ...files.json_files import JsonObject
 from .command_parser import Subparsers
 
@@ -21,6 +22,7 @@ _EXAMPLES = """examples:
   speechmix estimate --model openai/whisper-medium --model openai/whisper-small --twins 1
   speechmix estimate --model Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl
 """
+_CLIP_SECONDS = 5.0  # of a clip, by default
 _LONG_SECONDS = 180  # a run this long is announced
 _SMALL_COST = 10**9  # parameters times clips of a run that is short on any machine
 
@@ -43,7 +45,11 @@ def add_commands(commands: Subparsers) -> None:
         "--clip-count", type=int, default=1, metavar="N", help="number of clips (default: 1)"
     )
     command.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="length of a clip (default: 5)"
+        "--seconds",
+        type=float,
+        default=_CLIP_SECONDS,
+        metavar="S",
+        help="length of a clip (default: 5)",
     )
     command.add_argument(
         "--measure", action="append", help="value_zeroing (default), ...; may be repeated"
@@ -62,6 +68,7 @@ def add_commands(commands: Subparsers) -> None:
 
 def _estimate(options: argparse.Namespace) -> int:
     if options.items:
+        _refuse_score_options(options)
         return _estimate_listening(options)
     from ...mixing.passes.estimate import estimate
     from ...mixing.passes.request import MixRequest
@@ -82,6 +89,20 @@ def _estimate(options: argparse.Namespace) -> int:
             flush=True,
         )
     return 0
+
+
+def _refuse_score_options(options: argparse.Namespace) -> None:
+    """Raise an error for options of scores where a listening report is asked about."""
+    is_given = {
+        "--clip-count": options.clip_count != 1,
+        "--seconds": options.seconds != _CLIP_SECONDS,
+        "--measure": options.measure,
+        "--stack": options.stack,
+        "--target-rows-only": options.target_rows_only,
+        "--twins": options.twins,
+    }
+    if names := [name for name, given in is_given.items() if given]:
+        raise InputError(f"{', '.join(names)}: not with --items, which counts a listening report")
 
 
 def _estimate_listening(options: argparse.Namespace) -> int:

@@ -172,8 +172,8 @@ def _seconds_items(results: Sequence[Listening]) -> Iterator[Item]:
     for label, result in zip(model_labels(results), results, strict=True):
         if result.seconds is not None:
             yield (
-                f"{label}: effect: how far the log-odds of the right answer fall without the "
-                "stretch (nats); gradient: gradient x input of the stretch; agreement: rank correlation of both in an item."
+                f"{label}: start, end: seconds; effect: how far the log-odds of the right answer fall without the stretch "
+                "(nats); gradient: gradient x input of the stretch (nats); agreement: rank correlation of both in an item."
             )
             yield _sortable(result.seconds)
 
@@ -202,6 +202,10 @@ def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
     for label, result in zip(model_labels(results), results, strict=True):
         if result.routes is None:
             continue
+        yield (
+            "effect, low, high: nats, means over groups with 95 % intervals; share: of the effect of exchanging the sound "
+            "(removal: input); p: of a head, corrected for all heads."
+        )
         yield f"{label}: {result.routes.summarize(result.verdict)}"
         layers = result.routes.layers.astype({"layer": object, "layer_count": object})
         layers.loc[layers["removal"] == INPUT, ["stack", "layer", "layer_count"]] = ""
@@ -213,5 +217,8 @@ def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
     columns = ["item", "kind", "answer", "choice", "correct", "needs", "follows"]
     columns += ["sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"]
     for label, result in zip(model_labels(results), results, strict=True):
-        yield label
+        yield (
+            f"{label}: needs: 1 if only the own sound gives the right answer, -1 if only the other one does; sound_effect, "
+            "prompt_effect: nats that the right answer loses without them; shapley: nats."
+        )
         yield _sortable(result.table[columns])
