@@ -4,15 +4,17 @@ differences of proportions.
 In: one number for each independent group of clips. Out: the limits of a 95 % interval, or NaN where
 no interval holds.
 
-- Means: the wider of Student's interval and Hall's, which corrects for skewness (Hall 1992, On the
-  removal of skewness by transformation, JRSS B). With g the sample skewness divided by the root of
-  n, t the Student quantile and s the standard error,
+- Means: Hall's interval, which corrects for skewness (Hall 1992, On the removal of skewness by
+  transformation, JRSS B). With g the sample skewness divided by the root of n, t the Student quantile
+  and s the standard error,
 
       limit = mean - s h(+-t),   h(t) = 3/g ( cube root(1 + g (t - g/6)) - 1 )
 
-  It covers the mean of normal data in 95 to 97 % of samples and of lognormal data (sigma 1) in 91 %
-  from `FEWEST_GROUPS` on (`benchmarks/conclusions.py`). Below that number of groups, and for
-  identical values, there is no interval.
+  Each side is at least .6 and at most 2 times Student's, because Hall's limits explode with few
+  groups. Below `FEWEST_GROUPS` groups, and for identical values, there is no interval. How often it
+  holds: `benchmarks/conclusions.py`.
+- A difference to one more untrained model: `one_more_twin_intervals`, the rule of every comparison
+  with twins.
 - Proportions: exact binomial limits (Clopper & Pearson 1934), one group as one trial. Means of
   several clips within a group vary less than single trials do, so the limits are then cautious.
 - Differences of two proportions: limits combined as by Zou & Donner 2008.
@@ -30,6 +32,7 @@ Numbers: TypeAlias = "Sequence[float] | np.ndarray | pd.Series"
 
 LEVEL = 0.95
 FEWEST_GROUPS = 8  # below which an interval of a mean covers less than 90 % of skewed samples
+_SHORTEST_SIDE, _LONGEST_SIDE = 0.6, 2.0  # of Hall's interval, in sides of Student's
 UNBOUNDED = (-np.inf, np.inf)
 CORRELATION_BOUNDS = (-1.0, 1.0)
 
@@ -70,11 +73,17 @@ def mean_intervals(
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
     with np.errstate(invalid="ignore"):
         quantile = student.ppf((1 + level) / 2, count - 1)
-        low = mean - np.fmax(quantile, _inverse_hall(quantile, g)) * error
-        high = mean - np.fmin(-quantile, _inverse_hall(-quantile, g)) * error
+        below, above = _inverse_hall(quantile, g), -_inverse_hall(-quantile, g)
+        low = mean - np.clip(below, *_side_limits(quantile)) * error
+        high = mean + np.clip(above, *_side_limits(quantile)) * error
     has_no_interval = (count < FEWEST_GROUPS) | ~(error > 0)
     low, high = np.clip(low, *bounds), np.clip(high, *bounds)
     return np.where(has_no_interval, np.nan, low), np.where(has_no_interval, np.nan, high)
+
+
+def _side_limits(quantile: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shortest and the longest side that Hall's correction may give, in standard errors."""
+    return _SHORTEST_SIDE * quantile, _LONGEST_SIDE * quantile
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -169,6 +178,52 @@ def difference_interval(
         float(difference - add_errors(loss_share - lost_low, won_high - gain_share)),
         float(difference + add_errors(lost_high - loss_share, gain_share - won_low)),
     )
+
+
+def one_more_twin_intervals(
+    differences: np.ndarray, twin_means: np.ndarray, *, rows: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the intervals of the difference to one more untrained model, 95 % together over `rows`.
+
+    Both the clips and the twin are draws (Clark 1973). The twins are few, so a further one is judged
+    by Student's t (Crawford & Howell 1998); the two errors add in squares (Zou & Donner 2008):
+
+        difference -+ sqrt( clips^2 + (t[T - 1] s)^2 (1 + 1/T) )
+
+    where `clips` is the half width of `mean_interval` of the differences over groups, and s the
+    standard deviation of the T twins' means. Both parts have the level 1 - .05 / rows (Bonferroni).
+
+    Parameters
+    ----------
+    differences : ndarray [R, G]
+        Of each row and group of clips: the model minus the mean of its twins. NaN are left out.
+    twin_means : ndarray [R, T]
+        The mean of each twin; NaN are left out.
+    rows : int
+        How many intervals shall hold together.
+
+    Returns
+    -------
+    low, high : ndarray [R]
+        NaN with fewer than two twins, or fewer than `FEWEST_GROUPS` groups.
+
+    Examples
+    --------
+    >>> low, high = one_more_twin_intervals(np.arange(1.0, 9)[None], np.array([[0.0, 1, 2]]))
+    >>> low.round(2), high.round(2)
+    (array([-0.87]), array([9.87]))
+    """
+    from scipy.stats import t as student
+
+    level = 1 - (1 - LEVEL) / rows
+    count, middle, error, _ = _moments(np.atleast_2d(np.asarray(twin_means, dtype=float)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # `error` is that of the mean, s / sqrt(T): s^2 (1 + 1/T) = error^2 (T + 1)
+        reach = student.ppf((1 + level) / 2, count - 1) * error * np.sqrt(count + 1)
+    mean = _moments(np.atleast_2d(np.asarray(differences, dtype=float)))[1]
+    low, high = mean_intervals(differences, level=level)
+    reach = np.where(count > 1, reach, np.nan)
+    return mean - np.hypot(mean - low, reach), mean + np.hypot(high - mean, reach)
 
 
 def twin_difference_interval(differences: Numbers, twins: np.ndarray) -> tuple[float, float]:

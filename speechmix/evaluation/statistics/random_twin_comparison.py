@@ -27,6 +27,9 @@ from .intervals import twin_difference_interval
 from .twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
 
 WHOLE_STACK = -1  # in the column layer
+DEFAULT_TWINS = 9  # untrained twins of a model, where nobody says how many
+FEWEST_TWINS = 5  # below which nothing is claimed
+FEWEST_CLAIM_GROUPS = 15  # independent groups of clips, below which nothing is claimed
 BASELINES = ("share_of_length", "length_matched")
 STRENGTH = "mixing_strength"
 _TRAINED_DRAW = -1  # number of the trained model among the draws
