@@ -112,7 +112,7 @@ def boundary_sensitivity(
     Returns
     -------
     DataFrame
-        As `compare_with_twins` for `by` and boundaries, with `highest_layers`: the layer with the largest
+        As `compare_with_twins` of each variant, with `highest`: the layer with the largest
         difference in that variant.
     """
     names = [
@@ -127,8 +127,13 @@ def boundary_sensitivity(
         "mixing_strength",
     ]
     table = table[[name for name in dict.fromkeys(names) if name in table]]
-    result = compare_with_twins(
-        whole_stack(table), by=[*by, "boundaries"], group=group, family=(*by, "boundaries")
+    stacks = whole_stack(table)
+    result = pd.concat(
+        [
+            compare_with_twins(rows, by=[*by, "boundaries"], group=group)
+            for _, rows in stacks.groupby("boundaries", sort=False, observed=True)
+        ],
+        ignore_index=True,
     )
     means = (
         table.groupby([*by, "boundaries", "layer", "init"], sort=False, observed=True)

@@ -8,10 +8,10 @@ with the groups that clips belong to. Out: for each model and stack the share of
 right, intact and without the cue; what is lost, with its interval; and a verdict. Contribution says
 what a state is made of, need what the decision depends on: neither follows from the other.
 
-Verdicts, each at 95 % for all rows of a model together (Bonferroni), with exact binomial limits,
-one group as one trial:
+Verdicts, at 95 % for all rows together (Bonferroni), with exact binomial limits, one group as one
+trial:
 
-    needed       sign test over groups: more of them lose than win; and the interval of the loss lies above zero
+    needed       the printed interval of the loss lies above zero, with `FEWEST_CLAIM_GROUPS` groups
     not needed   equivalence test: at most `MARGIN_POINTS` points of the groups' clips are lost, as the upper limit says
     at chance    equivalence test: the intact model spells at most `CHANCE_PERCENT` + `CHANCE_MARGIN_POINTS` % correctly
 
@@ -33,10 +33,10 @@ from .statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,
     difference_interval,
-    mean_interval,
     mean_intervals,
     proportion_interval,
 )
+from .statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 CHANCE_PERCENT = 50.0  # % of clips, between two spellings
 CHANCE_MARGIN_POINTS = (
@@ -65,9 +65,9 @@ def measure_cue_need(
     DataFrame
         Columns of `by`; right, without_cue, without_other: share spelled right (%, mean over
         groups), intact, with the cue and with another word ablated (missing where there is none);
-        right_low, right_high; lost: right - without_cue, in points, with low, high; p of the sign
-        test, corrected over the rows of the model; drop, drop_other: of the margin, nats; groups,
-        clips; verdict: "needed", "not needed", "at chance", or "" where the result is inconclusive.
+        right_low, right_high; lost: right - without_cue, in points, with low, high (95 % together over
+        all rows); drop, drop_other: of the margin, nats; groups, clips; verdict: "needed", "not
+        needed", "at chance", or "" where the result is inconclusive.
     """
     whole_stack_rows = table[table["layer"].isna()]
     key_columns = [name for name in by if name != "ablated"]
@@ -77,9 +77,9 @@ def measure_cue_need(
         .add_suffix("_intact")
     )
     rows: list[dict[str, object]] = []
-    for key, ablated_rows in whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(
-        list(by), sort=False
-    ):
+    rows_by_key = whole_stack_rows[whole_stack_rows["source"] == CUE].groupby(list(by), sort=False)
+    row_count = rows_by_key.ngroups
+    for key, ablated_rows in rows_by_key:
         row: dict[str, object] = dict(
             zip(by, key if isinstance(key, tuple) else (key,), strict=True)
         )
@@ -87,27 +87,18 @@ def measure_cue_need(
             (whole_stack_rows["source"] == CONTROL)
             & (whole_stack_rows[list(by)] == pd.Series(row)).all(axis=1)
         ]
-        row |= _cue_losses(ablated_rows.join(intact, on=[*key_columns, "clip"]), group)
+        row |= _cue_losses(ablated_rows.join(intact, on=[*key_columns, "clip"]), group, row_count)
         row |= _control_losses(control.join(intact, on=[*key_columns, "clip"]), group)
         rows.append(row)
     result = pd.DataFrame(rows)
     if len(result):
-        rows_of_model = result.groupby("model" if "model" in by else key_columns)[
-            "groups"
-        ].transform("size")
-        result["p"] = np.minimum(1, result["p"] * rows_of_model)
-        result["verdict"] = [
-            _conclude(row, count)
-            for row, count in zip(result.to_dict("records"), rows_of_model, strict=True)
-        ]
+        result["verdict"] = [_conclude(row, row_count) for row in result.to_dict("records")]
         result = result.drop(columns=["losses"])
     return result
 
 
-def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
+def _cue_losses(ablated: pd.DataFrame, group: str, row_count: int) -> dict[str, float]:
     """Compute accuracy and loss from rows with the ablated and the intact decision of each clip."""
-    from scipy.stats import binomtest
-
     was_correct, is_correct = ablated["right_intact"].astype(float), ablated["right"].astype(float)
     columns = {
         "right": was_correct,
@@ -120,11 +111,9 @@ def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
     }
     means = pd.DataFrame(columns).astype(float).groupby(ablated[group].to_numpy()).mean()
     count, net_losses = len(means), means["loss"] - means["gain"]
-    low, high = mean_interval(net_losses)
-    if np.isnan(low):  # the same in all groups
-        low, high = difference_interval(means["loss"].sum(), means["gain"].sum(), count)
+    level = 1 - (1 - LEVEL) / row_count
+    low, high = difference_interval(means["loss"].sum(), means["gain"].sum(), count, level=level)
     right_low, right_high = proportion_interval(means["right"].sum(), count)
-    loser_count, changed_count = int((net_losses > 0).sum()), int((net_losses != 0).sum())
     return {
         "right": 100 * means["right"].mean(),
         "right_low": 100 * right_low,
@@ -133,7 +122,6 @@ def _cue_losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
         "lost": 100 * net_losses.mean(),
         "low": 100 * low if count >= FEWEST_GROUPS else np.nan,
         "high": 100 * high if count >= FEWEST_GROUPS else np.nan,
-        "p": binomtest(loser_count, changed_count).pvalue if changed_count else 1.0,
         "losses": means["loss"].sum(),
         "drop": means["drop"].mean(),
         "groups": count,
@@ -153,11 +141,11 @@ def _control_losses(control: pd.DataFrame, group: str) -> dict[str, float]:
     return {"without_other": 100 * means["right"], "drop_other": means["drop"]}
 
 
-def _conclude(row: dict[Any, Any], rows_of_model: int) -> str:
-    """Return the conclusion about a row, at 95 % for all rows of its model together."""
-    if row["groups"] < FEWEST_GROUPS:
+def _conclude(row: dict[Any, Any], row_count: int) -> str:
+    """Return the conclusion about a row, at 95 % for all rows together."""
+    if row["groups"] < FEWEST_CLAIM_GROUPS:
         return ""
-    level = 1 - 2 * (1 - LEVEL) / rows_of_model  # of a two-sided interval whose upper limit is used
+    level = 1 - 2 * (1 - LEVEL) / row_count  # of a two-sided interval whose upper limit is used
     max_accuracy = (
         100 * proportion_interval(row["right"] / 100 * row["groups"], row["groups"], level=level)[1]
     )
@@ -165,13 +153,13 @@ def _conclude(row: dict[Any, Any], rows_of_model: int) -> str:
         return "at chance"
     if row["right_low"] <= CHANCE_PERCENT:
         return ""
-    if row["p"] <= 1 - LEVEL and row["low"] > 0:
+    if row["low"] > 0:
         return "needed"
     max_loss = 100 * proportion_interval(row["losses"], row["groups"], level=level)[1]
     return "not needed" if max_loss <= MARGIN_POINTS else ""
 
 
-def groups_for_equivalence(rows_of_model: int = 1) -> int:
+def groups_for_equivalence(row_count: int = 1) -> int:
     """Return how many groups without a loss are necessary to say "not needed" of each of some
     stacks.
 
@@ -180,7 +168,7 @@ def groups_for_equivalence(rows_of_model: int = 1) -> int:
     >>> groups_for_equivalence(), groups_for_equivalence(3)
     (59, 80)
     """
-    return math.ceil(math.log((1 - LEVEL) / rows_of_model) / math.log(1 - MARGIN_POINTS / 100))
+    return math.ceil(math.log((1 - LEVEL) / row_count) / math.log(1 - MARGIN_POINTS / 100))
 
 
 def measure_layer_need(

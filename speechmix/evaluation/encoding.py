@@ -265,7 +265,7 @@ def conclude_shares(scores: pd.DataFrame, by_group: pd.DataFrame) -> pd.DataFram
     scores[["low", "high", "present"]] = pd.DataFrame(limits, index=scores.index)
     cells = ["model", "stack", "layer", "set"]
     contributions = by_group.assign(contribution=100 * by_group["share"])
-    comparison = compare_with_twins(contributions, by=cells, group="group", scale=None)
+    comparison = compare_with_twins(contributions, by=cells, group="group")
     scores = scores.merge(comparison[[*cells, "random", "twins", "claim"]], on=cells, how="left")
     scores["untrained"] = scores["random"] / 100
     scores["more"] = (scores["claim"] == "more") & (scores["init"] == "trained")

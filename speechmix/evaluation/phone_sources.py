@@ -27,7 +27,11 @@ from .phone_shares import POSITIONS, SOURCES, phone_shares
 from .statistics.grouped_means import grouped_means
 from .statistics.groups import assign_groups, build_item_table
 from .statistics.intervals import mean_interval
-from .statistics.random_twin_comparison import STRENGTH, compare_with_twins
+from .statistics.random_twin_comparison import (
+    STRENGTH,
+    compare_with_twins,
+    whole_stack,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +53,8 @@ class PhoneSources:
     shares : DataFrame
         For each level of `by`, layer and source: share (mean over groups of clips, %) with low, high
         (95 %); groups, clips, phones; mixing_strength; and beside the twins random, twins, twin_low,
-        twin_high, difference, difference_low, difference_high, p, claim, as in `compare_with_twins`.
+        twin_high, difference, difference_low, difference_high, claim, as in `compare_with_twins`.
+        Layer `WHOLE_STACK` (-1) is the whole encoder, and what may be claimed.
     by : tuple of str
     skipped : tuple of (str, str)
         Clips that cannot be used, and why.
@@ -132,7 +137,8 @@ def phone_sources(
     clips : sequence of Clip
         With words and phones (``clip.tiers["phone"]``).
     twins : sequence of Model
-        ``speechmix.load(..., init="random", seed=...)``. Something can be claimed from 39 on.
+        ``speechmix.load(..., init="random", seed=...)``. Nothing is claimed of fewer than
+        five.
     by : str or sequence of str
         What shares are averaged over: "phone_class" (extra `phones`), "position" (in the word),
         "role" (in the clip's target or cue), "phone", or a column of ``clip.meta``, such as the
@@ -270,6 +276,7 @@ def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     columns = [*by, "layer", "init", "seed", "clip", "group", STRENGTH]
     long = table.melt(columns, list(SOURCES), var_name="source", value_name="contribution")
     long["contribution"] *= 100
+    long = pd.concat([long, whole_stack(long)], ignore_index=True)
     compared = compare_with_twins(long, by=cells, group="group")
     compared = compared.rename(columns={"low": "difference_low", "high": "difference_high"})
     trained = long[long["init"] == "trained"]
@@ -283,7 +290,7 @@ def _average(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         row = {"share": ordered.mean(), "low": low, "high": high, "phones": phones[key]}
         rows.append({**dict(zip(cells, key, strict=True)), **row})
     shares = pd.DataFrame(rows).merge(
-        compared.drop(columns=["trained", "effect", "positive"]), on=cells, how="left"
+        compared.drop(columns=["trained", "twin_sd", "group_sd", "rows"]), on=cells, how="left"
     )
     return shares.sort_values([*by, "layer", "source"], key=_sort_keys, ignore_index=True)
 

@@ -24,7 +24,7 @@ REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")
 PART_COLUMNS = ("template", "number")
 ALL_PARTS = "all"
 _RESULT_COLUMNS = (
-    "trained trained_low trained_high random twins twin_low twin_high difference low high p claim"
+    "trained trained_low trained_high random twins twin_low twin_high difference low high claim"
 ).split()
 _CONTROL_COLUMNS = "other over_other over_other_low over_other_high".split()
 
@@ -53,9 +53,10 @@ def summarize_speech_ablation(
     DataFrame
         Columns side, model, those of `parts` ("all": of all clips), `REMOVAL_KEYS`, unit ("points" of
         probability, or "nats"); trained, with its 95 % interval over groups (trained_low,
-        trained_high); random, twins, twin_low, twin_high: mean, number, lowest and highest of the
-        untrained twins; difference, low, high, p, claim: trained - random, as in
-        `twin_comparison.compare_with_twins`, one test over all rows of a model; other: the trained
+        trained_high); random, twins, twin_low, twin_high: mean, number, and band of the untrained twins;
+        difference, low, high, claim: trained - random, as in
+        `random_twin_comparison.compare_with_twins`; the rows of the cue over all parts are primary;
+        other: the trained
         model's mean drop without another word, and over_other, what is lost without the cue beyond
         that, within clips, with its interval over groups (rows of the cue alone); groups, clips.
 
@@ -92,14 +93,15 @@ def summarize_speech_ablation(
 
 
 def _mean_drops(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    result = compare_with_twins(rows, by=by, group="group", scale=None)
+    primary = {"silenced": CUE, **{name: ALL_PARTS for name in PART_COLUMNS if name in by}}
+    result = compare_with_twins(rows, by=by, group="group", primary=primary)
     trained_rows = rows[rows["init"] == "trained"]
     intervals = _group_intervals(trained_rows, by, "trained").join(
         _drops_beyond_control(trained_rows, by)
     )
     result = result.merge(intervals.reset_index(), on=by, how="left")
     for name in (*_RESULT_COLUMNS, *_CONTROL_COLUMNS):
-        if name not in result and name not in ("p", "claim"):
+        if name not in result and name != "claim":
             result[name] = np.nan
     order = [
         name

@@ -8,8 +8,9 @@ kept apart:
             for few words are read below chance, so the control alone would be too low a bar).
             Numbers: is R^2 above 0 and the control, and above what the position alone explains, both
             likewise, and p of the shuffles significant in all rows of the model together?
-    more    is it above untrained models of the architecture? the rank among the twins and the
-            interval over groups (`compare_with_twins`), in one test over all rows of the model
+    more    is it above untrained models of the architecture? the interval to one more untrained
+            model (`compare_with_twins`) of the mean over all layers of a stack, together over all
+            stacks, positions and labels; layers have a band, and nothing is concluded from one
 
 A decoder whose own input holds the answer is read
 in every layer, trained or not: then only `more` says something of training.
@@ -23,9 +24,13 @@ import pandas as pd
 
 from ...mixing.passes.request import AUDIO_UNITS
 from ..statistics.grouped_means import TableRow
-from ..statistics.intervals import FEWEST_GROUPS, mean_interval
-from ..statistics.random_twin_comparison import compare_with_twins
-from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
+from ..statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
+from ..statistics.random_twin_comparison import (
+    FEWEST_CLAIM_GROUPS,
+    FEWEST_TWINS,
+    WHOLE_STACK,
+    compare_with_twins,
+)
 
 PROBE_KEYS = ["part", "model", "stack", "position", "label"]
 
@@ -42,7 +47,9 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     -------
     DataFrame
         Columns `PROBE_KEYS`, layer, accuracy (or r2), low, high, majority (or by_position), control, groups,
-        n; untrained (mean of twins), twins, read (bool), p_twins, more (bool). Empty without a trained model.
+        n; untrained (mean of twins), twins, twin_low, twin_high (a band over layers), read (bool); and of
+        the mean over layers, the same in each layer of a stack: difference, difference_low,
+        difference_high, more (bool). Empty without a trained model.
     """
     by = [*PROBE_KEYS, "layer"]
     is_number = "r2" in table
@@ -59,7 +66,7 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
         explained = trained_answers[answer].astype(float)
         gains = explained - trained_answers["by_position"].astype(float)
         places = result.reset_index()[PROBE_KEYS].drop_duplicates()["model"].value_counts()
-        levels = FALSE_CLAIM_RATE / places.reindex(result.index.get_level_values("model"))
+        levels = (1 - LEVEL) / places.reindex(result.index.get_level_values("model"))
         result["read"] = (
             (rows["p"] <= levels.to_numpy())
             & (
@@ -80,14 +87,27 @@ def draw_conclusions(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
     scores = answers.rename(columns={"item": "clip"}).assign(
         contribution=100 * answers[answer].astype(float)
     )
+    over_layers = scores.assign(layer=WHOLE_STACK - 1)  # -1 is the input of the first layer
     comparison = compare_with_twins(
-        scores, by=by, group="group", scale=None if is_number else 100.0
+        pd.concat([scores, over_layers], ignore_index=True),
+        by=by,
+        group="group",
+        primary={"layer": WHOLE_STACK - 1},
     ).set_index(by)
-    result["untrained"] = comparison["random"].reindex(result.index) / 100
-    result["twins"] = comparison["twins"].reindex(result.index)
-    result["p_twins"] = comparison["p"].reindex(result.index)
-    result["more"] = comparison["claim"].reindex(result.index) == "more"
+    of_layers = comparison.reindex(result.index)
+    result["untrained"] = of_layers["random"] / 100
+    result["twins"] = of_layers["twins"]
+    result[["twin_low", "twin_high"]] = of_layers[["twin_low", "twin_high"]] / 100
+    of_stacks = comparison.reset_index()
+    of_stacks = of_stacks[of_stacks["layer"] == WHOLE_STACK - 1].set_index(PROBE_KEYS)
+    of_stacks = of_stacks.reindex(result.index.droplevel("layer"))
+    for column, name in _STACK_COLUMNS.items():
+        result[name] = of_stacks[column].to_numpy() / 100
+    result["more"] = (of_stacks["claim"] == "more").to_numpy()
     return result.reset_index()
+
+
+_STACK_COLUMNS = {"difference": "difference", "low": "difference_low", "high": "difference_high"}
 
 
 def _values_by_group(answers: pd.DataFrame, by: list[str], values: pd.Series) -> pd.Series:
@@ -103,7 +123,7 @@ def _lower_limits(means: pd.Series, rows_of_model: pd.Series) -> pd.Series:
     """Lower limits over groups of each row, corrected over the rows of its model."""
     by = list(rows_of_model.index.names)
     limits = {
-        key: mean_interval(values, level=1 - FALSE_CLAIM_RATE / rows_of_model[key])[0]
+        key: mean_interval(values, level=1 - (1 - LEVEL) / rows_of_model[key])[0]
         for key, values in means.groupby(level=by, sort=False)
     }
     return pd.Series(limits).reindex(rows_of_model.index)
@@ -148,26 +168,37 @@ def _describe_position(key: Iterable[object], rows: pd.DataFrame, names: Mapping
         f"{model_text}: a probe predicts {label} from the vectors of {position_text} in the {stack}, "
         f"{_describe_layers(rows, 'read')}. {_format_score(best_row)}"
     )
-    if rows["twins"].max() < TWINS_NEEDED:
-        twins = f"{rows['twins'].max():.0f}"
+    if rows["twins"].max() < FEWEST_TWINS or rows["groups"].max() < FEWEST_CLAIM_GROUPS:
         return (
             f"{text} It is not known whether training added this: the comparison needs "
-            f"{TWINS_NEEDED} untrained twins, and probes were run for {twins}."
+            f"{FEWEST_TWINS} untrained twins and {FEWEST_CLAIM_GROUPS} groups; there are "
+            f"{rows['twins'].max():.0f} and {rows['groups'].max():.0f}."
         )
     comparative, untrained = (
         ("better", f"R² {best_row['untrained']:.2f}")
         if value == "r2"
         else ("more accurate", f"{100 * best_row['untrained']:.0f} %")
     )
-    rows = rows.assign(both=rows["read"] & rows["more"])
-    if not rows["both"].any():
+    unit, scale = ("", 1) if value == "r2" else (" points", 100)
+    row = rows.iloc[0]
+    mean, low, high = (
+        f"{scale * row[name]:+.{2 if scale == 1 else 0}f}"
+        for name in ("difference", "difference_low", "difference_high")
+    )
+    interval = (
+        f"{mean}{unit}, 95 % interval {low} to {high}"
+        if row["difference_low"] == row["difference_low"]
+        else f"{mean}{unit}"
+    )
+    if not row["more"]:
         return (
             f"{text} It is inconclusive whether the probe is {comparative} than in untrained models "
-            f"({untrained})."
+            f"({untrained} there; mean over all layers: {interval})."
         )
-    has_same_layers = rows["both"].tolist() == rows["read"].tolist()
-    layers = "" if has_same_layers else f" {_describe_layers(rows, 'both')}"
-    return f"{text} The probe is {comparative} than in untrained models{layers} ({untrained})."
+    return (
+        f"{text} Over all layers, the probe is {comparative} than in untrained models ({untrained} "
+        f"there; mean: {interval})."
+    )
 
 
 def _format_score(row: TableRow) -> str:

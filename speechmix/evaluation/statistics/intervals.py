@@ -213,43 +213,42 @@ def one_more_twin_intervals(
     >>> low.round(2), high.round(2)
     (array([-0.87]), array([9.87]))
     """
-    from scipy.stats import t as student
-
     level = 1 - (1 - LEVEL) / rows
-    count, middle, error, _ = _moments(np.atleast_2d(np.asarray(twin_means, dtype=float)))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # `error` is that of the mean, s / sqrt(T): s^2 (1 + 1/T) = error^2 (T + 1)
-        reach = student.ppf((1 + level) / 2, count - 1) * error * np.sqrt(count + 1)
+    twins_low, twins_high = twin_bands(twin_means, rows=rows)
+    reach = (twins_high - twins_low) / 2
     mean = _moments(np.atleast_2d(np.asarray(differences, dtype=float)))[1]
     low, high = mean_intervals(differences, level=level)
-    reach = np.where(count > 1, reach, np.nan)
     return mean - np.hypot(mean - low, reach), mean + np.hypot(high - mean, reach)
 
 
-def twin_difference_interval(differences: Numbers, twins: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean difference to untrained models, over groups and twins.
+def twin_bands(twin_means: np.ndarray, *, rows: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return where one more untrained model lies with 95 %, together over `rows`, on the same clips.
 
-    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
-    too few groups.
+        mean of the twins -+ t[T - 1] s sqrt(1 + 1/T)
 
     Parameters
     ----------
-    differences : sequence of float
-        Of each group of clips, to the mean of the twins.
-    twins : ndarray [T]
-        The mean of each twin.
+    twin_means : ndarray [R, T]
+        The mean of each twin; NaN are left out.
+    rows : int
+
+    Returns
+    -------
+    low, high : ndarray [R]
+        NaN with fewer than two twins.
 
     Examples
     --------
-    >>> low, high = twin_difference_interval([1, 2, 3, 4, 5, 6, 7, 8], np.array([0.0, 1.0, 2.0]))
-    >>> round(low, 2), round(high, 2)
-    (1.28, 7.72)
+    >>> low, high = twin_bands(np.array([[9.0, 10, 11, 10, 9.5, 10.5]]))
+    >>> low.round(1), high.round(1)
+    (array([8.]), array([12.]))
     """
     from scipy.stats import t as student
 
-    if len(twins) < 2:
-        return np.nan, np.nan
-    low, high = mean_interval(differences)
-    reach = student.ppf((1 + LEVEL) / 2, len(twins) - 1) * twins.std(ddof=1) / np.sqrt(len(twins))
-    mean = np.asarray(differences, dtype=float).mean() if len(differences) else np.nan
-    return float(mean - np.hypot(mean - low, reach)), float(mean + np.hypot(high - mean, reach))
+    level = 1 - (1 - LEVEL) / rows
+    count, mean, error, _ = _moments(np.atleast_2d(np.asarray(twin_means, dtype=float)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # `error` is that of the mean, s / sqrt(T): s^2 (1 + 1/T) = error^2 (T + 1)
+        reach = student.ppf((1 + level) / 2, count - 1) * error * np.sqrt(count + 1)
+    reach = np.where(count > 1, reach, np.nan)
+    return mean - reach, mean + reach

@@ -1,30 +1,35 @@
-"""Compare a trained model with its randomly initialised twins.
+"""Compare a trained model with its randomly initialised twins: one interval, and one rule.
 
 In: a long table of values by clip, with the group of each clip. Out: one row for each cell (a layer,
-or a whole stack, of one measure).
+or a whole stack, of one measure), with the interval of the difference *to one more untrained model*
+(`intervals.one_more_twin_intervals`).
 
 - Only clips that the trained model and all twins have scored count.
-- Clips are averaged within groups first: those of one pair, sentence or word are not independent.
-- The test is the rank of the trained model among its twins (`twin_rank_test`), over all its cells.
-- A claim needs p <= 5 % in both directions together, a confidence interval over groups without zero,
-  and a block that moves the target's state by `STRENGTH_FLOOR`. With fewer than `TWINS_NEEDED` twins,
-  or `FEWEST_GROUPS` groups, nothing is claimed.
+- Clips are averaged within groups first: those of one pair, sentence, word or speaker are not
+  independent.
+- Primary cells are whole stacks by the leading measure (Value Zeroing). They are fixed before
+  anything is scored, and their intervals hold together, over all m of them.
+- A claim ("more", "less") is made of a primary cell if and only if its interval excludes zero, there
+  are at least `FEWEST_CLAIM_GROUPS` groups and `FEWEST_TWINS` twins, and the block moves the target's
+  state by `STRENGTH_FLOOR`.
+- All other cells are described, and never claimed: the intervals of the layers of one curve hold
+  together (a simultaneous band), and so do those of all whole stacks by one other measure.
 
 A whole stack has the mean over its layers, weighted by mixing strength; idle layers change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .grouped_means import grouped_means, iterate_matrices, select_cells
-from .intervals import twin_difference_interval
-from .twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
+from .intervals import one_more_twin_intervals, twin_bands
 
 WHOLE_STACK = -1  # in the column layer
 DEFAULT_TWINS = 9  # untrained twins of a model, where nobody says how many
@@ -37,19 +42,14 @@ _TRAINED_DRAW = -1  # number of the trained model among the draws
 
 @dataclass(frozen=True)
 class _Cell:
-    """One cell: means of the trained model and of its twins, and both by group."""
+    """One cell: means of the trained model and of its twins, and their difference by group."""
 
     key: tuple[Hashable, ...]
-    means: pd.Series  # by draw
-    trained: pd.Series  # by group; empty if there is nothing to compare
-    twins: pd.Series  # by group, their mean
+    trained: float
+    twin_means: np.ndarray  # [T]
+    differences: np.ndarray  # trained minus the mean of the twins, by group; empty without both
     clip_count: int
     group_count: int
-
-    @property
-    def differences(self) -> pd.Series:
-        """Trained minus the mean of the twins, by group."""
-        return self.trained - self.twins
 
 
 def compare_with_twins(
@@ -57,8 +57,7 @@ def compare_with_twins(
     *,
     by: Sequence[str],
     group: str = "clip",
-    family: Sequence[str] = ("model",),
-    scale: float | None = 100.0,
+    primary: Mapping[str, object] | None = None,
 ) -> pd.DataFrame:
     """Compare trained models with their untrained twins, and say what may be claimed.
 
@@ -72,49 +71,135 @@ def compare_with_twins(
         What makes a cell, e.g. ("model", "stack", "measure", "layer").
     group : str
         Column of clips that are drawn as one: "clip", "pair", "group".
-    family : sequence of str
-        Cells that share these are corrected together; they must have the same twins.
-    scale : float, optional
-        The value that stands for a share of one (100 for %); None for values that are no shares.
+    primary : mapping of column to value, optional
+        Which cells may be claimed: those with these values. By default whole stacks (`WHOLE_STACK` in
+        the column layer) of the leading measure, as far as there are such columns.
 
     Returns
     -------
     DataFrame
-        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_low, twin_high
-        (lowest and highest twin); difference (paired within groups) with low, high (95 % over
-        groups and twins); p (both directions, corrected over the family); effect (difference /
-        standard deviation over groups), positive (share of groups above zero); mixing_strength;
-        claim ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated
-        is NaN.
+        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_sd (standard
+        deviation of their means), twin_low, twin_high (where a further twin is expected); difference
+        (paired within groups), group_sd (standard deviation of it over groups), low, high (to one
+        more untrained model, 95 % together over the number in `rows`); rows; mixing_strength; claim
+        ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated is
+        NaN.
+
+    Examples
+    --------
+    >>> draws = [("trained", 0, 40.0), *(("random", seed, 10.0 + seed) for seed in range(5))]
+    >>> rows = [(init, seed, clip, level + (clip % 3 if init == "trained" else 0))
+    ...         for init, seed, level in draws for clip in range(15)]
+    >>> table = pd.DataFrame(rows, columns=["init", "seed", "clip", "contribution"]).assign(model="m")
+    >>> row = compare_with_twins(table, by=["model"]).iloc[0]
+    >>> row[["difference", "low", "high", "claim"]].tolist()  # doctest: +ELLIPSIS
+    [29.0, 24.2..., 33.7..., 'more']
     """
     by = list(by)
     cells = list(_build_cells(table, by, group))
-    rows = [_comparison_row(cell, by) for cell in cells]
-    result = pd.DataFrame(rows, columns=[*by, *_COLUMNS])
+    result = pd.DataFrame(
+        [dict(zip(by, cell.key, strict=True)) for cell in cells], columns=[*by, *_COLUMNS]
+    )
+    is_primary = _select_primary(result, primary)
+    families = _number_families(result, by, is_primary)
+    for family in np.unique(families):
+        indices = np.flatnonzero(families == family)
+        rows = _compare_cells([cells[index] for index in indices])
+        result.loc[indices, list(rows)] = pd.DataFrame(rows, index=indices)
     names = [name for name in (STRENGTH, *BASELINES) if name in table]
     for name in names:
         means = _mean_strength(table, by) if name == STRENGTH else grouped_means(table, by, name)
         result = result.drop(columns=name, errors="ignore").merge(
             _decode_categories(means), on=by, how="left"
         )
-    p = np.full((2, len(cells)), np.nan)
-    can_claim = np.ones(len(cells), dtype=bool)
-    if STRENGTH in names:
-        can_claim = ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
-    keys = [name for name in family if name in by]
-    families = (
-        result.groupby(keys, sort=False).indices.values() if keys else [np.arange(len(cells))]
-    )
-    for indices in families:
-        family_cells = [cells[index] for index in indices]
-        p[:, indices] = _family_p_values(family_cells, can_claim[indices], scale)
-    return _add_claims(result, p)
+    return result.assign(claim=_claim(result, is_primary))
 
 
 _COLUMNS = (
-    "trained random twins twin_low twin_high difference low high p effect positive claim "
-    "groups clips"
+    "trained random twins twin_sd twin_low twin_high difference group_sd low high rows claim groups "
+    "clips"
 ).split()
+
+
+def _select_primary(cells: pd.DataFrame, primary: Mapping[str, object] | None) -> np.ndarray:
+    """Say which cells may be claimed [E]."""
+    if primary is None:
+        primary = {"layer": WHOLE_STACK}
+        if "measure" in cells and len(cells):
+            primary |= {"measure": leading_measure(pd.unique(cells["measure"].astype(object)))}
+    is_primary = np.ones(len(cells), dtype=bool)
+    for name, value in primary.items():
+        if name in cells:
+            is_primary &= (cells[name] == value).to_numpy()
+    return is_primary
+
+
+def _number_families(cells: pd.DataFrame, by: list[str], is_primary: np.ndarray) -> np.ndarray:
+    """Number the cells whose intervals hold together [E]: all primary ones; the layers of a curve; the
+    others of a measure."""
+    is_layer = (
+        (cells["layer"] != WHOLE_STACK).to_numpy()
+        if "layer" in cells
+        else np.zeros(len(cells), dtype=bool)
+    )
+    curve = cells.groupby([name for name in by if name != "layer"] or by, sort=False).ngroup()
+    measure = cells.groupby("measure").ngroup() if "measure" in cells else 0 * curve
+    family = np.where(is_layer, curve + len(cells), measure)
+    numbers: np.ndarray = np.where(is_primary, -1, family)
+    return numbers
+
+
+def _compare_cells(cells: Sequence[_Cell]) -> dict[str, np.ndarray]:
+    """Compute the columns of cells whose intervals hold together."""
+    differences = _stack_rows([cell.differences for cell in cells])
+    twin_means = _stack_rows([cell.twin_means for cell in cells])
+    low, high = one_more_twin_intervals(differences, twin_means, rows=len(cells))
+    twin_low, twin_high = twin_bands(twin_means, rows=len(cells))
+
+    def row_means(rows: list[np.ndarray]) -> np.ndarray:
+        return np.array([row.mean() if len(row) else np.nan for row in rows])
+
+    def row_deviations(rows: list[np.ndarray]) -> np.ndarray:
+        return np.array([row.std(ddof=1) if len(row) > 1 else np.nan for row in rows])
+
+    return {
+        "trained": np.array([cell.trained for cell in cells]),
+        "random": row_means([cell.twin_means for cell in cells]),
+        "twins": np.array([len(cell.twin_means) for cell in cells]),
+        "twin_sd": row_deviations([cell.twin_means for cell in cells]),
+        "twin_low": twin_low,
+        "twin_high": twin_high,
+        "difference": row_means([cell.differences for cell in cells]),
+        "group_sd": row_deviations([cell.differences for cell in cells]),
+        "low": low,
+        "high": high,
+        "rows": np.full(len(cells), len(cells)),
+        "groups": np.array([cell.group_count for cell in cells]),
+        "clips": np.array([cell.clip_count for cell in cells]),
+    }
+
+
+def _stack_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack rows of different lengths [R, longest], filled up with NaN."""
+    longest = max((len(row) for row in rows), default=0)
+    stacked = np.full((len(rows), max(longest, 1)), np.nan)
+    for index, row in enumerate(rows):
+        stacked[index, : len(row)] = row
+    return stacked
+
+
+def _claim(result: pd.DataFrame, is_primary: np.ndarray) -> np.ndarray:
+    """Apply the rule: "more", "less" or "" of each cell."""
+    may_claim = (
+        is_primary
+        & (result["groups"] >= FEWEST_CLAIM_GROUPS).to_numpy()
+        & (result["twins"] >= FEWEST_TWINS).to_numpy()
+    )
+    if STRENGTH in result:
+        may_claim &= ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
+    is_more, is_less = (result["low"] > 0).to_numpy(), (result["high"] < 0).to_numpy()
+    claims: np.ndarray = np.select([may_claim & is_more, may_claim & is_less], ["more", "less"], "")
+    return claims.astype(object)
 
 
 def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
@@ -152,70 +237,24 @@ def _build_cell(
     by_group = shared_clips.groupby(
         group_by_clip.reindex(shared_clips.index).to_numpy(), sort=True
     ).mean()
+    means = by_group.mean()
     twins = by_group.drop(columns=_TRAINED_DRAW, errors="ignore")
-    has_both = _TRAINED_DRAW in by_group and twins.shape[1] > 0
-    empty_series = pd.Series(dtype=float)
-    trained_means, twin_means = (
-        (by_group[_TRAINED_DRAW], pd.Series(_row_means(twins), index=twins.index))
-        if has_both
-        else (empty_series, empty_series)
+    # The order of a sum, and so its last bit, must not depend on how pandas lays the table out in
+    # memory, which text and category columns change.
+    twin_values = np.ascontiguousarray(twins.to_numpy(dtype=float))
+    differences = (
+        by_group[_TRAINED_DRAW].to_numpy() - twin_values.mean(axis=1)
+        if _TRAINED_DRAW in by_group and twin_values.shape[1]
+        else np.array([])
     )
-    return _Cell(key, by_group.mean(), trained_means, twin_means, len(shared_clips), len(by_group))
-
-
-def _row_means(values: pd.DataFrame) -> np.ndarray:
-    """Mean of each row [G]. The order of a sum, and so its last bit, must not depend on how pandas
-    lays the table out in memory, which text and category columns change."""
-    means: np.ndarray = np.ascontiguousarray(values.to_numpy(dtype=float)).mean(axis=1)
-    return means
-
-
-def _comparison_row(cell: _Cell, by: list[str]) -> dict[str, object]:
-    twins = cell.means.drop(_TRAINED_DRAW, errors="ignore").to_numpy()
-    twin_low, twin_high = twin_limits(twins)
-    differences = cell.differences
-    low, high = twin_difference_interval(differences, twins)
-    spread = differences.std(ddof=1) if len(differences) > 1 else 0.0
-    return {
-        **dict(zip(by, cell.key, strict=True)),
-        "trained": cell.means.get(_TRAINED_DRAW, np.nan),
-        "random": twins.mean() if len(twins) else np.nan,
-        "twins": len(twins),
-        "twin_low": twin_low,
-        "twin_high": twin_high,
-        "difference": differences.mean() if len(differences) else np.nan,
-        "low": low,
-        "high": high,
-        "effect": differences.mean() / spread if spread > 0 else np.nan,
-        "positive": (differences > 0).mean() if len(differences) else np.nan,
-        "groups": cell.group_count,
-        "clips": cell.clip_count,
-    }
-
-
-def _family_p_values(
-    cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None
-) -> np.ndarray:
-    """Compute p of "more" and "less" [2, cells] for one model; NaN if it or a twin has no
-    number."""
-    draws = sorted({draw for cell in cells for draw in cell.means.index})
-    if not draws or draws[0] != _TRAINED_DRAW:
-        return np.full((2, len(cells)), np.nan)
-    groups = sorted({group for cell in cells for group in cell.trained.index}, key=str)
-    values = np.full((len(draws), len(cells)), np.nan)
-    group_values = np.full((2, len(cells), len(groups)), np.nan)
-    for index, cell in enumerate(cells):
-        values[np.searchsorted(draws, cell.means.index.to_numpy()), index] = cell.means
-        group_values[:, index] = [cell.trained.reindex(groups), cell.twins.reindex(groups)]
-    return rank_p(values, group_values, can_claim=can_claim, scale=scale)
-
-
-def _add_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
-    is_above_twins = (p[0] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["low"] > 0)
-    is_below_twins = (p[1] <= FALSE_CLAIM_RATE / 2 + 1e-9) & (result["high"] < 0)
-    result["p"] = np.minimum(1, 2 * np.fmin(p[0], p[1]))
-    result["claim"] = np.select([is_above_twins, is_below_twins], ["more", "less"], default="")
-    return result
+    return _Cell(
+        key,
+        float(means.get(_TRAINED_DRAW, np.nan)),
+        means.drop(_TRAINED_DRAW, errors="ignore").to_numpy(dtype=float),
+        differences,
+        len(shared_clips),
+        len(by_group),
+    )
 
 
 def _mean_strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:

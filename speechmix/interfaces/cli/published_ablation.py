@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
 _COLUMNS = """
-    side model silenced condition fill reading trained random difference p claim other clips
+    side model silenced condition fill reading trained random difference low high claim other clips
 """.split()
 
 

@@ -54,15 +54,18 @@ LEADING_MEASURE = "value_zeroing"  # that `mix` computes by default, and reports
 
 
 def leading_measure(names: Iterable[str]) -> str:
-    """Return the measure that a report of some measures leads with; empty if there is none.
+    """Return the measure that a report of some measures leads with, and claims may be made of.
+
+    Value Zeroing, or without it the first in alphabetical order: known before anything is scored. Empty
+    if there is none.
 
     Examples
     --------
     >>> leading_measure(["attention", "value_zeroing"]), leading_measure(["attention", "alti"])
-    ('value_zeroing', 'attention')
+    ('value_zeroing', 'alti')
     """
     names = list(names)
-    return LEADING_MEASURE if LEADING_MEASURE in names else next(iter(names), "")
+    return LEADING_MEASURE if LEADING_MEASURE in names else min(names, default="")
 
 
 def find_facts(name: object) -> MeasureFacts | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pandas as pd
 
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
+from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .html_page import TermList
 from .result_sentences import format_twins
+from .table_format import format_contribution_table
 
 _STRENGTH_PERCENT = f"{100 * STRENGTH_FLOOR:.0f} %"
 _TERMS = {
@@ -23,17 +25,15 @@ _TERMS = {
     "trained": "Contribution of the cue in the trained model: the share of the target's "
     "representation that comes from the cue, in %. The shares of all words add up to 100 %.",
     "untrained": "The same share in the untrained twins, on average.",
-    "lowest to highest twin": "The range of this share over the untrained twins.",
+    "sd of twins": "The standard deviation of the twins: how much untrained models differ.",
     "difference": "Trained minus untrained, in percentage points.",
-    "95 % interval": "Confidence interval of the difference, over {groups} and twins. It needs "
-    f"at least {FEWEST_GROUPS} {{groups}}.",
-    "p": "Rank test of the trained model among its untrained twins. It is corrected for multiple "
-    "comparisons over all stacks, layers and measures of the model.",
-    "effect size d": "The difference divided by its standard deviation over {groups}.",
-    "above zero (%)": "The share of {groups} in which the difference is positive.",
-    "significant": "“More” or “less” if p is at most 0.05, the confidence interval excludes zero, "
-    f"and the mixing strength is at least {_STRENGTH_PERCENT}. Otherwise the result is "
-    "inconclusive.",
+    "sd over groups": "The standard deviation of this difference over {groups}.",
+    "95 % interval": "Confidence interval of the difference to one more untrained model. It needs "
+    f"at least {FEWEST_GROUPS} {{groups}} and 2 twins.",
+    "conclusion": "“More” or “less” if the interval excludes zero, there are at least "
+    f"{FEWEST_CLAIM_GROUPS} {{groups}} and {FEWEST_TWINS} twins, and the mixing strength is at least "
+    f"{_STRENGTH_PERCENT}. It is drawn from {{leading}} over whole stacks alone. That was fixed "
+    "before the clips were scored. Other measures are described.",
     "groups": "Number of groups. The clips of a group share {ties}.",
     "mixing strength (%)": "How much the target's vector changes if the layer passes nothing from "
     f"other words to it, in % of the vector's size. Below {_STRENGTH_PERCENT}, almost nothing is mixed, "
@@ -54,42 +54,48 @@ _READ_POSITION = (
     "cross-attention, they are those in the deciding position. For clips without a foil (another "
     "spelling of the target), they are the mean over all positions of the target."
 )
-_TEST_RELIABILITY = (
-    "The test is cautious in two ways. First, it adds random noise to the values of the twins. The "
-    "noise is as large as the variation between {groups}. Second, it extends the list of the trained "
-    "model's values by one made-up value. This value makes a significant difference less likely. In "
-    "simulations, we treated untrained models as if they were trained. At most 5 % of such reports "
-    "had any significant difference. Details: “How often is a claim wrong?” in the documentation."
+_INTERVAL_TEXT = (
+    "The interval says how far the difference to one more untrained model may lie from zero. "
+    "{together}It is difference ∓ √(c² + (t·s)²(1 + 1/T)): c is the half width of the confidence "
+    "interval over {groups}, with a correction for skewness; s is the standard deviation of the T "
+    "twins; t is Student’s quantile with T − 1 degrees of freedom. It covers other clips of these "
+    "kinds and other random weights. It does not cover kinds of clips, voices or words that the "
+    "sample lacks. Details: “How often is a claim wrong?” in the documentation."
 )
 
 
-def explain_columns(
-    table: pd.DataFrame, *, ties: str, twins: Iterable[int]
-) -> list[TermList | str]:
-    """Explain the columns that a formatted table has, and its test.
+def explain_columns(headline: pd.DataFrame, *, ties: str) -> list[TermList | str]:
+    """Explain the columns of `format_contribution_table`, and what is concluded from them.
 
     Parameters
     ----------
-    table : DataFrame
-        From `format_contribution_table`.
+    headline : DataFrame
+        Of whole stacks, from `compare_with_twins`.
     ties : str
         What the clips of a group share; "" if every clip is a group.
-    twins : iterable of int
-        Number of untrained twins of each row.
     """
+    table = format_contribution_table(headline)
     names_of_measures = list(table["measure"].unique()) if "measure" in table else []
     measures = " ".join(filter(None, map(_describe_measure, names_of_measures)))
+    leading = leading_measure(headline["measure"].unique()) if "measure" in headline else ""
     words = {
         "groups": "groups" if ties else "clips",
         "ties": ties,
         "measures": f" {measures}" if measures else "",
+        "leading": measure_label(leading) if leading else "the measure",
     }
     names = [name for name in _TERMS if name in table and (ties or name != "groups")]
     terms = TermList({name: _TERMS[name].format(**words) for name in names})
     if "difference" not in table:
         return [terms, _READ_POSITION]
-    counts = " ".join(map(format_twins, sorted(set(twins))))
-    return [terms, _READ_POSITION, f"{_TEST_RELIABILITY.format(**words)} {counts}"]
+    row_count = int(headline.loc[headline["measure"] == leading, "rows"].max())
+    together = (
+        f"The intervals of the {row_count} rows of a measure hold together in 95 % of studies. "
+        if row_count > 1
+        else ""
+    )
+    counts = " ".join(map(format_twins, sorted(set(headline["twins"]))))
+    return [terms, _READ_POSITION, f"{_INTERVAL_TEXT.format(**words, together=together)} {counts}"]
 
 
 def _describe_measure(label: str) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.cue_need import CHANCE_PERCENT, MARGIN_POINTS
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
 from .cue_need_tables import NEED_KEYS, find_stack_row, main_measure
@@ -94,12 +94,12 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     ]
     if not stack_needs:
         return ""
-    if max(stack_need["groups"] for _, stack_need in stack_needs) < FEWEST_GROUPS:
+    if max(stack_need["groups"] for _, stack_need in stack_needs) < FEWEST_CLAIM_GROUPS:
         groups = format_count(
             int(max(stack_need["groups"] for _, stack_need in stack_needs)), "group"
         )
         return (
-            f"It was not tested whether spelling needs the cue: the test needs {FEWEST_GROUPS} groups "
+            f"It was not tested whether spelling needs the cue: the test needs {FEWEST_CLAIM_GROUPS} groups "
             f"of clips, and this run has {groups}."
         )
     for row, stack_need in stack_needs:
@@ -150,22 +150,27 @@ def _contribution_answer(rows: Sequence[TableRow]) -> str:
         for claim in ("more", "less")
         if (stacks := _list_claimed_stacks(testable_rows, claim))
     ]
-    unclaimed_rows = [
-        stack_phrase(row["stack"])
-        for row in testable_rows
-        if not (row["claim"] or row.get("more_in") or row.get("less_in"))
-    ]
+    unclaimed_rows = [row for row in testable_rows if not row["claim"]]
     sentences = []
     if clauses:
         sentences.append(
             f"Compared with untrained models, the cue contributes {', '.join(clauses)}."
         )
     if unclaimed_rows:
+        stacks = [
+            f"{stack_phrase(row['stack'])} ({_format_difference(row)})" for row in unclaimed_rows
+        ]
         sentences.append(
-            f"The comparison with untrained models is inconclusive in {join_names(unclaimed_rows)}."
+            f"The comparison with untrained models is inconclusive in {join_names(stacks)}."
         )
     sentences += [f"{_list_differences(rows)} {reason}." for reason, rows in rows_by_reason.items()]
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
+
+
+def _format_difference(row: TableRow) -> str:
+    """Format a difference in points, with its interval if there is one."""
+    interval = format_interval(row["low"], row["high"])
+    return f"{row['difference']:+.1f} points{interval and f', 95 % interval {interval}'}"
 
 
 def _list_differences(rows: Sequence[TableRow]) -> str:
@@ -177,13 +182,11 @@ def _list_differences(rows: Sequence[TableRow]) -> str:
 
 
 def _list_claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
-    """List the stacks with a significant difference, of the whole stack or of single layers."""
+    """List the stacks of which this is concluded."""
     names = []
     for row in rows:
         if row["claim"] == claim:
-            names.append(f"{stack_phrase(row['stack'])} ({row['difference']:+.1f} points)")
-        elif row.get(f"{claim}_in"):
-            names.append(f"single layers of {stack_phrase(row['stack'])}")
+            names.append(f"{stack_phrase(row['stack'])} ({_format_difference(row)})")
     return names
 
 
@@ -193,7 +196,7 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
     if need is None:
         return f"{contribution} It was not tested whether spelling needs the cue there."
     intact, ablated = f"{need['right']:.0f} %", f"{need['without_cue']:.0f} %"
-    is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
+    is_more = row.get("claim") == "more"
     verdict = need["verdict"]
     if verdict == "at chance":
         return (
@@ -224,9 +227,9 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
 
 def _inconclusive_reason(need: TableRow) -> str:
     """Say why the effect of an ablation is inconclusive."""
-    if need["groups"] < FEWEST_GROUPS:
+    if need["groups"] < FEWEST_CLAIM_GROUPS:
         groups = format_count(int(need["groups"]), "group")
-        return f"{groups} of clips; a test needs {FEWEST_GROUPS}"
+        return f"{groups} of clips; a test needs {FEWEST_CLAIM_GROUPS}"
     if need["right_low"] <= CHANCE_PERCENT:
         return (
             f"the confidence interval of the intact accuracy is {need['right_low']:.0f} to "
@@ -250,13 +253,6 @@ def _contribution_text(row: TableRow) -> str:
         return (
             f"the cue contributes {abs(difference):.1f} percentage points {row['claim']} to the target "
             "than in untrained models"
-        )
-    layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
-    if layers:
-        claims = " and ".join(layers)
-        return (
-            f"the cue contributes {claims} than in untrained models in single layers; over the "
-            f"whole stack the difference is {difference:+.1f} percentage points"
         )
     return (
         "it is inconclusive whether the cue contributes more or less than in untrained models "

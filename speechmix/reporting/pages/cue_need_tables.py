@@ -14,7 +14,7 @@ from ...evaluation.statistics.grouped_means import TableRow
 from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
 from ..plots.figure_style import model_name
-from .table_format import format_interval, format_p, stack_name
+from .table_format import format_interval, stack_name
 
 NEED_KEYS = ["side", "model", "ablated"]
 
@@ -71,9 +71,7 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
     interval = [
         format_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
     ]
-    formatted = need.assign(
-        p=need["p"].map(format_p), verdict=need["verdict"].replace("", "inconclusive")
-    ).round(1)
+    formatted = need.assign(verdict=need["verdict"].replace("", "inconclusive")).round(1)
     formatted["95 % interval"] = interval
     names = {
         "ablated": "stack",
@@ -91,7 +89,6 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
         "without_other",
         "lost",
         "95 % interval",
-        "p",
         "drop",
         "drop_other",
         "groups",
@@ -166,8 +163,9 @@ def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def _format_difference(row: TableRow | None) -> str:
-    """Format a difference in percentage points, and say if it is inconclusive."""
+    """Format a difference in percentage points with its interval."""
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:
         return ""
-    return f"{difference:+.1f}{'' if row.get('claim') else ' (inconclusive)'}"
+    interval = format_interval(row["low"], row["high"])
+    return f"{difference:+.1f}{interval and f' ({interval})'}"

@@ -4,7 +4,7 @@ In: folders of runs (`speechmix score`, a recipe) on the same clips or on others
 `ModelComparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
 compared over whole stacks, and in quarters of their mixing. Differences between models are paired
 on the clips that both have scored. Claims are made as on the page of a run: each model against
-its own twins first, then the gap of two models among gaps of twins.
+its own twins first, then the gap of two models against gaps of twins.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
 from .run_union_table import (
     QUARTER_NAMES,
-    WHOLE_STACK_LABEL,
     combine_contributions,
     combine_groups,
     mixing_quarters,
     shared_options,
 )
 from .study_results import Study
-from .study_tables import KEYS, drop_control_clips, percent_table
+from .study_tables import KEYS, drop_control_clips, layer_rows, percent_table, stack_rows
 from .svg_figures import page_svg
 from .table_export import markdown_table
 from .table_format import format_contribution_table
@@ -74,8 +73,7 @@ class ModelComparison:
     table_as_published : DataFrame
         The same of all rows of the target, as the published figures are.
     headline : DataFrame
-        By side, model, stack and measure, in %, over the whole stack; one test over this table and
-        the next.
+        By side, model, stack and measure, in %, over the whole stack.
     by_depth : DataFrame
         The same in each quarter of the stack's mixing.
     pairs : DataFrame
@@ -190,7 +188,7 @@ class ModelComparison:
         runs = self.table.groupby("run", sort=False)
         run_list = runs.agg(models=("model", _join_unique), clips=("clip", "nunique")).reset_index()
         headline = format_contribution_table(self.headline)
-        legend = explain_columns(headline, ties=self.ties, twins=self.headline.twins)
+        legend = explain_columns(self.headline, ties=self.ties)
         by_depth = SortableTable(format_contribution_table(self.by_depth))
         page_sections: list[Part] = [
             ("Runs", [run_list]),
@@ -257,18 +255,16 @@ def compare(
     )
     studied_rows = drop_control_clips(table)
     percent = percent_table(table)
-    whole_stacks = whole_stack(percent).assign(quarter=WHOLE_STACK_LABEL)
+    whole_stacks = whole_stack(percent)
+    quarters = whole_stack(percent.assign(quarter=mixing_quarters(percent)))
+    quarters["layer"] = quarters["quarter"].map(QUARTER_NAMES.index, na_action="ignore")
     cells = pd.concat(
-        [whole_stacks, whole_stack(percent.assign(quarter=mixing_quarters(percent)))],
-        ignore_index=True,
-    )
-    comparison = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
-    headline = (
-        comparison[comparison["quarter"] == WHOLE_STACK_LABEL]
-        .drop(columns="quarter")
-        .reset_index(drop=True)
-    )
-    by_depth = comparison[comparison["quarter"].isin(QUARTER_NAMES)]
+        [whole_stacks, quarters[quarters["layer"].notna()]], ignore_index=True
+    ).astype({"layer": int})
+    comparison = compare_with_twins(cells, by=[*KEYS, "layer"], group="group")
+    headline = stack_rows(comparison)
+    by_depth = layer_rows(comparison)
+    by_depth = by_depth.assign(quarter=by_depth.pop("layer").map(dict(enumerate(QUARTER_NAMES))))
     quarter_order = by_depth["quarter"].map(QUARTER_NAMES.index)
     by_depth = (
         by_depth.assign(order=quarter_order)
@@ -280,7 +276,7 @@ def compare(
         table_as_published=as_published,
         headline=headline,
         by_depth=by_depth.drop(
-            columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"
+            columns=["share_of_length", "length_matched", "claim"], errors="ignore"
         ),
         pairs=model_pairs(whole_stacks, headline),
         agreement=measure_agreement(studied_rows),

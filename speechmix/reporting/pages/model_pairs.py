@@ -3,9 +3,9 @@ scored.
 
 In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
 models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
-the gap of the trained models is ranked among gaps of untrained ones, by the same test as a single
-model among its twins (`evaluation.statistics.random_twin_comparison`). A whole stack weights each layer by its mixing
-strength, so neither depth nor idle layers make a gap.
+the gap of the trained models has an interval to the gap of one more pair of untrained ones, as a
+single model has to one more twin (`evaluation.statistics.random_twin_comparison`). A whole stack
+weights each layer by its mixing strength, so neither depth nor idle layers make a gap.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PAIRS_NOTE = (
     "The effect of training in one model against another, over whole stacks: (trained − untrained) "
     "of the first minus (trained − untrained) of the second, in percentage points. Only clips that "
     "both models have scored count. A positive difference means that training raised the cue's "
-    "contribution more in the first model. p is the rank of this difference among the differences "
-    "of pairs of untrained twins. A significant difference shows that these two models differ. It "
-    "does not show why: for sizes or training recipes, train several seeds of each."
+    "contribution more in the first model. The interval is that to the difference of one more pair "
+    "of untrained models. A conclusion says that these two models differ. It does not say why: for "
+    "sizes or training recipes, train several seeds of each."
 )
 _KEYS = ["side", "stack", "measure", "model", "other"]
 
@@ -62,7 +62,7 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
             for name in ("model", "other")
         ]
         table[STRENGTH] = np.minimum(*(strength.reindex(key).to_numpy() for key in keys))
-    return compare_with_twins(table, by=_KEYS, group="group", family=("model", "other"), scale=None)
+    return compare_with_twins(table, by=_KEYS, group="group")
 
 
 def _subtract_models(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:

@@ -45,8 +45,8 @@ _INTRODUCTION = (
 _TABLE_NOTE = (
     "The table has the accuracy of the probe in % by layer. Control: the same probe, trained on random "
     "labels of the words. Majority: accuracy of always choosing the most frequent label. “+”: the "
-    "probe is more accurate than the control and the majority. “*”: it is also more accurate than in "
-    "untrained models. Both are corrected for multiple comparisons over all layers of the table. "
+    "probe is more accurate than the control and the majority, corrected for multiple comparisons over "
+    "all layers of the table. The sentences compare it with untrained models, as a mean over layers. "
     "probes.csv has all numbers. The file also has a second kind of probe for the decoder. It uses "
     "the mean of the states at all positions of the target. There, the number of tokens alone may "
     "reveal the longer spelling."
@@ -172,7 +172,7 @@ def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
         side, model, stack, position, _ = key
         cells = {"side": side, "model": model_name(model), "stack": stack, "position": position}
         for row in probe_rows.sort_values("layer").to_dict("records"):
-            mark = "*" if row["more"] and row["read"] else "+" if row["read"] else ""
+            mark = "+" if row["read"] else ""
             cells["input" if row["layer"] < 0 else str(int(row["layer"]))] = (
                 f"{100 * row['accuracy']:.0f}{mark}"
             )

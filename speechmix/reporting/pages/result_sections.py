@@ -14,6 +14,7 @@ from ...evaluation.cue_need import (
     groups_for_equivalence,
 )
 from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
+from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, list_versions
 from .check_sections import model_items, time_items
@@ -25,7 +26,6 @@ from .page_sections import PageContent, PageSection
 from .result_sentences import result_sentences
 from .study_clips import clip_table_items
 from .study_results import Study
-from .study_tables import format_layer_claims
 from .table_format import format_contribution_table
 from .transcription import transcription_items
 
@@ -43,14 +43,15 @@ _NEED_TERMS = {
     "columns.",
     "cue ablated (%)": "Accuracy with the cue ablated in this stack.",
     "another word (%)": "Accuracy with another word of about the same length ablated: a control.",
-    "lost (points)": "Loss of accuracy by ablating the cue, with its 95 % confidence interval.",
-    "p": "Sign test over groups, corrected for multiple comparisons over the rows of the model.",
+    "lost (points)": "Loss of accuracy by ablating the cue, with its exact confidence interval. The "
+    "intervals of all rows hold together in 95 % of studies.",
     "margin lost (nats)": "Mean fall of the margin with the cue ablated.",
     "another word, margin lost": "Mean fall of the margin with another word ablated: a control.",
-    "verdict": "Needed: p is at most 0.05, and the confidence interval is above zero. Not needed: an "
+    "verdict": "Needed: the confidence interval is above zero, and there are at least "
+    f"{FEWEST_CLAIM_GROUPS} groups. Not needed: an "
     f"equivalence test shows a loss below {MARGIN_POINTS:.0f} points. This verdict needs many groups, "
-    f"even if no group has a loss. A model with one row in the table needs {groups_for_equivalence()} "
-    f"groups. A model with three rows needs {groups_for_equivalence(3)}. At chance: an equivalence "
+    f"even if no group has a loss. A table with one row needs {groups_for_equivalence()} "
+    f"groups. A table with three rows needs {groups_for_equivalence(3)}. At chance: an equivalence "
     "test shows that the accuracy of the intact model is at most "
     f"{CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} %, so there is nothing to lose. Everything else is "
     "inconclusive.",
@@ -73,9 +74,12 @@ _CONTROLS_NOTE = (
     "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
     "the result is specific to the cue. If one control is as large as the result, or larger, the share "
     "of a word does not depend on whether the word decides the spelling. In this case, the "
-    "result is no evidence that the model uses the grammatical number. Compare the last two columns: "
-    "if ablating another word costs much less accuracy, the loss is specific to the cue. "
-    "“Inconclusive”: the test neither shows a difference from the untrained twins nor excludes one."
+    "result is no evidence that the model uses the grammatical number. Brackets hold the "
+    "95 % interval to one more untrained model."
+)
+_ABLATED_WORDS_NOTE = (
+    "Compare the last two columns: if ablating another word costs much less accuracy, the loss is "
+    "specific to the cue."
 )
 _BY_NUMBER_NOTE = (
     "Accuracy for singular and plural, in % of clips. A model without the cue may always choose one of "
@@ -84,14 +88,6 @@ _BY_NUMBER_NOTE = (
 _INVARIANT_NOTE = (
     "A control: nouns with one spelling for singular and plural. The cue does not decide their "
     "spelling."
-)
-_LAYERS_NOTE = (
-    "Layers (counted from 0) in which the trained model differs significantly from its untrained "
-    "twins. The test is the same as for whole stacks. For each model, it is corrected for multiple "
-    "comparisons. The comparisons are every layer and every whole stack, for each measure and each "
-    "side of the cue. “More in layers” lists the layers in which the cue contributes more in the trained "
-    "model, “less in layers” those in which it contributes less. layers.csv has "
-    "the numbers of all {count} comparisons of layers."
 )
 _CONTRIBUTION_CAUTION = (
     "A high contribution does not show that the model uses the cue. Only ablation can show that."
@@ -120,8 +116,10 @@ def _control_table_items(content: PageContent) -> list[Item]:
     }
     table = controls_table(study.headline, study.need, controls)
     terms = TermList({name: text for name, text in _CONTROL_TERMS.items() if name in table})
-    has_controls = {*controls, "another word ablated (%)"} & set(table)
+    has_controls = set(controls) & set(table)
     notes = [_CONTROLS_NOTE] if has_controls else []
+    if {"cue ablated (%)", "another word ablated (%)"} <= set(table):
+        notes.append(_ABLATED_WORDS_NOTE)
     return [terms, table, *notes, *content.need_figures[1:]]
 
 
@@ -137,15 +135,7 @@ def _contribution_items(content: PageContent) -> list[Item]:
     """Return the headline as a table, and how to read it."""
     study = content.study
     table = format_contribution_table(study.headline)
-    return [table, *explain_columns(table, ties=study.ties, twins=study.headline.twins)]
-
-
-def _layer_items(content: PageContent) -> list[Item]:
-    """Return the layers with a significant difference."""
-    layers = content.study.layers
-    if layers is None or not len(claims := format_layer_claims(layers)):
-        return []
-    return [_LAYERS_NOTE.format(count=len(layers)), claims]
+    return [table, *explain_columns(study.headline, ties=study.ties)]
 
 
 def _ablation_items(content: PageContent) -> list[Item]:
@@ -249,7 +239,6 @@ SENTENCES = PageSection(
 CONTRIBUTION = PageSection(
     "Contribution of the cue", _contribution_items, lambda content: content.has_results
 )
-LAYERS = PageSection("In which layers", _layer_items, lambda content: content.has_comparison)
 ABLATION = PageSection(
     "Spelling with the cue ablated",
     _ablation_items,

@@ -13,16 +13,16 @@ import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.random_twin_comparison import STRENGTH
-from ...evaluation.statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
+from ...evaluation.statistics.random_twin_comparison import (
+    FEWEST_CLAIM_GROUPS,
+    FEWEST_TWINS,
+    STRENGTH,
+)
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
-from .table_format import format_interval, format_p, format_strength
-
-_EFFECT_SIZES = ((0.2, "negligible"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
+from .table_format import format_interval, format_strength
 
 
 def format_twins(count: int) -> str:
@@ -30,48 +30,39 @@ def format_twins(count: int) -> str:
 
     Examples
     --------
-    >>> format_twins(10)
-    '10 untrained twins: no difference can be significant, because p cannot be below 2 / 11. At
-    least 39 twins are needed.'
-    >>> format_twins(39)
-    '39 untrained twins: enough for the test. In any one row of the table, a further untrained model
-    would lie within the range of the twins in 95 % of cases.'
+    >>> format_twins(1)
+    '1 untrained twin: nothing is concluded. A conclusion needs at least 5 twins, which show how much untrained models differ.'
+    >>> format_twins(9)
+    '9 untrained twins: enough for a conclusion.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
-    count_text = f"{count} untrained twin{'' if count == 1 else 's'}"
-    if count < TWINS_NEEDED:
-        reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
+    count_text = format_count(count, "untrained twin")
+    if count < FEWEST_TWINS:
         return (
-            f"{count_text}: no difference can be significant{reason}. At least {TWINS_NEEDED} twins "
-            "are needed."
+            f"{count_text}: nothing is concluded. A conclusion needs at least {FEWEST_TWINS} twins, "
+            "which show how much untrained models differ."
         )
-    range_share = f"{100 * (count - 1) / (count + 1):.0f} %"
-    return (
-        f"{count_text}: enough for the test. In any one row of the table, a further untrained model "
-        f"would lie within the range of the twins in {range_share} of cases."
-    )
+    return f"{count_text}: enough for a conclusion."
 
 
 def unclaimed_reason(row: TableRow) -> str:
-    """Say why a row cannot be significant, whatever its numbers; "" if it can.
+    """Say why nothing can be concluded from a row, whatever its numbers; "" if something can.
 
     Examples
     --------
-    >>> unclaimed_reason({"groups": 2, "twins": 39}), unclaimed_reason({"groups": 20, "twins": 3})
-    ('With 2 groups of clips no difference is tested (8 are needed)', 'With 3 untrained
-    twins no difference can be significant (39 are needed)')
+    >>> unclaimed_reason({"groups": 11, "twins": 9})
+    'Nothing is concluded from 11 independent groups of clips: 4 more are needed (15)'
+    >>> unclaimed_reason({"groups": 20, "twins": 3})
+    'Nothing is concluded from 3 untrained twins: 2 more are needed (5)'
     """
-    if row["groups"] < FEWEST_GROUPS:
-        return (
-            f"With {format_count(row['groups'], 'group')} of clips no difference is tested "
-            f"({FEWEST_GROUPS} are needed)"
-        )
-    if row["twins"] < TWINS_NEEDED:
-        return (
-            f"With {format_count(row['twins'], 'untrained twin')} no difference can be significant "
-            f"({TWINS_NEEDED} are needed)"
-        )
+    for count, least, noun, suffix in (
+        (row["groups"], FEWEST_CLAIM_GROUPS, "independent group", " of clips"),
+        (row["twins"], FEWEST_TWINS, "untrained twin", ""),
+    ):
+        if count < least:
+            missing = f"{least - count} more {'is' if least - count == 1 else 'are'} needed"
+            return f"Nothing is concluded from {format_count(count, noun)}{suffix}: {missing} ({least})"
     return ""
 
 
@@ -106,8 +97,6 @@ def _result_sentence(row: TableRow) -> str:
     if row["random"] != row["random"]:
         return f"{opening}. The run has no untrained twin to compare with."
     twins = f"{row['random']:.1f} % in {format_count(row['twins'], 'untrained twin')}"
-    if row["twin_low"] == row["twin_low"]:
-        twins += f" (range: {format_interval(row['twin_low'], row['twin_high'], share=True)} %)"
     return (
         f"{opening} in the trained model, and {twins}. The difference is "
         f"{row['difference']:+.1f} percentage points{_difference_details(row)}. "
@@ -116,62 +105,35 @@ def _result_sentence(row: TableRow) -> str:
 
 
 def _difference_details(row: TableRow) -> str:
-    """List interval, test and spread of a difference, as far as they can be stated."""
-    interval, p = format_interval(row["low"], row["high"]), format_p(row["p"])
-    effect_size = next(
-        effect_size for limit, effect_size in _EFFECT_SIZES if not abs(row["effect"]) >= limit
-    )
-    details = [
-        f"95 % confidence interval {interval}" if interval else "",
-        f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
-        f"positive in {round(row['positive'] * row['groups'])} of "
-        f"{format_count(row['groups'], 'group')}",
-        f"{effect_size} effect" if row["effect"] == row["effect"] else "",
-    ]
-    return f" ({'; '.join(detail for detail in details if detail)})"
+    """State the interval of a difference, if there is one."""
+    interval = format_interval(row["low"], row["high"])
+    return f" (95 % interval to one more untrained model: {interval})" if interval else ""
 
 
 def _claim_sentence(row: TableRow) -> str:
-    """Say whether a difference is significant, or why it is not."""
+    """Say what is concluded from a difference, or why nothing is."""
     if is_idle(row):
         return f"{idle_stack(row)}."
     if reason := unclaimed_reason(row):
         return f"{reason}."
     if row["claim"]:
-        return (
-            f"The difference is significant: the cue contributes {row['claim']} than in untrained "
-            "models."
-        )
-    layers = [
-        f"{claim} in single layers"
-        for claim, name in (("more", "more_in"), ("less", "less_in"))
-        if row.get(name)
-    ]
-    if layers:
-        return (
-            "Over the whole stack the result is inconclusive. The cue contributes significantly "
-            f"{' and '.join(layers)}."
-        )
-    return f"The result is inconclusive{_failed_criterion(row)}. Training may still have an effect."
+        return f"So the cue contributes {row['claim']} than in untrained models."
+    found = f" {smallest_difference(row)}" if smallest_difference(row) else ""
+    return f"The interval includes zero, so the result is inconclusive.{found}"
 
 
-def _failed_criterion(row: TableRow) -> str:
-    """Say which criterion of a significant difference a row does not meet; "" without numbers."""
-    if any(row[name] != row[name] for name in ("low", "high", "p")):
+def smallest_difference(row: TableRow) -> str:
+    """Say which difference a row could have found; "" without an interval.
+
+    Examples
+    --------
+    >>> smallest_difference({"difference": 2.0, "low": -7.0, "high": 12.0})
+    'A difference of 10 points or more would have been found.'
+    """
+    if row["low"] != row["low"]:
         return ""
-    excludes_zero = row["low"] > 0 or row["high"] < 0
-    if row["p"] <= FALSE_CLAIM_RATE:
-        return (
-            ""
-            if excludes_zero
-            else f": p is at most {FALSE_CLAIM_RATE}, but the confidence interval includes zero"
-        )
-    if excludes_zero:
-        return (
-            f": the confidence interval excludes zero, but p is above {FALSE_CLAIM_RATE} after the "
-            "correction for multiple comparisons"
-        )
-    return f": the confidence interval includes zero, and p is above {FALSE_CLAIM_RATE}"
+    reach = max(row["difference"] - row["low"], row["high"] - row["difference"])
+    return f"A difference of {reach:.0f} points or more would have been found."
 
 
 def idle_stack(row: TableRow) -> str:
@@ -180,7 +142,7 @@ def idle_stack(row: TableRow) -> str:
     stack = stack_phrase(row["stack"], start=True)
     return (
         f"{stack} changes the target's representation by only {strength_text} % (minimum "
-        f"{100 * STRENGTH_FLOOR:.0f} %), so the cue's share there is not tested"
+        f"{100 * STRENGTH_FLOOR:.0f} %), so nothing is concluded from the cue's share there"
     )
 
 

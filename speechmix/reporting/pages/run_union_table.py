@@ -17,7 +17,6 @@ from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...runs.results.open_run import StoredRun
 from .study_results import Study
 
-WHOLE_STACK_LABEL = "whole stack"
 QUARTER_NAMES = (
     "1st quarter",
     "2nd quarter",

@@ -20,7 +20,7 @@ from ..plots.ablated_speech import speech_ablation_figure
 from .html_page import Item, Picture, SortableTable
 from .page_sections import PageContent, PageSection
 from .svg_figures import page_svg
-from .table_format import format_interval, format_p
+from .table_format import format_interval
 
 _INTRODUCTION = (
     "The published ablation of cue words removes the word itself. Its audio is muted, its tokens in "
@@ -31,15 +31,15 @@ _INTRODUCTION = (
     "finds likeliest, and without a decoder at the target's frames. The margin is log p(target) − "
     "log p(foil), in nats. The published control removes the target: its audio and the token before "
     "it. In “les livres” that is the cue's token. So there is a second control: another word of "
-    "about the cue's length. A difference between trained and untrained models is significant by the "
-    "rank of the trained model among its twins, in one test over all rows of a model. It means that "
-    "the target is harder to predict, not that its grammatical number is; the margin shows the "
-    "latter. An untrained model has almost no probability to lose, so compare the cue with another "
+    "about the cue's length. The interval of a difference is that to one more untrained model. The "
+    "intervals of the rows without the cue, over all clips, hold together in 95 % of studies, and "
+    "only from them something is concluded: that the target is harder to predict, not that its "
+    "grammatical number is. The margin shows the latter. An untrained model has almost no probability to lose, so compare the cue with another "
     "word."
 )
 _CAPTION = (
     "Mean drop over clips with its 95 % confidence interval over groups. Columns: what was removed, "
-    "and how. Bars: the range of the untrained twins."
+    "and how. Bars: where one more untrained model is expected."
 )
 _TEXT_COLUMNS = ("side", "model", *PART_COLUMNS, *REMOVAL_KEYS, "unit", "claim")
 
@@ -111,7 +111,14 @@ def _format_means(means: pd.DataFrame) -> pd.DataFrame:
         "95 % interval",
         "random",
     ]
-    columns += ["difference", "p", "claim", "another word", "cue - another word", "clips"]
+    columns += [
+        "difference",
+        "interval of it",
+        "claim",
+        "another word",
+        "cue - another word",
+        "clips",
+    ]
     if "over_other" in means:
         formatted["another word"] = means["other"].map(_format_number)
         limits = [
@@ -122,8 +129,8 @@ def _format_means(means: pd.DataFrame) -> pd.DataFrame:
         formatted["cue - another word"] = [
             f"{value} ({interval})" if interval else value for value, interval in other_differences
         ]
-    if "p" in formatted:
-        formatted["p"] = formatted["p"].map(format_p)
+    if "low" in formatted:
+        formatted["interval of it"] = list(map(format_interval, means["low"], means["high"]))
     number_columns = [name for name in ("trained", "random", "difference") if name in formatted]
     formatted[number_columns] = formatted[number_columns].map(_format_number)
     formatted = formatted[[name for name in columns if name in formatted]]

@@ -6,7 +6,7 @@ of the page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,9 @@ _DRAWN_COLUMNS = (
 )
 DrawFunction = Callable[..., "Figure"]  # narrow=
 _BANDS_NOTE = (
-    "The band of a trained model is the 95 % confidence interval of its mean over groups of clips. It "
-    f"needs at least {FEWEST_GROUPS} groups. The band of the untrained twins is their range."
+    "The band of a trained model is the confidence interval of its mean over groups of clips. It "
+    f"needs at least {FEWEST_GROUPS} groups. The band of the untrained twins is where one more untrained "
+    "model is expected. Each band holds in 95 % of studies for all layers of its curve together."
 )
 _STRIPS_NOTE = (
     " Strips: the mixing strength of each layer of the trained model. Points of layers with a mixing "
@@ -73,15 +74,15 @@ _CAPTIONS = {
     f"untrained twins. {_BANDS_NOTE}",
     "cue_heat_map": "Contribution of the cue in %. Rows are layers; columns are measures, each for "
     "the trained model and its untrained twins.",
-    "cue_difference": "Trained minus untrained, in percentage points. White is no difference. Bold "
-    "numbers are significant.",
+    "cue_difference": "Trained minus untrained, in percentage points. White is no difference. Nothing is "
+    "concluded from single layers.",
     "cue_distribution": "Contribution of the cue in single clips. A mean can hide that some clips "
     "have a large contribution and others none.",
 }
 
 _CONTRIBUTION_CAPTION = (
     "Contribution of the cue in each layer. Solid: trained model. Dashed: untrained twins, with "
-    "their range as a band."
+    "a band in which one more untrained model is expected in 95 % of studies, for all layers together."
 )
 _NEED_CAPTION = (
     " The margin is log p(target) − log p(other spelling). Margin lost: how much the margin falls if "
@@ -90,9 +91,7 @@ _NEED_CAPTION = (
 )
 
 
-def _figure_functions(
-    table: pd.DataFrame, layers: pd.DataFrame | None
-) -> dict[tuple[str, str], DrawFunction]:
+def _figure_functions(table: pd.DataFrame) -> dict[tuple[str, str], DrawFunction]:
     """Return a function that draws each figure, by side of the cue and name of the figure.
 
     What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
@@ -101,8 +100,6 @@ def _figure_functions(
     ----------
     table : DataFrame
         From `study_table`.
-    layers : DataFrame or None
-        From `layer_statistics`: which differences are claimed, and in bold.
     """
     drawings: dict[tuple[str, str], DrawFunction] = {}
     is_drawn = (
@@ -116,18 +113,13 @@ def _figure_functions(
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),
         )
-        drawings |= {
-            (side, name): draw
-            for name, draw in _side_figures(side_table, _claimed_rows(layers, side)).items()
-        }
+        drawings |= {(side, name): draw for name, draw in _side_figures(side_table).items()}
     return drawings
 
 
-def _side_figures(
-    side_table: pd.DataFrame, claimed: pd.DataFrame | None
-) -> dict[str, DrawFunction]:
+def _side_figures(side_table: pd.DataFrame) -> dict[str, DrawFunction]:
     axis = "depth" if _max_depth_count(side_table) > 1 else "layer"
-    drawings = _all_clip_figures(side_table, claimed, axis)
+    drawings = _all_clip_figures(side_table, axis)
     measure = leading_measure(side_table["measure"].unique())
     for name in PARTS:
         labelled = side_table[name].ne("") if name in side_table else pd.Series(dtype=bool)
@@ -141,9 +133,7 @@ def _side_figures(
     return drawings
 
 
-def _all_clip_figures(
-    side_table: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
-) -> dict[str, DrawFunction]:
+def _all_clip_figures(side_table: pd.DataFrame, axis: str) -> dict[str, DrawFunction]:
     rows = select_cue_rows(side_table)
     means = clip_group_means(rows)
     curves = cue_curves(
@@ -158,16 +148,9 @@ def _all_clip_figures(
     }
     if {"trained", "random"} <= set(side_table["init"].unique()):
         drawings["cue_difference"] = partial(
-            draw_cell_panels, compute_difference_cells(rows, means, claims=claimed)
+            draw_cell_panels, compute_difference_cells(rows, means)
         )
     return {**drawings, "cue_distribution": partial(draw_spreads, compute_spreads(rows, means))}
-
-
-def _claimed_rows(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
-    """Select the significant rows of a side."""
-    if layers is None or "claim" not in layers:
-        return None
-    return layers[(layers.side == side) & (layers.claim != "")]
 
 
 class FigureSections:
@@ -181,7 +164,7 @@ class FigureSections:
 def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
     """Return a part with figures for each side, and one with the published figures if requested."""
     items_by_title: dict[str, list[Item]] = {}
-    drawings = _figure_functions(study.table, study.layers)
+    drawings = _figure_functions(study.table)
     suffixes = side_suffixes(side for side, _ in drawings)
     for (side, name), draw in drawings.items():
         title = "Figures" if side == "all" else f"Figures: {side} cue"

@@ -1,12 +1,12 @@
 """Compute the tables of a study: contribution by stack and layer, ablation, one row per clip.
 
-A trained model is compared with its twins over groups of clips (`random_twin_comparison`), in one
-test of its whole stacks, weighted by mixing strength, and its layers. Numbers are in percent.
+A trained model is compared with its twins over groups of clips (`random_twin_comparison`): whole
+stacks, weighted by mixing strength, and layers. Numbers are in percent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 
 import numpy as np
 import pandas as pd
@@ -20,13 +20,12 @@ from ...evaluation.statistics.random_twin_comparison import (
     whole_stack,
 )
 from ...interventions.cue_ablation import CONTROL
-from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import LEADING_MEASURE
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
-from .table_format import drop_single_side, stack_name
+from .table_format import stack_name
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
@@ -106,7 +105,7 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `compare_with_twins`, by `KEYS` and layer; one test over all rows of a model.
+        Columns of `compare_with_twins`, by `KEYS` and layer.
     """
     percent = percent_table(table)
     if percent.empty:
@@ -146,19 +145,8 @@ def layer_rows(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of whole stacks; more_in and less_in list their significant layers as
-    ranges."""
-    stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
-    layers = layer_rows(cells)
-    for name, claim in (("more_in", "more"), ("less_in", "less")):
-        claimed = (
-            layers[layers["claim"] == claim]
-            .groupby(list(KEYS), sort=False)["layer"]
-            .agg(_format_ranges)
-        )
-        stack_keys = pd.MultiIndex.from_frame(stacks[list(KEYS)])
-        stacks[name] = claimed.reindex(stack_keys).fillna("").to_numpy() if len(claimed) else ""
-    return stacks
+    """Select the rows of whole stacks."""
+    return cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
 
 
 def percent_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -173,37 +161,6 @@ def percent_table(table: pd.DataFrame) -> pd.DataFrame:
     if "content" in table:
         percent["clip"] = table["content"][table["control"] != "yes"]
     return percent
-
-
-def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
-    """List the layers in which trained and untrained models differ significantly."""
-    if "claim" not in statistics:
-        return pd.DataFrame()
-    rows = []
-    for key, claim_rows in statistics.groupby(list(KEYS), sort=False):
-        claimed_layers = {
-            "more than untrained": _format_ranges(claim_rows[claim_rows.claim == "more"].layer),
-            "less than untrained": _format_ranges(claim_rows[claim_rows.claim == "less"].layer),
-        }
-        rows.append(
-            {**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(claim_rows)}
-        )
-    table = drop_single_side(pd.DataFrame(rows))
-    for name, label in (("stack", stack_name), ("measure", measure_label)):
-        if name in table:
-            table[name] = table[name].map(label)
-    return table
-
-
-def _format_ranges(layers: Iterable[int]) -> str:
-    """Format layers as ranges: "0, 3 to 5"; "none" if there is none."""
-    ranges: list[list[int]] = []
-    for layer in sorted(set(map(int, layers))):
-        if ranges and ranges[-1][-1] == layer - 1:
-            ranges[-1][1:] = [layer]
-        else:
-            ranges.append([layer])
-    return ", ".join(" to ".join(map(str, first_and_last)) for first_and_last in ranges) or "none"
 
 
 def main_rows(headline: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import leading_measure
 
 # What the page calls the columns of the tables that it writes.
 _COLUMN_NAMES = {
@@ -13,12 +14,10 @@ _COLUMN_NAMES = {
     "init": "weights",
     "length_matched": "length-matched",
     "share_of_length": "share of length",
-    "effect": "effect size d",
-    "positive": "above zero (%)",
+    "twin_sd": "sd of twins",
+    "group_sd": "sd over groups",
     "mixing_strength": "mixing strength (%)",
-    "claim": "significant",
-    "more_in": "more in layers",
-    "less_in": "less in layers",
+    "claim": "conclusion",
 }
 PART_PHRASES = {  # column of the clip table: what its values are
     "template": "sentence pattern (column “template” of the clips)",
@@ -31,7 +30,8 @@ _ROUNDED_COLUMNS = (
     "difference",
     "share of length",
     "length-matched",
-    "above zero (%)",
+    "sd of twins",
+    "sd over groups",
     "smallest",
     "largest",
 )
@@ -41,36 +41,30 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     """Format a table for readers: rounded, an interval in one column, no empty column."""
     table = drop_single_side(table).copy()
     if "claim" in table:
-        is_open = (table["claim"] == "") & table["difference"].notna()
-        table["claim"] = table["claim"].mask(is_open, "inconclusive")
+        table["claim"] = table["claim"].mask(_is_open(table), "inconclusive")
     for name, labels in (("measure", measure_label), ("stack", stack_name)):
         if name in table:
             table[name] = table[name].astype(object).map(labels)
     if "init" in table:
         table["init"] = table["init"].astype(object).replace("random", "untrained")
-    if "positive" in table:
-        table["positive"] *= 100
     if STRENGTH in table:
         table[STRENGTH] = [format_strength(value) for value in table[STRENGTH]]
-    for low, high, name in (
-        ("low", "high", "95 % interval"),
-        ("twin_low", "twin_high", "lowest to highest twin"),
-    ):
-        if low in table:
-            pairs = zip(table[low], table[high], strict=True)
-            table.insert(
-                list(table).index(low),
-                name,
-                [format_interval(*pair, share=low == "twin_low") for pair in pairs],
-            )
-            table = table.drop(columns=[low, high])
-    if "p" in table:
-        table["p"] = table["p"].map(format_p)
-    if "effect" in table:
-        table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
+    table = table.drop(columns=["twin_low", "twin_high", "rows"], errors="ignore")
+    if "low" in table:
+        intervals = list(map(format_interval, table["low"], table["high"]))
+        table.insert(list(table).index("low"), "95 % interval", intervals)
+        table = table.drop(columns=["low", "high"])
     table = table.rename(columns=_COLUMN_NAMES)
     table = table.drop(columns=[name for name in table if _is_uninformative(table[name])])
     return table.round({name: 1 for name in table if name in _ROUNDED_COLUMNS})
+
+
+def _is_open(table: pd.DataFrame) -> pd.Series:
+    """Say which rows may be claimed, and are not; of other measures nothing is concluded."""
+    is_open = (table["claim"] == "") & table["difference"].notna()
+    if "measure" in table and len(table):
+        is_open &= table["measure"] == leading_measure(table["measure"].astype(object).unique())
+    return is_open
 
 
 def stack_name(stack: str) -> str:

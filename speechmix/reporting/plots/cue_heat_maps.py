@@ -9,7 +9,7 @@ EMNLP). Differences are in percentage points, with a scale that is centred at ze
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -145,7 +145,6 @@ def cue_difference_map(
     column: str = "init",
     first: str = "trained",
     second: str = "random",
-    claims: pd.DataFrame | None = None,
     narrow: bool = False,
 ) -> Figure:
     """Draw the difference of two conditions, first - second: trained - random, model A - model B,
@@ -158,9 +157,6 @@ def cue_difference_map(
     column, first, second : str
         Which column tells the conditions apart ("init", "model", "number", "template", ...), and
         its two values.
-    claims : DataFrame, optional
-        Columns model, stack, measure, layer, claim: cells of which a difference is claimed have
-        their number in bold.
     narrow : bool
         As in `cue_heat_map`.
 
@@ -181,9 +177,7 @@ def cue_difference_map(
         )
     means = clip_group_means(rows, by=[column] if column not in ("init", "model") else [])
     return draw_cell_panels(
-        compute_difference_cells(
-            rows, means, column=column, first=first, second=second, claims=claims
-        ),
+        compute_difference_cells(rows, means, column=column, first=first, second=second),
         narrow=narrow,
     )
 
@@ -229,7 +223,6 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
                 ax.set_axis_off()
                 continue
             layers, values = grids[model, *side]
-            bold_cells = {cell[2:] for cell in cell_panels.bold if cell[:2] == (model, side[0])}
             decimals = (
                 0 if str(model).endswith(PUBLISHED_SUFFIX) else 1
             )  # read off a figure: whole numbers
@@ -240,7 +233,6 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
                 measures,
                 limits=cell_panels.limits,
                 cmap=cell_panels.cmap,
-                bold=bold_cells,
                 decimals=decimals,
             )
             if (
@@ -277,14 +269,12 @@ def _draw_numbered_cells(
     *,
     limits: tuple[float, float],
     cmap: str = map_cells.SHARE_COLORS,
-    bold: Collection[tuple[int, str]] = frozenset(),
     decimals: int = 1,
 ) -> ScalarMappable:
     """Draw cells with their numbers."""
     cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")
-    is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
-    map_cells.write_numbers(ax, cells, values, is_bold=is_bold, decimals=decimals)
+    map_cells.write_numbers(ax, cells, values, decimals=decimals)
     labels = [measure_label(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)

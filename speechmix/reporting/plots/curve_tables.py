@@ -10,8 +10,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
-from ...evaluation.statistics.intervals import mean_intervals
-from ...evaluation.statistics.twin_rank_test import twin_limits
+from ...evaluation.statistics.intervals import LEVEL, mean_intervals, twin_bands
 
 BANDS = ("interval", "clips", "none")
 _CURVE_KEYS = ("model", "init", "stack", "measure")
@@ -52,10 +51,10 @@ def curve_table(
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
     band : {"interval", "clips", "none"}
-        With "interval", a trained model has the 95 % interval of its mean over units
-        (`statistics.intervals`); untrained twins have the lowest and the highest twin
-        (`statistics.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
-        of the units.
+        With "interval", a trained model has the interval of its mean over units
+        (`statistics.intervals`), and untrained twins that of one more untrained model
+        (`twin_bands`; a single twin has no band). Each holds for all layers of its curve together, at
+        95 %. "clips" is the middle half of the units.
     means : DataFrame, optional
         `clip_group_means` of the table, if they are at hand.
 
@@ -83,7 +82,8 @@ def curve_table(
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
         elif band == "interval" and curve_keys["init"] != "random":  # of random twins see below
-            low, high = mean_intervals(values.to_numpy())
+            level = 1 - (1 - LEVEL) / len(curve)
+            low, high = mean_intervals(values.to_numpy(), level=level)
         curves.append(curve.assign(low=low, high=high, seeds=1, **curve_keys))
     result = pd.concat(curves, ignore_index=True)
     return (
@@ -96,7 +96,7 @@ def curve_table(
 def _set_twin_bands(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
-    """Replace the band of untrained twins by the lowest and the highest twin."""
+    """Replace the band of untrained twins by that of one more untrained model."""
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves
@@ -114,16 +114,26 @@ def _set_twin_bands(
     for key, unit_values in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
         scored_values = unit_values.dropna(axis="columns", how="all")
         complete_twins = scored_values[scored_values.notna().all(axis="columns")]
-        low, high = twin_limits(complete_twins.mean().to_numpy())
-        rows.append(
-            {
-                **dict(zip(keys, key, strict=True)),
-                "twin_low": low,
-                "twin_high": high,
-                "twins": complete_twins.shape[1],
-            }
+        twin_means = complete_twins.mean().to_numpy()
+        rows.append({**dict(zip(keys, key, strict=True)), "twin_means": twin_means})
+    bands = pd.DataFrame(rows)
+    curve_keys = [name for name in keys if name != "layer"]
+    for _, layers in bands.groupby(curve_keys, sort=False, observed=True):
+        twin_means = np.array(
+            [
+                np.pad(row, (0, seeds.nunique() - len(row)), constant_values=np.nan)
+                for row in layers["twin_means"]
+            ],
+            dtype=float,
         )
-    curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
+        low, high = twin_bands(twin_means, rows=len(layers))
+        bands.loc[layers.index, "twin_low"] = np.where(
+            twin_means.min(axis=1) >= 0, np.maximum(low, 0), low
+        )
+        bands.loc[layers.index, "twin_high"] = high
+        bands.loc[layers.index, "twins"] = np.isfinite(twin_means).sum(axis=1)
+    bands = bands.drop(columns="twin_means")
+    curves = curves.merge(bands, on=keys, how="left")
     is_untrained = curves["init"] == "random"
     curves.loc[is_untrained, ["low", "high", "seeds"]] = curves.loc[
         is_untrained, ["twin_low", "twin_high", "twins"]

@@ -6,7 +6,7 @@ In: rows of `select_cue_rows` and their `clip_group_means`. Out: `CellPanels`, w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,6 @@ class CellPanels:
     title: str
     label: str = CUE_LABEL
     cmap: str = map_cells.SHARE_COLORS
-    bold: Collection[_Cell] = frozenset()
 
     def lines(self, *, narrow: bool) -> list[tuple[str, list[tuple[str, str] | None]]]:
         """List the model and panels (stack, init) of each line; None is a gap between stacks."""
@@ -81,7 +80,6 @@ def compute_difference_cells(
     column: str = "init",
     first: str = "trained",
     second: str = "random",
-    claims: pd.DataFrame | None = None,
 ) -> CellPanels:
     """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `clip_group_means`, parted by
     the column."""
@@ -120,7 +118,6 @@ def compute_difference_cells(
         f"cue contribution, {condition_names[0]} − {condition_names[1]} ({clip_count_text(rows)})",
         label="difference (percentage points)",
         cmap=map_cells.DIFFERENCE_COLORS,
-        bold=_claimed_cells(claims),
     )
 
 
@@ -145,14 +142,3 @@ def mean_grid(cell_means: pd.DataFrame, measures: Sequence[str]) -> Grid:
     """Return the layers, and the mean over units as [layers, measures]."""
     pivot = _pivot_by_layer(cell_means, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
-
-
-def _claimed_cells(claims: pd.DataFrame | None) -> set[_Cell]:
-    """List the cells (model, stack, layer, measure) with a significant difference."""
-    if claims is None or "claim" not in claims:
-        return set()
-    return set(
-        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(
-            index=False, name=None
-        )
-    )

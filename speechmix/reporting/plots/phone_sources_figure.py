@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from ...errors import InputError
 from ...evaluation.phone_shares import SOURCES
+from ...evaluation.statistics.random_twin_comparison import WHOLE_STACK
 from .figure_style import (
     INIT_DASHES,
     LABEL_SIZE,
@@ -49,7 +50,7 @@ def phone_sources_figure(result: PhoneSources) -> Figure:
     -------
     Figure
         Lines are the model, their bars 95 % intervals; dashed lines the mean of the untrained twins,
-        bands their lowest and highest. A filled marker is a difference to the twins that is claimed.
+        bands where one more untrained model is expected.
     """
     levels = _list_levels(result)
     columns = min(len(levels), _MAX_COLUMNS)
@@ -94,7 +95,7 @@ def phone_sources_panel(
     key = levels[0] if level is None else (level,) if isinstance(level, str) else level
     if key not in levels:
         raise InputError(f"level should be one of {', '.join(map(repr, levels))}, found {level!r}")
-    shares = result.shares
+    shares = result.shares[result.shares["layer"] != WHOLE_STACK]
     for name, value in zip(result.by, key, strict=True):
         shares = shares[shares[name] == value]
     is_new = ax is None
@@ -123,9 +124,7 @@ def _draw_source(ax: Axes, rows: pd.DataFrame, source: str, shift: float) -> Non
         )
     ax.vlines(layers + shift, rows["low"], rows["high"], color=color, linewidth=1)
     ax.plot(layers + shift, rows["share"], INIT_DASHES["trained"], color=color, linewidth=1.4)
-    for is_claimed, face in ((rows["claim"] != "", color), (rows["claim"] == "", "white")):
-        positions, shares = (layers + shift)[is_claimed], rows["share"][is_claimed]
-        ax.plot(positions, shares, "o", color=color, markersize=3.2, markerfacecolor=face)
+    ax.plot(layers + shift, rows["share"], "o", color=color, markersize=3.2)
 
 
 def _list_levels(result: PhoneSources) -> list[tuple[str, ...]]:

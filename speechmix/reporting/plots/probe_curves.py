@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
-from ...evaluation.statistics.twin_rank_test import twin_limits
+from ...evaluation.statistics.intervals import twin_bands
 from .cue_tables import relative_depth
 from .figure_style import (
     DEPTH_LABEL,
@@ -166,14 +166,11 @@ def draw_probes(
         if len(twin_rows):
             values_by_depth = twin_rows.groupby("depth")[value]
             mean = values_by_depth.mean() * scale
-            twin_bands = np.array(
-                [
-                    twin_limits(depth_values.to_numpy(dtype=float) * scale)
-                    for _, depth_values in values_by_depth
-                ]
-            )
-            band = twin_bands.clip(0, scale) if value == "accuracy" else twin_bands
-            ax.fill_between(mean.index, *band.T, color=color, alpha=0.12, linewidth=0)
+            twin_values = values_by_depth.apply(list)
+            values = pd.DataFrame(twin_values.to_list()).to_numpy(dtype=float) * scale
+            band = np.stack(twin_bands(values, rows=len(values)))
+            band = band.clip(0, scale) if value == "accuracy" else band
+            ax.fill_between(mean.index, *band, color=color, alpha=0.12, linewidth=0)
             ax.plot(mean.index, mean, color=color, linestyle="--", linewidth=1.2)
         if len(trained_rows):
             low, high = (

@@ -1,7 +1,7 @@
 """Default options of the French study."""
 
-from ...evaluation.statistics.twin_rank_test import TWINS_NEEDED
+from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 
-SEEDS = tuple(range(TWINS_NEEDED))  # of the untrained twins, as many as a claim takes
+SEEDS = tuple(range(DEFAULT_TWINS))  # of the untrained twins
 TWIN_CLIPS = 80  # clips on which twins after the first are scored: 40 pairs, 20 of each side
 MEASURES = ("value_zeroing", "attention", "attention_norm")
