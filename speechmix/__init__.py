@@ -71,6 +71,7 @@ _PUBLIC = {
     "add_covariates": "evaluation.covariates",
     "mixed_model": "evaluation.statistics.mixed_models",
     "power": "evaluation.statistics.power",
+    "groups_needed": "reporting.pages.study_planning",
     "compare": "reporting.pages.model_comparison",
     "french_study": "studies.french.french_study",
     "planted": "evaluation.planted",

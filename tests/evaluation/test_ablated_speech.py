@@ -11,7 +11,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.speech_ablation_summary import summarize_speech_ablation
-from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS, FEWEST_TWINS
 from speechmix.reporting.plots.ablated_speech import speech_ablation_figure
 
 WAY = {"condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}
@@ -62,13 +62,13 @@ def test_drops_are_means_in_points_for_all_and_by_template_and_number():
 
 
 def test_a_drop_beyond_twins_is_claimed_and_a_twin_that_poses_as_trained_is_not():
-    drops = table(0.3, 0.0, noise=0.01, clips=24, count=TWINS_NEEDED)
+    drops = table(0.3, 0.0, noise=0.01, clips=32, count=DEFAULT_TWINS)
     claimed = summarize_speech_ablation(drops, parts=()).set_index("silenced").claim
     assert claimed["cue"] == "more"
     few = (
-        drops[drops["seed"].fillna(0) < 10],
-        drops[drops["clip"].isin([f"c{number}" for number in range(14)])],  # 7 groups
-        table(0.0, 0.0, noise=0.01, count=TWINS_NEEDED),
+        drops[drops["seed"].fillna(0) < FEWEST_TWINS - 1],
+        drops[drops["clip"].isin([f"c{number}" for number in range(28)])],  # 14 groups
+        table(0.0, 0.0, noise=0.01, clips=32, count=DEFAULT_TWINS),
     )
     assert not any((summarize_speech_ablation(part, parts=()).claim != "").any() for part in few)
 
@@ -97,7 +97,7 @@ def test_the_figure_has_a_panel_for_each_model_and_word_on_one_scale_and_names_w
         "b, sg",
         "b, pl",
         "untrained",
-        "range of the untrained twins",
+        "one more untrained model",
     ]
     narrow = speech_ablation_figure(means, narrow=True)
     assert [ax.get_title() for ax in narrow.axes] == [

@@ -125,4 +125,4 @@ def test_a_deaf_decoder_is_said_to_move_nothing():
     (answer,) = short_answers(found, pd.DataFrame())
     assert "Cross-attention changes the target's representation by only" in answer
     (sentence,) = [text for text in result_sentences(found) if "cross-attention" in text]
-    assert "so the cue's share there is not tested" in sentence
+    assert "so nothing is concluded from the cue's share there" in sentence

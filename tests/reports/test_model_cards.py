@@ -23,7 +23,7 @@ from .synthetic_runs import synthetic_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("card") / "run"
-    return synthetic_run(folder, clips=16, twins=39, models=("org/one", "two"))
+    return synthetic_run(folder, clips=32, twins=9, models=("org/one", "two"))
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +35,19 @@ class TestCard:
     def test_one_for_each_trained_model(self, cards):
         assert [card.model for card in cards] == ["org/one", "two"]
         profile = cards[0].profiles[0]
-        assert profile.clips["count"] == 16
-        assert profile.twins == 39
-        assert {estimate.verdict for estimate in profile.estimates} == {"more"}
+        assert profile.clips["count"] == 32
+        assert profile.twins == 9
+        assert {estimate.measure: estimate.verdict for estimate in profile.estimates} == {
+            "value_zeroing": "more",
+            "attention": "",
+        }
 
     def test_sentences_are_of_this_model_alone(self, cards):
         assert "two" not in " ".join(cards[0].profiles[0].answers)
 
     def test_another_folder_gives_the_same_files(self, run, cards, tmp_path):
         elsewhere = synthetic_run(
-            tmp_path / "elsewhere", clips=16, twins=39, models=("org/one", "two")
+            tmp_path / "elsewhere", clips=32, twins=9, models=("org/one", "two")
         )
         again = model_cards(elsewhere)
         assert json.dumps([card.to_json() for card in again]) == json.dumps(

@@ -32,7 +32,7 @@ def test_sentence_table_figure_and_agreement(folder, undrawn):
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
     row = tables[0].iloc[0]
     assert row["model"] == "synthetic"
-    assert [row[name][-1] == "*" for name in ("input", "0", "1", "2", "3", "4")] == [False] * 3 + [
+    assert [row[name][-1] == "+" for name in ("input", "0", "1", "2", "3", "4")] == [False] * 3 + [
         True
     ] * 3
     assert row["groups"] == 24

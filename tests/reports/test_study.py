@@ -11,10 +11,10 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student
 
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
-from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
@@ -24,11 +24,8 @@ from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_clips import choose_shown_clips
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import (
-    KEYS,
     clip_values,
-    format_layer_claims,
     main_rows,
-    percent_table,
 )
 from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.runs.results.open_run import open_run
@@ -38,7 +35,7 @@ from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return synthetic_run(tmp_path_factory.mktemp("study") / "run", clips=20, twins=TWINS_NEEDED)
+    return synthetic_run(tmp_path_factory.mktemp("study") / "run", clips=32, twins=DEFAULT_TWINS)
 
 
 @pytest.fixture(scope="module")
@@ -77,36 +74,24 @@ def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
     row = Study(run).headline.set_index("measure").loc["value_zeroing"]
     assert row.difference == pytest.approx(100 * WHOLE_STACK_GAIN, abs=3)
     assert row.low < 100 * WHOLE_STACK_GAIN < row.high
-    assert row.p == pytest.approx(2 / (TWINS_NEEDED + 1))
     assert row.claim == "more"
-    assert row.effect > 3
-    assert row.positive == 1
     assert row.length_matched == pytest.approx(15)
-    assert row.groups == 10  # pairs
-    assert (row.more_in, row.less_in) == ("2", "")
+    assert row.groups == 16  # pairs
     assert row.twin_low < row.random < row.twin_high < row.trained
-    assert (row.twins, row.clips) == (TWINS_NEEDED, 20)
+    assert (row.twins, row.clips) == (DEFAULT_TWINS, 32)
 
 
-def test_layers_and_whole_stacks_are_corrected_together(run):
+def test_only_whole_stacks_by_value_zeroing_are_claimed(run):
     study = Study(run)
-    attention = percent_table(study.table).query("measure == 'attention'")
-    alone = pd.concat(
-        [
-            compare_with_twins(of_layer, by=[*KEYS, "layer"], group="group")
-            for _, of_layer in attention.groupby("layer")
-        ]
-    )
-    rows = study.layers.query("measure == 'attention'").sort_values("layer")
-    assert rows.difference.tolist() == pytest.approx(alone.difference.tolist())
-    assert (rows.p.to_numpy() >= alone.p.to_numpy()).all()
+    assert study.headline.set_index("measure").claim.to_dict() == {
+        "value_zeroing": "more",
+        "attention": "",
+    }
+    assert set(study.layers.claim) == {""}
+    layer = study.layers.query("measure == 'value_zeroing' and layer == 2").iloc[0]
+    assert layer.low > 0  # a band that holds for the four layers of the curve
+    assert layer["rows"] == 4
     assert len(study.cells) == len(study.layers) + len(study.headline) == 2 * (4 + 1)
-
-
-def test_the_layer_that_differs_is_named_and_no_other(run):
-    found = format_layer_claims(Study(run).layers)
-    assert found["more than untrained"].tolist() == ["2", "2"]
-    assert found["less than untrained"].tolist() == ["none", "none"]
 
 
 def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
@@ -115,20 +100,22 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
     assert set(study.cells.claim) == {""}
     assert set(study.headline.difference.round()) != {0}
     assert (
-        "changes the target's representation by only 0.5 % (minimum 1 %), so the cue's share "
-        "there is not tested" in result_sentences(study.headline)[0]
+        "changes the target's representation by only 0.5 % (minimum 1 %), so nothing is "
+        "concluded from the cue's share there" in result_sentences(study.headline)[0]
     )
 
 
-def test_p_is_shown_as_people_write_it(run):
-    found = format_contribution_table(Study(run).headline)
-    assert found.p.tolist() == ["0.050", "0.050"]
-    assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(
-        found
-    )
-    assert found["more in layers"].tolist() == ["2", "2"]
-    assert not {"side", "low", "twin_low", "less in layers"} & set(found)
-    assert format_contribution_table(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
+def test_the_table_has_all_that_a_pocket_calculator_needs(run):
+    headline = Study(run).headline
+    found = format_contribution_table(headline)
+    assert {"difference", "sd over groups", "groups", "sd of twins", "twins"} <= set(found)
+    assert found["conclusion"].tolist() == ["more", ""]
+    assert not {"side", "low", "twin_low", "rows", "p"} & set(found)
+    row = headline.set_index("measure").loc["value_zeroing"]
+    clips = student.ppf(0.975, row.groups - 1) * row.group_sd / np.sqrt(row.groups)
+    twins = student.ppf(0.975, row.twins - 1) * row.twin_sd * np.sqrt(1 + 1 / row.twins)
+    reach = np.hypot(clips, twins)  # but for Hall's correction
+    assert (row.high - row.low) / 2 == pytest.approx(reach, rel=0.1)
 
 
 ROW = {
@@ -138,21 +125,19 @@ ROW = {
     "measure": "value_zeroing",
     "trained": 50.0,
     "random": 20.0,
-    "twins": 39,
+    "twins": 9,
+    "twin_sd": 1.5,
     "twin_low": -1.0,
     "twin_high": 41.0,
     "difference": 30.0,
     "low": 25.0,
     "high": 35.0,
-    "p": 0.0002,
+    "rows": 3,
+    "group_sd": 12.0,
     "claim": "more",
-    "effect": 2.0,
-    "positive": 0.9,
-    "groups": 10,
+    "groups": 20,
     "length_matched": 21.0,
     "mixing_strength": 0.3,
-    "more_in": "",
-    "less_in": "",
 }
 
 
@@ -162,40 +147,29 @@ def sentence(**changes):
 
 def test_sentences_say_more_less_and_inconclusive():
     for part in (
-        "50.0 % to the target in the trained model, and 20.0 % in 39 untrained twins",
-        "(range: 0.0 to 41.0 %)",
-        "+30.0 percentage points",
-        "25.0 to 35.0",
-        "p < 0.001",
-        "9 of 10 groups",
-        "large effect",
+        "50.0 % to the target in the trained model, and 20.0 % in 9 untrained twins",
+        "+30.0 percentage points (95 % interval to one more untrained model: 25.0 to 35.0)",
         "contributes more than in untrained models",
         "would be 21.0 %",
     ):
         assert part in sentence()
     assert "contributes less than in untrained models" in sentence(claim="less")
-    assert "The result is inconclusive" in sentence(claim="")
-    single = sentence(claim="", more_in="2", less_in="5")
-    assert (
-        "inconclusive. The cue contributes significantly more in single layers and less in single "
-        "layers." in single
-    )
+    open_result = sentence(claim="", low=-5.0, high=35.0)
+    assert "The interval includes zero, so the result is inconclusive." in open_result
+    assert re.search(r"A difference of [\d.]+ points or more would be found", open_result)
     assert "no untrained twin" in sentence(random=np.nan)
     assert "no trained model" in sentence(trained=np.nan)
 
 
-def test_sentences_are_silent_where_the_test_is():
-    unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high", "p"), np.nan)
+def test_sentences_say_what_is_missing():
+    unknown = dict.fromkeys(("twin_low", "twin_high", "low", "high"), np.nan)
     alone = sentence(twins=1, claim="", **unknown)
-    assert "With 1 untrained twin no difference can be significant (39 are needed)." in alone
-    assert not {"interval", " p ", "nan"} & set(re.findall(r"interval| p |nan", alone))
-    assert "With 10 untrained twins no difference can be significant (39 are needed)." in sentence(
-        twins=10, claim=""
-    )
-    assert "With 7 groups of clips no difference is tested (8 are needed)." in sentence(
+    assert "Nothing is concluded from 1 untrained twin: 4 more are needed (5)." in alone
+    assert not {"interval", "nan"} & set(re.findall(r"interval|nan", alone))
+    assert "from 4 untrained twins: 1 more is needed (5)." in sentence(twins=4, claim="")
+    assert "from 7 independent groups of clips: 8 more are needed (15)." in sentence(
         groups=7, claim=""
     )
-    assert "positive in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
 
 
 @pytest.mark.long  # in short: test_study_need
@@ -203,12 +177,12 @@ def test_sentences_are_silent_where_the_test_is():
     ("options", "reason"),
     [
         (
-            {"clips": 7, "twins": 39},
-            "With 7 groups of clips no difference is tested (8 are needed)",
+            {"clips": 7, "twins": 9},
+            "Nothing is concluded from 7 independent groups of clips: 8 more are needed (15)",
         ),
         (
-            {"clips": 8, "twins": 10},
-            "With 10 untrained twins no difference can be significant (39 are needed)",
+            {"clips": 15, "twins": 4},
+            "Nothing is concluded from 4 untrained twins: 1 more is needed (5)",
         ),
     ],
 )
@@ -219,30 +193,27 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
     assert reason in page
     assert not re.search(r"contributes ([\d.]+ points )?(more|less) than", page)
     headline = pd.read_csv(tmp_path / "run" / "headline.csv")
-    assert headline[["claim", "more_in", "less_in"]].isna().all(axis=None)
+    assert headline[["claim"]].isna().all(axis=None)
     assert headline.difference.gt(5).all()
     assert headline[["low", "high"]].isna().all(axis=None) == (options["clips"] < 8)
 
 
-def test_the_page_says_how_many_twins_a_claim_needs():
-    assert (
-        "10 untrained twins: no difference can be significant, because p cannot be below 2 / 11"
-        in (format_twins(10))
-    )
-    assert "39 untrained twins: enough for the test" in format_twins(39)
-    assert "1 untrained twin: no difference can be significant. At least 39 twins" in format_twins(
-        1
-    )
+def test_the_page_says_how_many_twins_a_conclusion_needs():
+    assert "4 untrained twins: nothing is concluded." in format_twins(4)
+    assert "9 untrained twins: enough for a conclusion" in format_twins(9)
+    assert "needs at least 5 twins" in format_twins(1)
     assert "nothing to compare a trained model with" in format_twins(0)
 
 
-def test_the_legend_explains_groups_where_clips_share_something():
-    table = format_contribution_table(pd.DataFrame([ROW]))
-    *_, of_pairs = explain_columns(table, ties="the pair", twins=[39])
-    *_, of_clips = explain_columns(table, ties="", twins=[39])
-    assert format_twins(39) in of_pairs
-    assert "groups" in of_pairs
-    assert "groups" not in of_clips
+def test_the_legend_states_the_interval_and_what_it_does_not_cover():
+    headline = pd.DataFrame([ROW])
+    *_, of_pairs = explain_columns(headline, ties="the pair")
+    *_, of_clips = explain_columns(headline, ties="")
+    assert format_twins(9) in of_pairs
+    assert "over groups" in of_pairs
+    assert "over clips" in of_clips
+    assert "intervals of the 3 rows" in of_pairs
+    assert "does not cover kinds of clips" in of_pairs
 
 
 @pytest.mark.long
@@ -256,7 +227,7 @@ def test_one_clip_is_no_plural(tmp_path):
 def test_most_median_least_and_asked_for_clips_are_shown(run, table):
     values = clip_values(table, main_rows(Study(run).headline).iloc[0]).difference.sort_values()
     names = choose_shown_clips(Study(run), ["clip_0000"])
-    assert list(names)[:3] == [values.index[-1], values.index[10], values.index[0]]
+    assert list(names)[:3] == [values.index[-1], values.index[16], values.index[0]]
     assert "clip_0000" in names
     with pytest.raises(InputError, match="no clip 'nobody'"):
         choose_shown_clips(Study(run), ["nobody"])

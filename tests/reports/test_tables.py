@@ -150,13 +150,13 @@ def test_the_page_says_what_moving_the_words_does_or_that_clips_are_too_few(run)
 def test_headline_as_markdown_and_latex(run):
     lines = (run / "headline.md").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith(
-        "| side | model | stack | measure | trained | untrained | twins | lowest to highest twin |"
+        "| side | model | stack | measure | trained | untrained | twins | sd of twins | difference |"
     )
     assert len({line.count("|") for line in lines}) == 1
     text = (run / "headline.tex").read_text(encoding="utf-8")
     assert "\\toprule" in text
     assert "value zeroing" in text
-    assert "95 \\% confidence intervals over" in text
+    assert "95 \\% intervals of the difference to one more untrained model" in text
 
 
 def test_headline_as_a_tidy_table(run):

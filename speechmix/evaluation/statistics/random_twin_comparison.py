@@ -151,8 +151,8 @@ def _number_families(cells: pd.DataFrame, by: list[str], is_primary: np.ndarray)
 
 def _compare_cells(cells: Sequence[_Cell]) -> dict[str, np.ndarray]:
     """Compute the columns of cells whose intervals hold together."""
-    differences = _stack_rows([cell.differences for cell in cells])
-    twin_means = _stack_rows([cell.twin_means for cell in cells])
+    differences = pad_rows([cell.differences for cell in cells])
+    twin_means = pad_rows([cell.twin_means for cell in cells])
     low, high = one_more_twin_intervals(differences, twin_means, rows=len(cells))
     twin_low, twin_high = twin_bands(twin_means, rows=len(cells))
 
@@ -179,8 +179,15 @@ def _compare_cells(cells: Sequence[_Cell]) -> dict[str, np.ndarray]:
     }
 
 
-def _stack_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack rows of different lengths [R, longest], filled up with NaN."""
+def pad_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack rows of different lengths, filled up with NaN.
+
+    Examples
+    --------
+    >>> pad_rows([np.array([1.0, 2.0]), np.array([3.0])])
+    array([[ 1.,  2.],
+           [ 3., nan]])
+    """
     longest = max((len(row) for row in rows), default=0)
     stacked = np.full((len(rows), max(longest, 1)), np.nan)
     for index, row in enumerate(rows):

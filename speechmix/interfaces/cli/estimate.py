@@ -21,6 +21,7 @@ _EXAMPLES = """examples:
   speechmix estimate --model openai/whisper-small --clip-count 200 --target-rows-only
   speechmix estimate --model openai/whisper-medium --model openai/whisper-small --twins 1
   speechmix estimate --model Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl
+  speechmix estimate --pilot runs/pilot
 """
 _CLIP_SECONDS = 5.0  # of a clip, by default
 _LONG_SECONDS = 180  # a run this long is announced
@@ -35,12 +36,17 @@ def add_commands(commands: Subparsers) -> None:
 
     command = commands.add_parser(
         "estimate",
-        help="estimate the cost of a run: parameters, memory, time here and on a GPU",
-        description="Only the config of a model on the hub is read; with --items, the model is loaded.",
+        help="estimate the cost of a run: parameters, memory, time here and on a GPU; or its clips",
+        description="Only the config of a model on the hub is read; with --items, the model is loaded. "
+        "With --pilot: how many groups of clips find a difference of 5, 10 and 15 points to untrained "
+        "models, from the spread of a pilot run.",
         epilog=_EXAMPLES,
     )
     command.set_defaults(command=_estimate)
-    add_model_option(command)
+    add_model_option(command, required=False)
+    command.add_argument(
+        "--pilot", metavar="RUN", help="folder of a run of some clips, with two twins or more"
+    )
     command.add_argument(
         "--clip-count", type=int, default=1, metavar="N", help="number of clips (default: 1)"
     )
@@ -67,6 +73,10 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
+    if options.pilot:
+        return _print_groups_needed(options.pilot)
+    if not options.model:
+        raise InputError("expected --model MODEL (may be repeated), or --pilot RUN")
     if options.items:
         _refuse_score_options(options)
         return _estimate_listening(options)
@@ -88,6 +98,22 @@ def _estimate(options: argparse.Namespace) -> int:
             ).text(),
             flush=True,
         )
+    return 0
+
+
+def _print_groups_needed(pilot: str) -> int:
+    """Print how many groups of clips a study needs."""
+    from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+    from ...evaluation.statistics.twin_power import POWER
+    from ...reporting.pages.study_planning import groups_needed
+
+    print(groups_needed(pilot).to_string(index=False, na_rep="never", float_format="{:.1f}".format))
+    print(
+        f"\nIndependent groups of clips that find a difference to untrained models in {100 * POWER:.0f} % of "
+        f"studies with {DEFAULT_TWINS} twins. A negative difference of skewed shares needs up to twice as "
+        "many. A pilot of 10 groups knows the spread only roughly: the numbers may be half or three times "
+        "as large."
+    )
     return 0
 
 

@@ -42,7 +42,7 @@ def add_commands(commands: Subparsers) -> None:
         "release folder",
     )
     add_model_option(study, required=False, note=" (default: the bundled models)")
-    add_twin_options(study, default=len(SEEDS), note="; a claim needs 39")
+    add_twin_options(study, default=len(SEEDS), note="; a conclusion needs 5")
     add_seed_option(study, note=", and --sample and the selection")
     add_twin_clips_option(study, default=TWIN_CLIPS)
     study.add_argument(

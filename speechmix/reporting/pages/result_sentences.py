@@ -18,6 +18,7 @@ from ...evaluation.statistics.random_twin_comparison import (
     FEWEST_TWINS,
     STRENGTH,
 )
+from ...evaluation.statistics.twin_power import POWER, detectable_difference
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
@@ -118,22 +119,28 @@ def _claim_sentence(row: TableRow) -> str:
         return f"{reason}."
     if row["claim"]:
         return f"So the cue contributes {row['claim']} than in untrained models."
-    found = f" {smallest_difference(row)}" if smallest_difference(row) else ""
-    return f"The interval includes zero, so the result is inconclusive.{found}"
+    return f"The interval includes zero, so the result is inconclusive. {findable_difference(row)}"
 
 
-def smallest_difference(row: TableRow) -> str:
-    """Say which difference a row could have found; "" without an interval.
+def findable_difference(row: TableRow) -> str:
+    """Say which difference a study like this finds in most cases.
 
     Examples
     --------
-    >>> smallest_difference({"difference": 2.0, "low": -7.0, "high": 12.0})
-    'A difference of 10 points or more would have been found.'
+    >>> findable_difference({"group_sd": 15.0, "twin_sd": 0.6, "groups": 30, "twins": 9, "rows": 3})
+    'A difference of 9.5 points or more would be found in 80 % of studies like this.'
     """
-    if row["low"] != row["low"]:
-        return ""
-    reach = max(row["difference"] - row["low"], row["high"] - row["difference"])
-    return f"A difference of {reach:.0f} points or more would have been found."
+    difference = detectable_difference(
+        row["group_sd"],
+        row["twin_sd"],
+        groups=int(row["groups"]),
+        twins=int(row["twins"]),
+        rows=int(row["rows"]),
+    )
+    return (
+        f"A difference of {difference:.1f} points or more would be found in {100 * POWER:.0f} % of "
+        "studies like this."
+    )
 
 
 def idle_stack(row: TableRow) -> str:

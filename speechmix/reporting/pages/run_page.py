@@ -214,8 +214,8 @@ def _write_tables(study: Study) -> None:
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
         "Contribution of the cue (%), mean over the layers of a stack, weighted by mixing strength. "
-        f"95 % confidence intervals over {units} and untrained twins. p: rank test among the twins, "
-        "corrected for multiple comparisons over all stacks, layers and measures of a model."
+        f"95 % intervals of the difference to one more untrained model, over {units} and twins, which "
+        "hold together for all rows of a measure."
     )
     write_csv(study.layers, folder.page_file_path("layers", "csv"))
     write_csv(study.headline, folder.page_file_path("headline", "csv"))

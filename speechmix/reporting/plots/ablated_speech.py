@@ -244,5 +244,5 @@ def _add_ablation_legend(
     if rows["random"].notna().any():
         handles.append(legend_line(color="0.45", linewidth=1, label="untrained"))
     if rows["twin_low"].notna().any():
-        handles.append(Patch(color=_TWIN_COLOR, label="range of the untrained twins"))
+        handles.append(Patch(color=_TWIN_COLOR, label="one more untrained model"))
     add_legend(figure, handles, columns=min(len(handles), columns), loc="outside lower center")

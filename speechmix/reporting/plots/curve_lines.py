@@ -22,7 +22,7 @@ from .paper_figure_data import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
 BAND_NOTES = {
-    "interval": "bands: 95 % confidence interval of a trained model; range of untrained twins",
+    "interval": "bands (95 %, all layers of a curve together): mean of a trained model; one more untrained model",
     "clips": "bands: the middle half of the clips",
     "none": "",
 }

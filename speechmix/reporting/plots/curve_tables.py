@@ -11,6 +11,7 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
 from ...evaluation.statistics.intervals import LEVEL, mean_intervals, twin_bands
+from ...evaluation.statistics.random_twin_comparison import pad_rows
 
 BANDS = ("interval", "clips", "none")
 _CURVE_KEYS = ("model", "init", "stack", "measure")
@@ -117,19 +118,11 @@ def _set_twin_bands(
         twin_means = complete_twins.mean().to_numpy()
         rows.append({**dict(zip(keys, key, strict=True)), "twin_means": twin_means})
     bands = pd.DataFrame(rows)
-    curve_keys = [name for name in keys if name != "layer"]
-    for _, layers in bands.groupby(curve_keys, sort=False, observed=True):
-        twin_means = np.array(
-            [
-                np.pad(row, (0, seeds.nunique() - len(row)), constant_values=np.nan)
-                for row in layers["twin_means"]
-            ],
-            dtype=float,
-        )
+    for _, layers in bands.groupby([name for name in keys if name != "layer"], observed=True):
+        twin_means = pad_rows(list(layers["twin_means"]))
         low, high = twin_bands(twin_means, rows=len(layers))
-        bands.loc[layers.index, "twin_low"] = np.where(
-            twin_means.min(axis=1) >= 0, np.maximum(low, 0), low
-        )
+        is_share = np.nanmin(twin_means, axis=1) >= 0
+        bands.loc[layers.index, "twin_low"] = np.where(is_share, np.maximum(low, 0), low)
         bands.loc[layers.index, "twin_high"] = high
         bands.loc[layers.index, "twins"] = np.isfinite(twin_means).sum(axis=1)
     bands = bands.drop(columns="twin_means")

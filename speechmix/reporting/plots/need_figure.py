@@ -113,7 +113,7 @@ def compute_need_panels(
         curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
     untrained_label = (
-        "untrained twins (band: their range)"
+        "untrained twins (band: one more untrained model)"
         if twins > 1
         else "untrained"
         if (rows["init"] == "random").any()

@@ -1,7 +1,7 @@
 """Draw the accuracy, compression or R^2 of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
 
 The input of the first layer is left of 0. Trained models are solid, with the 95 % interval over
-groups; twins dashed, with their range; majority and control are lines.
+groups; twins dashed, with a band for one more; majority and control are lines.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CHANCE_COLUMNS = {
     "by_position": "position in the clip alone",
 }
 _BAND_NOTE = (
-    "bands: 95 % confidence interval over groups (trained); range of the untrained twins; leftmost "
+    "bands: 95 % confidence interval over groups (trained); one more untrained model; leftmost "
     "point: input of the first layer"
 )
 

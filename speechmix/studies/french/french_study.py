@@ -78,7 +78,7 @@ def french_study(
     language : str
         Of clips that do not say it.
     seeds : sequence of int
-        Of the untrained twins; a claim takes 39.
+        Of the untrained twins; a conclusion takes 5.
     twin_clips : int, optional
         Clips on which twins after the first are scored, evenly chosen; all by default of None.
     measures, stacks : sequence of str

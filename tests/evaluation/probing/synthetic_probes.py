@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.probing.scores import share_interval
-from speechmix.evaluation.statistics.twin_rank_test import TWINS_NEEDED
+from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 
 LAYERS = range(-1, 5)
 
@@ -26,7 +26,7 @@ def _draw(
     random=(0.5, 0.5, 0.5, 0.5, 0.5, 0.5),
     *,
     groups: int = 24,
-    twins: int = TWINS_NEEDED,
+    twins: int = DEFAULT_TWINS,
     seed: int = 0,
     part: str = "all",
     stack: str = "encoder",

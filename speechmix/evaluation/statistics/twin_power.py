@@ -1,0 +1,116 @@
+"""Power of a comparison with untrained twins: which difference a study can find, and how many groups
+of clips it needs.
+
+In: the standard deviation over groups of clips and the one of the twins, from a pilot run. Out: a
+difference, or a number of groups. The interval of `intervals.one_more_twin_intervals` reaches, without
+its correction for skewness,
+
+    reach = sqrt( (t[G - 1] sd)^2 / G + (t[T - 1] s)^2 (1 + 1/T) )
+
+and the estimate has the standard error e = sqrt( sd^2 / G + s^2 / T ). A true difference d is found
+with the probability Phi( (d - reach) / e ). So a difference of reach + .84 e is found in 80 % of
+studies.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .intervals import LEVEL
+from .random_twin_comparison import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
+
+POWER = 0.8
+_MOST_GROUPS = 100_000
+
+
+def detectable_difference(
+    group_sd: float,
+    twin_sd: float,
+    *,
+    groups: int,
+    twins: int = DEFAULT_TWINS,
+    rows: int = 1,
+    power: float = POWER,
+) -> float:
+    """Return the true difference that a study finds with a given probability.
+
+    Parameters
+    ----------
+    group_sd : float
+        Standard deviation of the difference over groups of clips.
+    twin_sd : float
+        Standard deviation of the means of the twins.
+    groups, twins : int
+    rows : int
+        Intervals that hold together.
+    power : float
+
+    Returns
+    -------
+    float
+        In the unit of the standard deviations; NaN with fewer than two groups or twins.
+
+    Examples
+    --------
+    >>> round(detectable_difference(15.0, 0.6, groups=30, rows=3), 1)
+    9.5
+    """
+    from scipy.stats import norm
+    from scipy.stats import t as student
+
+    if groups < 2 or twins < 2:
+        return math.nan
+    tail = 1 - (1 - LEVEL) / rows / 2
+    clips = group_sd / math.sqrt(groups)
+    reach = math.hypot(
+        student.ppf(tail, groups - 1) * clips,
+        student.ppf(tail, twins - 1) * twin_sd * math.sqrt(1 + 1 / twins),
+    )
+    return float(reach + norm.ppf(power) * math.hypot(clips, twin_sd / math.sqrt(twins)))
+
+
+def groups_for_difference(
+    difference: float,
+    group_sd: float,
+    twin_sd: float,
+    *,
+    twins: int = DEFAULT_TWINS,
+    rows: int = 1,
+    power: float = POWER,
+) -> int | None:
+    """Return how many groups of clips find a difference, at least those that any conclusion needs.
+
+    Parameters
+    ----------
+    difference : float
+    group_sd, twin_sd, twins, rows, power
+        As for `detectable_difference`.
+
+    Returns
+    -------
+    int or None
+        None if no number of groups is enough: untrained models differ too much, or there are too few.
+
+    Examples
+    --------
+    >>> [groups_for_difference(points, 15.0, 0.6, rows=3) for points in (5, 10, 15)]
+    [120, 28, 15]
+    >>> groups_for_difference(5, 15.0, 3.0) is None
+    True
+    """
+
+    def is_enough(groups: int) -> bool:
+        found = detectable_difference(
+            group_sd, twin_sd, groups=groups, twins=twins, rows=rows, power=power
+        )
+        return found <= abs(difference)
+
+    if twins < FEWEST_TWINS or not is_enough(_MOST_GROUPS):
+        return None
+    low, high = FEWEST_CLAIM_GROUPS - 1, FEWEST_CLAIM_GROUPS
+    while not is_enough(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
