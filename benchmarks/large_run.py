@@ -1,7 +1,7 @@
 """What the page of a large run costs: a run with SIMULATED contributions, read and shown, its steps
 timed one by one.
 
-    python benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39] [--keep FOLDER]
+    python benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 9] [--keep FOLDER]
 
 In: numbers of clips. The run is written as a run writes its own (`TableWriter`, `write_csv`,
 `run.json`): one trained model, a random twin that heard all clips, further twins that heard at most
@@ -122,7 +122,7 @@ def simulated_contributions(
 
 
 def simulated_run(
-    path: Path, clips: int, *, layers: int = 24, measures: int = 1, twins: int = 39
+    path: Path, clips: int, *, layers: int = 24, measures: int = 1, twins: int = 9
 ) -> Path:
     """Write a run of so many clips; every number in it is SIMULATED."""
     rng, folder, names = np.random.default_rng(11), RunFolder(path), MEASURES[:measures]
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("clips", nargs="*", type=int, default=[100, 1000, 10_000])
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--measures", type=int, default=1, choices=range(1, len(MEASURES) + 1))
-    parser.add_argument("--twins", type=int, default=39)
+    parser.add_argument("--twins", type=int, default=9)
     parser.add_argument("--keep", type=Path, help="folder that keeps the runs, and is used again")
     parser.add_argument("--only", choices=("steps", "page"), help="measure this alone")
     parser.add_argument(

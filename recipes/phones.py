@@ -12,7 +12,7 @@ final_consonants.csv   *leurs chats dorment*: the verb's last consonant is all t
 assimilation.csv       *la vache* said with [ʒ], before *brille* (voiced: the change is licensed) and
                        before *tombe* (it is not): log p(vache) - log p(vage). A listener who
                        compensates for assimilation has a larger margin before *brille* than before *tombe*
-phones_sources.csv     what the states of all phones of these clips are made of, beside 39 untrained twins
+phones_sources.csv     what the states of all phones of these clips are made of, beside nine untrained twins
 assimilation_sources.csv, liaison_sources.csv
                        the same of the last phone of the target of the design, and of the determiner in
                        *les écoles* (liaison) and *cette école* (the consonant is always there)
@@ -210,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path, help="folder for tables and figure")
     parser.add_argument("--items", type=int, default=11, help="items of each part (default: all)")
-    parser.add_argument("--twins", type=int, default=39, help="untrained twins (default: 39)")
+    parser.add_argument("--twins", type=int, default=9, help="untrained twins (default: 9)")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     models = [speechmix.load(f"bundled:{name}") for name in MODELS]
@@ -243,8 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
         result = speechmix.phone_sources(models[0], clips, twins=twins, by=by, where=where)
         write_csv(result.to_dataframe(), options.out / f"{name}_sources.csv")
         claims = result.shares[result.shares["claim"] != ""]
-        columns = [*result.by, "layer", "source", "share", "low", "high", "random", "claim"]
-        print(f"{name}: {len(claims)} of {len(result.shares)} shares differ from the twins")
+        columns = [*result.by, "source", "share", "low", "high", "random", "claim"]
+        print(f"{name}: {len(claims)} shares of the whole encoder differ from untrained models")
         if len(claims):
             print(claims[columns].round(1).to_string(index=False), end="\n\n")
         sources[name] = result

@@ -13,7 +13,7 @@
 #
 # Forty recordings in which one word decides how another is spelled; at the end a figure of one
 # column with the sentence that goes with it. The steps are: a manifest, a look at the alignment,
-# scores of a model and of 39 untrained twins, what may be claimed, the figure.
+# scores of a model and of nine untrained twins, what may be claimed, the figure.
 #
 # **What is executed here.** In the place of your own clips stand the synthetic clips of the
 # package, and in that of a Whisper the tiny model that was trained on such clips. The figure shows
@@ -57,7 +57,7 @@ work = Path(tempfile.mkdtemp())
 MANIFEST = None  # "clips.tsv"; None: one is written below, of the package's clips
 MODEL = "bundled:tiny-french-whisper"  # "openai/whisper-small"
 ALIGNER = "bundled:tiny-french-ctc"  # "jonatasgrosman/wav2vec2-large-xlsr-53-french"
-SEEDS = range(39)  # of the untrained twins: fewer cannot carry a claim
+SEEDS = range(9)  # of the untrained twins: with fewer than five nothing is concluded
 MEASURE = "value_zeroing"
 OUT = work  # a folder of your own: the run can be stopped and goes on
 
@@ -156,9 +156,10 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # ## What may be claimed
 #
 # Fixed before looking: trained minus untrained, over whole stacks, each layer weighted by its
-# mixing strength. `low` and `high` are a 95 % interval over groups of clips *and* over twins. `p`
-# is the rank among the twins, corrected over all rows. `claim` is empty where the data cannot carry
-# one. `length_matched` is what a word of the cue's length would contribute.
+# mixing strength. `low` and `high` are the interval of the difference to *one more untrained model*,
+# over groups of clips and twins, 95 % together over all rows. `claim` is empty where it includes
+# zero, or where there are fewer than 15 groups or 5 twins. `length_matched` is what a word of the
+# cue's length would contribute.
 
 # %%
 comparison = speechmix.compare(run)
@@ -170,7 +171,6 @@ columns = [
     "difference",
     "low",
     "high",
-    "p",
     "claim",
     "groups",
     "twins",
@@ -183,8 +183,8 @@ print(head[columns].round(3).to_string(index=False))
 #
 # One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that
 # it can be read in print without colour. Lines are means over groups. The band of the trained model
-# is the 95 % interval of the mean. The band of the twins runs from the lowest to the highest twin:
-# a further untrained model lies in it 95 of 100 times.
+# is the interval of the mean. The band of the twins is where one more untrained model is expected.
+# Each holds for all layers of its curve together, 95 of 100 times.
 
 # %%
 STACKS = ["encoder", "decoder", "cross"]
@@ -237,16 +237,16 @@ print(
     f"{len(clips)} clips "
     f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % "
     "interval of "
-    f"the mean over groups. Dashed: mean of {twins} untrained twins, and the range from the lowest "
-    "to the highest. "
+    f"the mean over groups. Dashed: mean of {twins} untrained twins, and where one more untrained "
+    "model is expected. Bands: 95 % over all layers of a curve together. "
     "In decoder and cross-attention the row is the token that decides the spelling."
 )
 
 # %% [markdown]
 # ## Before it is sent
 #
-# - **Say how many groups and twins**, not only how many clips. With fewer than 8 groups, or 39
-# twins, nothing can be claimed.
+# - **Say how many groups and twins**, not only how many clips. With fewer than 15 groups, or 5
+# twins, nothing is claimed.
 # - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not
 # over those you left out.
 # - **Do not compare heights of two measures**, nor a cue's height with that of a longer word

@@ -126,18 +126,18 @@ print(
 #
 # ## What the states of phones are made of
 #
-# The phone itself, its neighbours, the rest of its word, other words; beside 39 untrained twins, which have the same phones
-# of the same lengths. A filled marker differs from the twins, corrected for all layers and sources.
+# The phone itself, its neighbours, the rest of its word, other words; beside nine untrained twins, which have the same phones
+# of the same lengths. Bands: where one more untrained model is expected.
 
 # %%
 viable = [clip for clip in clips if clip.meta["context"] == "viable"]
-twins = [speechmix.load(MODEL, init="random", seed=seed) for seed in range(39)]
+twins = [speechmix.load(MODEL, init="random", seed=seed) for seed in range(9)]
 sources = speechmix.phone_sources(model, viable, twins=twins, by=())
 sources.show()
 
 # %%
-claims = sources.shares[sources.shares["claim"] != ""]
-claims[["layer", "source", "share", "low", "high", "random", "claim"]].round(1)
+encoder = sources.shares[sources.shares["layer"] == -1]  # the whole encoder: what may be claimed
+encoder[["source", "share", "low", "high", "random", "groups", "claim"]].round(1)
 
 # %% [markdown]
 # For one phone of each clip (`where={"role": "target", "position": "final"}, by="form"`) eleven items are too few to claim

@@ -104,4 +104,4 @@ result.show()
 #
 # A probe shows that the states contain a label. It does not show that the model *uses* it. For
 # that, remove the cue and measure the effect (`speechmix.ablate`). A similarity does not say what
-# two layers have in common. One twin is a picture; a conclusion about training needs 39.
+# two layers have in common. One twin is a picture; a conclusion about training needs 5.

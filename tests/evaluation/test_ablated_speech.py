@@ -11,7 +11,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.speech_ablation_summary import summarize_speech_ablation
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS, FEWEST_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS, FEWEST_TWINS
 from speechmix.reporting.plots.ablated_speech import speech_ablation_figure
 
 WAY = {"condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}

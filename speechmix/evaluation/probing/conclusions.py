@@ -23,14 +23,10 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from ...mixing.passes.request import AUDIO_UNITS
+from ..statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
-from ..statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    WHOLE_STACK,
-    compare_with_twins,
-)
+from ..statistics.random_twin_comparison import WHOLE_STACK, compare_with_twins
 
 PROBE_KEYS = ["part", "model", "stack", "position", "label"]
 

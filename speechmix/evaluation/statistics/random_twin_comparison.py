@@ -28,13 +28,11 @@ import pandas as pd
 
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
+from .claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .grouped_means import grouped_means, iterate_matrices, select_cells
 from .intervals import one_more_twin_intervals, twin_bands
 
 WHOLE_STACK = -1  # in the column layer
-DEFAULT_TWINS = 9  # untrained twins of a model, where nobody says how many
-FEWEST_TWINS = 5  # below which nothing is claimed
-FEWEST_CLAIM_GROUPS = 15  # independent groups of clips, below which nothing is claimed
 BASELINES = ("share_of_length", "length_matched")
 STRENGTH = "mixing_strength"
 _TRAINED_DRAW = -1  # number of the trained model among the draws

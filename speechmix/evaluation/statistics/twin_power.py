@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 
+from .claim_rule import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .intervals import LEVEL
-from .random_twin_comparison import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 
 POWER = 0.8
 _MOST_GROUPS = 100_000

@@ -103,7 +103,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 def _print_groups_needed(pilot: str) -> int:
     """Print how many groups of clips a study needs."""
-    from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+    from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
     from ...evaluation.statistics.twin_power import POWER
     from ...reporting.pages.study_planning import groups_needed
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
 from ...files.json_files import JsonObject
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ def add_model_option(command: OptionContainer, *, required: bool = True, note: s
 
 
 def add_twin_options(command: OptionContainer, *, default: int = 0, note: str = "") -> None:
-    """Add the number of untrained twins and the seed of the first."""
+    """Add the number of untrained twins; without a number as many as are recommended."""
     command.add_argument(
         "--twins",
         type=int,
+        nargs="?",
         default=default,
+        const=DEFAULT_TWINS,
         metavar="N",
-        help=f"untrained twins of each model: random weights{note} (default: {default})",
+        help=f"untrained twins of each model: random weights{note} (default: {default}; --twins alone: "
+        f"{DEFAULT_TWINS})",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR

@@ -12,8 +12,8 @@ import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.cue_need import CHANCE_PERCENT, MARGIN_POINTS
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
 from .cue_need_tables import NEED_KEYS, find_stack_row, main_measure

@@ -13,8 +13,8 @@ from ...evaluation.cue_need import (
     MARGIN_POINTS,
     groups_for_equivalence,
 )
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, list_versions
 from .check_sections import model_items, time_items

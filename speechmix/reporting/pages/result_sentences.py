@@ -12,12 +12,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    STRENGTH,
-)
+from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...evaluation.statistics.twin_power import POWER, detectable_difference
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure

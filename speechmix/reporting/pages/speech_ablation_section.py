@@ -34,8 +34,8 @@ _INTRODUCTION = (
     "about the cue's length. The interval of a difference is that to one more untrained model. The "
     "intervals of the rows without the cue, over all clips, hold together in 95 % of studies, and "
     "only from them something is concluded: that the target is harder to predict, not that its "
-    "grammatical number is. The margin shows the latter. An untrained model has almost no probability to lose, so compare the cue with another "
-    "word."
+    "grammatical number is. The margin shows the latter. An untrained model has almost no "
+    "probability to lose, so compare the cue with another word."
 )
 _CAPTION = (
     "Mean drop over clips with its 95 % confidence interval over groups. Columns: what was removed, "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
 from ...evaluation.statistics.twin_power import groups_for_difference
 from .cue_need_tables import main_measure
 from .study_results import Study

@@ -1,6 +1,6 @@
 """Default options of the French study."""
 
-from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
 
 SEEDS = tuple(range(DEFAULT_TWINS))  # of the untrained twins
 TWIN_CLIPS = 80  # clips on which twins after the first are scored: 40 pairs, 20 of each side

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from speechmix.evaluation.probing.scores import share_interval
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
 
 LAYERS = range(-1, 5)
 
