@@ -207,9 +207,8 @@ def runs(out: Path) -> None:
         return cells
 
     def pose(rows: pd.DataFrame, is_tested: pd.Series) -> pd.DataFrame:
-        posing = rows[is_tested].assign(init="trained", seed=pd.NA)
-        others = rows[~is_tested & (rows["init"] == "random")]
-        return pd.concat([part.astype({"init": object}) for part in (posing, others)])
+        models = rows[rows["init"] == "random"].astype({"init": object})
+        return models.assign(init=models["init"].mask(is_tested[models.index], "trained"))
 
     original = table("trained", source, clips, twins)
     is_twin = original["init"] == "random"

@@ -7,9 +7,9 @@ its correction for skewness,
 
     reach = sqrt( (t[G - 1] sd)^2 / G + (t[T - 1] s)^2 (1 + 1/T) )
 
-and the estimate has the standard error e = sqrt( sd^2 / G + s^2 / T ). A true difference d is found
-with the probability Phi( (d - reach) / e ). So a difference of reach + .84 e is found in 80 % of
-studies.
+and the estimate has the standard error e = sqrt( sd^2 / G + s^2 / T ). Both standard deviations are
+estimates, with df degrees of freedom together (Welch & Satterthwaite). So a true difference d is found
+with the probability that Student's noncentral t (df; d / e) exceeds reach / e.
 """
 
 from __future__ import annotations
@@ -53,20 +53,28 @@ def detectable_difference(
     Examples
     --------
     >>> round(detectable_difference(15.0, 0.6, groups=30, rows=3), 1)
-    9.5
+    9.6
     """
-    from scipy.stats import norm
+    from scipy.optimize import brentq
+    from scipy.stats import nct
     from scipy.stats import t as student
 
     if groups < 2 or twins < 2:
         return math.nan
     tail = 1 - (1 - LEVEL) / rows / 2
-    clips = group_sd / math.sqrt(groups)
+    clips, twin_error = group_sd / math.sqrt(groups), twin_sd / math.sqrt(twins)
+    error = math.hypot(clips, twin_error)
+    if not error > 0:
+        return math.nan
     reach = math.hypot(
         student.ppf(tail, groups - 1) * clips,
         student.ppf(tail, twins - 1) * twin_sd * math.sqrt(1 + 1 / twins),
     )
-    return float(reach + norm.ppf(power) * math.hypot(clips, twin_sd / math.sqrt(twins)))
+    freedom = error**4 / (clips**4 / (groups - 1) + twin_error**4 / (twins - 1))
+    size = brentq(
+        lambda size: nct.sf(reach / error, freedom, size) - power, 0, 3 * reach / error + 20
+    )
+    return float(size * error)
 
 
 def groups_for_difference(
@@ -94,7 +102,7 @@ def groups_for_difference(
     Examples
     --------
     >>> [groups_for_difference(points, 15.0, 0.6, rows=3) for points in (5, 10, 15)]
-    [120, 28, 15]
+    [121, 28, 15]
     >>> groups_for_difference(5, 15.0, 3.0) is None
     True
     """

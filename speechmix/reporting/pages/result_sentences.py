@@ -125,7 +125,7 @@ def findable_difference(row: TableRow) -> str:
     Examples
     --------
     >>> findable_difference({"group_sd": 15.0, "twin_sd": 0.6, "groups": 30, "twins": 9, "rows": 3})
-    'A difference of 9.5 points or more would be found in 80 % of studies like this.'
+    'A difference of 9.6 points or more would be found in 80 % of studies like this.'
     """
     difference = detectable_difference(
         row["group_sd"],
