@@ -282,7 +282,7 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     assert not re.search(r"\b(nan|NaN|None|undefined)\b", text)
     assert browser.messages == []
     said = {
-        "clips": "With 1 group of clips no difference is tested",
+        "clips": "Nothing is concluded from 1 independent group of clips",
         "cue": "no cue contribution",
         "value": "no value",
         "sound": "not found",

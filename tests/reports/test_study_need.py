@@ -182,8 +182,8 @@ def test_agreement_is_said_too():
         (
             {"claim": ""},
             {},
-            "it is inconclusive whether the cue contributes more or less than in untrained models "
-            "(difference: +3.0 percentage points). Ablating "
+            "it is inconclusive whether the cue contributes more or less than in untrained models: "
+            "+3.0 points, 95 % interval 1.0 to 5.0. Ablating "
             "the cue there costs less than 5 points",
         ),
         (

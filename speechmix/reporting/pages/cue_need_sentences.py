@@ -254,10 +254,12 @@ def _contribution_text(row: TableRow) -> str:
             f"the cue contributes {abs(difference):.1f} percentage points {row['claim']} to the target "
             "than in untrained models"
         )
-    return (
-        "it is inconclusive whether the cue contributes more or less than in untrained models "
-        f"(difference: {difference:+.1f} percentage points)"
+    open_text = (
+        "the cue's contribution differs from untrained models by"
+        if unclaimed_reason(row)
+        else "it is inconclusive whether the cue contributes more or less than in untrained models:"
     )
+    return f"{open_text} {_format_difference(row)}"
 
 
 def _number_shares_text(numbers: TableRow | None) -> str:

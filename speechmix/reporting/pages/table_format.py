@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
+from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
+from ...mixing.maps.numerics import STRENGTH_FLOOR
 
 # What the page calls the columns of the tables that it writes.
 _COLUMN_NAMES = {
@@ -41,7 +44,8 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     """Format a table for readers: rounded, an interval in one column, no empty column."""
     table = drop_single_side(table).copy()
     if "claim" in table:
-        table["claim"] = table["claim"].mask(_is_open(table), "inconclusive")
+        leading = leading_measure(table["measure"].unique()) if "measure" in table else ""
+        table["claim"] = [_format_claim(row, leading) for row in table.to_dict("records")]
     for name, labels in (("measure", measure_label), ("stack", stack_name)):
         if name in table:
             table[name] = table[name].astype(object).map(labels)
@@ -59,12 +63,17 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     return table.round({name: 1 for name in table if name in _ROUNDED_COLUMNS})
 
 
-def _is_open(table: pd.DataFrame) -> pd.Series:
-    """Say which rows may be claimed, and are not; of other measures nothing is concluded."""
-    is_open = (table["claim"] == "") & table["difference"].notna()
-    if "measure" in table and len(table):
-        is_open &= table["measure"] == leading_measure(table["measure"].astype(object).unique())
-    return is_open
+def _format_claim(row: TableRow, leading: str) -> str:
+    """Say what is concluded from a row, or why nothing is; "" for what is only described."""
+    if row["difference"] != row["difference"] or row.get("measure", leading) != leading:
+        return ""
+    if row.get(STRENGTH, 1.0) < STRENGTH_FLOOR:
+        return "mixes too little"
+    if row["groups"] < FEWEST_CLAIM_GROUPS:
+        return f"needs {FEWEST_CLAIM_GROUPS} groups"
+    if row["twins"] < FEWEST_TWINS:
+        return f"needs {FEWEST_TWINS} twins"
+    return str(row["claim"]) or "inconclusive"
 
 
 def stack_name(stack: str) -> str:
