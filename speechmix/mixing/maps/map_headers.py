@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -184,9 +184,12 @@ def _span_to_entry(span: Span) -> JsonObject:
     they always were."""
     return {
         name: value
-        for name, value in asdict(span).items()
-        if value or name not in ("pieces", "times")
+        for name in _SPAN_NAMES  # not asdict, which copies each value
+        if (value := getattr(span, name)) or name not in ("pieces", "times")
     }
+
+
+_SPAN_NAMES = tuple(field.name for field in fields(Span))
 
 
 def _span_from_entry(entry: Json) -> Span:
