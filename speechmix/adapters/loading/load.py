@@ -37,6 +37,7 @@ from .model_source import (
     check_model_reference,
     check_weights,
     is_pipeline,
+    model_source_name,
     resolve_path_or_id,
     resolve_transformers_options,
     unwrap_module,
@@ -68,7 +69,9 @@ def load(
     Parameters
     ----------
     source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
-        Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA),
+        Hub id ("openai/whisper-small"), folder in hub format, a Whisper as CTranslate2 has it
+        (faster-whisper: a folder with model.bin), "package:NAME" for the model that an installed
+        Python package holds, or a model object. Adapters (LoRA),
         as an object or as a folder with adapter_config.json, are merged into a copy of their model.
         Of a pipeline: its model and processor.
     init : {"trained", "random"}
@@ -141,8 +144,9 @@ def load(
             path_or_id = resolve_path_or_id(source)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             precision = torch.float32 if dtype is None else precision  # None for "auto"
+            name = model_source_name(source, path_or_id)
             model = _load_from_source(
-                path_or_id, init, seed, precision, device, revision, processor
+                path_or_id, name, init, seed, precision, device, revision, processor
             )
         match_original_states(model)
         if check:
@@ -203,6 +207,7 @@ def _resolve_device(device: str | torch.device | None) -> torch.device | None:
 
 def _load_from_source(
     source: str,
+    name: str,
     init: str,
     seed: int | None,
     dtype: torch.dtype | None,
@@ -248,7 +253,6 @@ def _load_from_source(
             tokenizer = (
                 None  # transformers makes an empty one up where a folder has no tokenizer files
             )
-    name = Path(source).resolve().name if Path(source).is_dir() else source
     return Model(
         module,
         family,

