@@ -64,10 +64,13 @@ def mean_interval(
 
 
 def mean_intervals(
-    values: np.ndarray, *, level: float = LEVEL, bounds: tuple[float, float] = UNBOUNDED
+    values: np.ndarray,
+    *,
+    level: float | np.ndarray = LEVEL,
+    bounds: tuple[float, float] = UNBOUNDED,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left
-    out row by row."""
+    out row by row. Each row may have its own level."""
     from scipy.stats import t as student
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
@@ -181,7 +184,7 @@ def difference_interval(
 
 
 def one_more_twin_intervals(
-    differences: np.ndarray, twin_means: np.ndarray, *, rows: int = 1
+    differences: np.ndarray, twin_means: np.ndarray, *, rows: int | np.ndarray = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the intervals of the difference to one more untrained model, 95 % together over `rows`.
 
@@ -199,7 +202,7 @@ def one_more_twin_intervals(
         Of each row and group of clips: the model minus the mean of its twins. NaN are left out.
     twin_means : ndarray [R, T]
         The mean of each twin; NaN are left out.
-    rows : int
+    rows : int or ndarray [R]
         How many intervals shall hold together.
 
     Returns
@@ -221,7 +224,9 @@ def one_more_twin_intervals(
     return mean - np.hypot(mean - low, reach), mean + np.hypot(high - mean, reach)
 
 
-def twin_bands(twin_means: np.ndarray, *, rows: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def twin_bands(
+    twin_means: np.ndarray, *, rows: int | np.ndarray = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """Return where one more untrained model lies with 95 %, together over `rows`, on the same clips.
 
         mean of the twins -+ t[T - 1] s sqrt(1 + 1/T)
@@ -230,7 +235,7 @@ def twin_bands(twin_means: np.ndarray, *, rows: int = 1) -> tuple[np.ndarray, np
     ----------
     twin_means : ndarray [R, T]
         The mean of each twin; NaN are left out.
-    rows : int
+    rows : int or ndarray [R]
 
     Returns
     -------
