@@ -68,25 +68,25 @@ def mean_intervals(
     *,
     level: float | np.ndarray = LEVEL,
     bounds: tuple[float, float] = UNBOUNDED,
+    shortest_side: float = _SHORTEST_SIDE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left
-    out row by row. Each row may have its own level."""
+    out row by row. Each row may have its own level.
+
+    Where many rows hold together, `shortest_side` 1 keeps each side at least as long as Student's: at
+    extreme levels Hall's is too short."""
     from scipy.stats import t as student
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
     with np.errstate(invalid="ignore"):
         quantile = student.ppf((1 + level) / 2, count - 1)
         below, above = _inverse_hall(quantile, g), -_inverse_hall(-quantile, g)
-        low = mean - np.clip(below, *_side_limits(quantile)) * error
-        high = mean + np.clip(above, *_side_limits(quantile)) * error
+        sides = shortest_side * quantile, _LONGEST_SIDE * quantile
+        low = mean - np.clip(below, *sides) * error
+        high = mean + np.clip(above, *sides) * error
     has_no_interval = (count < FEWEST_GROUPS) | ~(error > 0)
     low, high = np.clip(low, *bounds), np.clip(high, *bounds)
     return np.where(has_no_interval, np.nan, low), np.where(has_no_interval, np.nan, high)
-
-
-def _side_limits(quantile: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shortest and the longest side that Hall's correction may give, in standard errors."""
-    return _SHORTEST_SIDE * quantile, _LONGEST_SIDE * quantile
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
