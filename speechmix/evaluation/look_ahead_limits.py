@@ -13,6 +13,8 @@ layers, or windows of layers; those of chunks.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
@@ -42,7 +44,7 @@ def average_curves(table: pd.DataFrame, share: float) -> pd.DataFrame:
     has_removal = finite["has_later"].astype(bool) & ~finite["frames"].eq(0).fillna(False)
     counted = finite[has_removal]
     by_row = finite.groupby("row")
-    curves = by_row[[*CURVE_KEYS, "ms"]].agg(lambda values: values.iloc[0])
+    curves: pd.DataFrame = by_row[[*CURVE_KEYS, "ms"]].agg(lambda values: values.iloc[0])
     effects, tolerances = (
         counted.pivot_table(name, "row", "group").reindex(curves.index).to_numpy(float)
         for name in ("effect", "tolerance")
@@ -50,25 +52,26 @@ def average_curves(table: pd.DataFrame, share: float) -> pd.DataFrame:
     curves["effect"] = counted.groupby(["row", "group"])["effect"].mean().groupby("row").mean()
     curves["groups"] = np.isfinite(effects).sum(axis=1)
     level = 1 - (1 - LEVEL) / _count_together(curves)
-    curves["low"], curves["high"] = mean_intervals(effects, level=level, shortest_side=1.0)
+    find_intervals = partial(mean_intervals, level=level, shortest_side=1.0)
+    curves["low"], curves["high"] = find_intervals(effects)
     no_effect = (curves["groups"] >= FEWEST_GROUPS) & ~np.nan_to_num(effects).any(axis=1)
     curves.loc[no_effect, ["low", "high"]] = 0.0
     sign = np.where(np.nansum(tolerances, axis=1) < 0, -1, 1)[:, None]
     below, above = sign * (effects - tolerances), sign * (effects + tolerances)
-    curves["negligible"] = (mean_intervals(below, level=level, shortest_side=1.0)[1] < 0) & (
-        mean_intervals(above, level=level, shortest_side=1.0)[0] > 0
-    )
+    curves["negligible"] = (find_intervals(below)[1] < 0) & (find_intervals(above)[0] > 0)
     curves["clips"] = counted.groupby("row")["clip"].nunique().reindex(curves.index, fill_value=0)
     for name in ("frames", "has_later", *(name for name in ERRORS if name in finite)):
         curves[name] = finite[name].astype(float).groupby(finite["row"]).mean()
-    return curves.reset_index(drop=True).astype({"layer": "Int64"})
+    curves["layer"] = curves["layer"].astype("Int64")
+    return curves.reset_index(drop=True)
 
 
-def _count_together(curves: pd.DataFrame) -> pd.Series:
-    """Return with how many others each row's interval holds: of all layers, of some, of chunks."""
+def _count_together(curves: pd.DataFrame) -> np.ndarray:
+    """Return with how many others each row's interval holds [R]: of all layers, of some, of chunks."""
     family = curves["window"].eq(ALL_LAYERS) + 2 * curves["removal"].eq(CHUNK)
     has_interval = curves["groups"] >= FEWEST_GROUPS
-    return has_interval.groupby(family).transform("sum").clip(lower=1)
+    counts: np.ndarray = has_interval.groupby(family).transform("sum").clip(lower=1).to_numpy()
+    return counts
 
 
 def find_limits(curves: pd.DataFrame) -> pd.DataFrame:
