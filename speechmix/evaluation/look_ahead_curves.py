@@ -1,11 +1,8 @@
 """How many milliseconds of future a word uses: look-ahead curves over clips, with intervals.
 
 In: a speech model and clips with word times. Out: `LookAhead`: for each delay after the word's end the
-mean loss of its score without what comes later (interventions/look_ahead.py), and two limits:
-
-    used_ms     the largest delay with an effect: the interval excludes zero
-    enough_ms   the smallest delay from which on every effect is near zero: each interval lies within
-                plus and minus a share of the effect at the smallest delay
+mean loss of its score without what comes later (interventions/look_ahead.py), and how far it uses the
+future (look_ahead_limits.py).
 """
 
 from __future__ import annotations
@@ -35,8 +32,9 @@ from ..interventions.look_ahead import (
     ZEROS,
     look_ahead_effects,
 )
+from .look_ahead_limits import average_curves, find_limits
 from .statistics.groups import assign_groups, build_item_table
-from .statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
+from .statistics.intervals import FEWEST_GROUPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.clips.clip import Clip
 
-CURVE_KEYS = ["removal", "stack", "window", "layer"]
 DESCRIPTIONS = {
     WORD: "attention from the word to later frames",
     PREFIX: "attention from all earlier frames to later ones",
@@ -65,12 +62,15 @@ class LookAhead:
         A row for each clip, word and run: clip (a second one of the same name has "(2)" added),
         word (index), group, and what `look_ahead_effects` returns.
     curves : DataFrame
-        Columns removal, stack, window, layer, ms; effect (mean over groups of clips, nats) with low,
-        high (interval at 95 % for all delays of a curve together); groups, clips; frames (mean); has_later (share
-        of clips that have sound after the delay); with chunks errors and offline_errors (words of a
+        Columns removal, stack, window, layer, ms; effect (mean over groups of clips that have sound to
+        remove, nats) with low, high (interval, 95 % together; missing below eight groups); negligible
+        (see enough_ms); groups, clips; frames (mean); has_later (share of all clips that have sound
+        after the delay); with chunks errors and offline_errors (words of a
         clip's transcript that differ from its text, mean; within chunks and with full attention).
     limits : DataFrame
-        For each curve used_ms and enough_ms; missing where nothing can be concluded.
+        For each curve used_ms and enough_ms, missing where nothing can be concluded, and for single
+        layers where all of them together have no effect; last_ms (the largest delay with an
+        interval); effect, low, high of the smallest delay.
     skipped : tuple of (str, str)
         Clips with a word that cannot be used, and why.
     provenance : dict
@@ -102,22 +102,25 @@ class LookAhead:
                 f"{row[ERRORS[1]]:.2f} with full attention"
             )
         groups = int(self.curves["groups"].max())
-        is_tested = groups >= FEWEST_GROUPS
         first_delay = self.curves.loc[self.curves["removal"] != CHUNK, "ms"].min()
         main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
         for row in main[main["window"] == "all"].to_dict("records"):
             used, enough = row["used_ms"], row["enough_ms"]
             side = "before" if row["removal"] == PAST else "after"
             text = "no removal is shown to change the score"
-            if not is_tested:
+            if np.isnan(row["effect"]):
+                text = f"no clip has sound from {first_delay:g} ms {side} the word on"
+            elif np.isnan(row["last_ms"]):
                 text = f"{row['effect']:.2f} nats lost from {first_delay:g} ms {side} the word on, not tested"
             elif not np.isnan(used):
                 text = f"removal from {used:g} ms {side} the word on still changes the score"
             if not np.isnan(enough):
                 share = 100 * float(self.provenance["share"])
-                text += f"; from {enough:g} ms on, less than {share:g} % of the loss is left"
+                last = row["last_ms"]
+                span = f"from {enough:g} to {last:g} ms" if last > enough else f"at {enough:g} ms"
+                text += f"; {span}, less than {share:g} % of the loss is left"
             lines.append(f"{DESCRIPTIONS[row['removal']]}: {text}")
-        if not is_tested:
+        if groups < FEWEST_GROUPS:
             lines.append(
                 f"There are no intervals: they need {FEWEST_GROUPS} groups of clips, found {groups}"
             )
@@ -181,8 +184,8 @@ def look_ahead(
     Returns
     -------
     LookAhead
-        Intervals are over groups of clips that share a pair or a word: at 95 % for all delays of a
-        curve together (Bonferroni), see `mean_interval`.
+        Intervals are over groups of clips that share a pair or a word: at 95 % for all curves of all
+        layers together, and for all of single layers (Bonferroni), see `mean_intervals`.
 
     Raises
     ------
@@ -222,7 +225,7 @@ def look_ahead(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no clip can be used: {reasons or 'none was given'}")
     table = pd.DataFrame(rows).astype({"layer": "Int64"})
-    curves = _average_curves(table)
+    curves = average_curves(table, share)
     provenance: JsonObject = {
         "model": model.name,
         "init": model.init,
@@ -233,43 +236,4 @@ def look_ahead(
         "share": share,
         **options,
     }
-    return LookAhead(table, curves, _find_limits(curves, share), tuple(skipped), provenance)
-
-
-def _average_curves(table: pd.DataFrame) -> pd.DataFrame:
-    """Average effects over the clips of a group, then over groups, with corrected intervals."""
-    finite = table[np.isfinite(table["effect"])]
-    rows = []
-    for key, curve in finite.groupby(CURVE_KEYS, sort=False, dropna=False):
-        level = 1 - (1 - LEVEL) / curve["ms"].nunique()
-        for delay, members in curve.groupby("ms"):
-            means = members.groupby("group")["effect"].mean()
-            low, high = mean_interval(means, level=level) if means.any() else (0.0, 0.0)
-            if len(means) < FEWEST_GROUPS:
-                low = high = np.nan
-            values = {"ms": delay, "effect": means.mean(), "low": low, "high": high}
-            values |= {"groups": len(means), "clips": members["clip"].nunique()}
-            columns = ("frames", "has_later", *(name for name in ERRORS if name in members))
-            values |= {name: members[name].astype(float).mean() for name in columns}
-            rows.append({**dict(zip(CURVE_KEYS, key, strict=True)), **values})
-    return pd.DataFrame(rows).astype({"layer": "Int64"})
-
-
-def _find_limits(curves: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Find used_ms and enough_ms of each curve."""
-    rows = []
-    delay_curves = curves[curves["removal"] != CHUNK]
-    for key, curve in delay_curves.groupby(CURVE_KEYS, sort=False, dropna=False):
-        is_shown = ((curve["low"] > 0) | (curve["high"] < 0)).to_numpy()
-        delays, tolerance = curve["ms"].to_numpy(), share * abs(curve["effect"].iloc[0])
-        is_small = ((curve["low"] >= -tolerance) & (curve["high"] <= tolerance)).to_numpy()
-        is_enough = is_shown[0] & np.logical_and.accumulate(is_small[::-1])[::-1]
-        values = {
-            "used_ms": delays[is_shown].max() if is_shown.any() else np.nan,
-            "enough_ms": delays[is_enough].min() if is_enough.any() else np.nan,
-            "effect": curve["effect"].iloc[0],
-            "low": curve["low"].iloc[0],
-            "high": curve["high"].iloc[0],
-        }
-        rows.append({**dict(zip(CURVE_KEYS, key, strict=True)), **values})
-    return pd.DataFrame(rows).astype({"layer": "Int64"})
+    return LookAhead(table, curves, find_limits(curves), tuple(skipped), provenance)

@@ -32,10 +32,11 @@ from ..evaluation.statistics.random_twin_comparison import WHOLE_STACK
 from ..evaluation.trajectories import (
     CELL,
     CURVE_COLUMNS,
+    limit_twins,
     measure_trajectory,
-    trajectory_claims,
     trajectory_curves,
 )
+from ..evaluation.trajectory_claims import trajectory_claims
 from ..evaluation.trajectory_leads import date_onsets, trajectory_leads
 from ..files.json_files import JsonObject, read_json_object
 from ..files.text_files import read_csv, write_csv
@@ -117,7 +118,7 @@ class Trajectory:
 
 
 def _probe_values(path: Path, checkpoints: Sequence[Checkpoint]) -> list[pd.DataFrame]:
-    """Return accuracies of probes as curves, with the range of the twins; none without a table.
+    """Return accuracies of probes as curves, with the band of the twins; none without a table.
 
     The stack is named with the position and, where a task was parted, the part. The input of the first
     layer is left out: in curves layer -1 is a whole stack.
@@ -131,12 +132,11 @@ def _probe_values(path: Path, checkpoints: Sequence[Checkpoint]) -> list[pd.Data
     numbers = ["value", "low", "high", "layer", "groups"]
     table[numbers] = table[numbers].apply(pd.to_numeric)
     table = table[table["layer"] > WHOLE_STACK]
-    twins = table[table["init"] == "random"].groupby(CELL)["value"]
     of_checkpoints = pd.DataFrame(
         [(c.label, c.training, c.step) for c in checkpoints], columns=["model", "training", "step"]
     )
     probes = table[table["init"] == "trained"].merge(of_checkpoints, on="model")
-    probes = probes.join(twins.agg(twin_low="min", twin_high="max"), on=CELL)
+    probes = probes.join(limit_twins(table[table["init"] == "random"]), on=CELL)
     return [probes.sort_values(["training", *CELL, "step"])[CURVE_COLUMNS]]
 
 
@@ -221,7 +221,7 @@ def trajectory(
         Folder of the run. Give a trajectory the same folder again with more checkpoints, and only
         these are computed.
     twins : int
-        Untrained models of the architecture.
+        Untrained models of the architecture. Where there is no checkpoint of step 0, onsets need five.
     seed : int
         Of the first twin.
     transcripts : bool
@@ -245,7 +245,7 @@ def trajectory(
 
     Examples
     --------
-    >>> result = speechmix.trajectory("runs/a", clips, "runs/a/trajectory", twins=3)      # doctest: +SKIP
+    >>> result = speechmix.trajectory("runs/a", clips, "runs/a/trajectory", twins=9)      # doctest: +SKIP
     >>> print(result.summary)                                                             # doctest: +SKIP
     """
     checkpoints = list_checkpoints(sources, revisions)

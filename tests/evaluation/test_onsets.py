@@ -7,15 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.statistics.onsets import claim_onsets, draw_onsets, locate_onsets
-from speechmix.evaluation.trajectories import (
-    measure_trajectory,
-    trajectory_claims,
-    trajectory_curves,
+from speechmix.evaluation.statistics.onsets import (
+    claim_onsets,
+    draw_onsets,
+    fewest_checkpoints,
+    locate_onsets,
 )
+from speechmix.evaluation.trajectories import measure_trajectory, trajectory_curves
+from speechmix.evaluation.trajectory_claims import trajectory_claims
 from speechmix.evaluation.trajectory_leads import ALL_TRAININGS, date_onsets, trajectory_leads
 
-CHECKPOINTS, GROUPS = 12, 12
+CHECKPOINTS, GROUPS = 12, 16
 
 
 def slow_onset(curve):
@@ -31,10 +33,10 @@ def rising(onset, *, height=5.0, start=0.0):
     return np.where(np.arange(CHECKPOINTS) < onset, start, height)
 
 
-def wandering(random, size, keep=0.8):
+def wandering(random, size, keep=0.8, checkpoints=CHECKPOINTS):
     """A walk that returns to zero, common to all groups: what weights do while they are trained."""
     walk, value = [], 0.0
-    for _ in range(CHECKPOINTS):
+    for _ in range(checkpoints):
         value = keep * value + random.normal(0, size)
         walk.append(value)
     return np.array(walk) - walk[0]
@@ -50,7 +52,7 @@ def tables(random, need, contribution=None, *, training="a", groups=GROUPS, nois
         own = 1 + noise * random.normal()
         for number in ("sg", "pl"):
             clip = {"clip": f"{group}_{number}", "init": "trained", "seed": pd.NA}
-            for index in range(CHECKPOINTS):
+            for index in range(len(need)):
                 about = {**clip, "model": f"{training}@{index}", "layer": pd.NA}
                 drop = need[index] * own + 0.05 * random.normal()
                 drop *= sign if number == "pl" else 1
@@ -78,7 +80,7 @@ def tables(random, need, contribution=None, *, training="a", groups=GROUPS, nois
             for number in ("sg", "pl")
         ]
     )
-    steps = {f"{training}@{index}": (training, 100 * index) for index in range(CHECKPOINTS)}
+    steps = {f"{training}@{index}": (training, 100 * index) for index in range(len(need))}
     return pd.DataFrame(shares), pd.DataFrame(ablation), clips, steps
 
 
@@ -142,55 +144,155 @@ def test_few_of_many_nulls_claim_an_onset():
     assert count_null_claims(400, seed=7) <= 20
 
 
+@pytest.mark.parametrize("checkpoints", [6, 8, 12])
+def test_needs_that_wander_as_random_walks_are_no_rise(checkpoints):
+    claims = 0
+    for seed in range(11):
+        random = np.random.default_rng(seed)
+        need, share = (wandering(random, 0.5, 1.0, checkpoints) for _ in range(2))
+        claims += claimed(measure_trajectory(*tables(random, need, share)))["claim"].any()
+    assert claims == 0
+
+
+def test_walks_of_many_layers_claim_one_in_few_tables():
+    """Independent walks, also with single large steps: corrected over all cells."""
+    claims, tables_count = 0, 400
+    for seed in range(tables_count):
+        random = np.random.default_rng(seed)
+        steps = random.standard_t(3, (9, CHECKPOINTS)) if seed % 2 else random.normal(size=(9, 12))
+        walks = np.cumsum(steps, axis=1)
+        values = walks[..., None] * random.normal(1, 0.3, (9, 1, GROUPS))
+        claims += claim_onsets(values - values[:, :1]).any()
+    assert claims <= 0.06 * tables_count
+
+
+def test_clips_that_shift_for_good_with_a_skewed_distribution_are_no_rise():
+    """A few clips lose much and most gain a little after step 0; the mean over all clips is zero."""
+    claims = 0
+    for seed in range(110):
+        random = np.random.default_rng(seed)
+        shift = np.exp(0.5) - random.lognormal(0, 1, (2, 1, GROUPS))
+        values = shift * (np.arange(CHECKPOINTS) > 0)[:, None]
+        claims += claim_onsets(values + random.normal(0, 0.05, values.shape)).any()
+    assert claims <= 0.11 * 110
+
+
+def test_a_rise_without_a_fall_is_as_probable_as_a_coin_that_never_shows_tails():
+    for checkpoints in (6, 9):
+        rise = np.linspace(0, 1, checkpoints)[:, None] * np.random.default_rng(0).normal(
+            1, 0.1, (1, 1, GROUPS)
+        )
+        cells = int(0.05 * 2 ** (checkpoints - 1))  # p is 2^-(checkpoints - 1)
+        assert fewest_checkpoints(cells) == checkpoints
+        assert claim_onsets(rise, cells=cells - (checkpoints > 6)).all()
+        assert fewest_checkpoints(2 * cells + 1) > checkpoints
+        assert not claim_onsets(rise, cells=2 * cells + 1).any()
+
+
 def test_noise_of_clips_alone_claims_in_at_most_five_percent():
     random = np.random.default_rng(2)
-    false = [claim_onsets(random.normal(0, 1, (3, 6, 8))).any() for _ in range(100)]
+    false = [claim_onsets(random.normal(0, 1, (3, 9, 15))).any() for _ in range(100)]
     assert sum(false) <= 5
 
 
 def test_groups_that_lack_a_checkpoint_do_not_count():
-    values = np.random.default_rng(0).normal(1, 0.1, (1, CHECKPOINTS, 8)) * rising(4)[:, None]
+    values = np.random.default_rng(0).normal(1, 0.1, (1, CHECKPOINTS, 17)) * rising(4)[:, None]
     values[:, 7, :2] = np.nan
-    assert claim_onsets(values).all()  # six groups are whole
+    assert claim_onsets(values).all()  # fifteen groups are whole
     values[:, 7, 2] = np.nan
     assert not claim_onsets(values).any()
 
 
-def test_few_groups_claim_nothing():
-    cells = measure_trajectory(*tables(np.random.default_rng(0), rising(4), rising(4), groups=5))
+def test_few_groups_and_few_checkpoints_claim_nothing():
+    cells = measure_trajectory(*tables(np.random.default_rng(0), rising(4), rising(4), groups=14))
     claims = trajectory_claims(cells)
     assert not claims["claim"].any()
-    assert set(claims["reason"]) == {"fewer than 6 groups of clips"}
+    assert set(claims["reason"]) == {"it needs 15 groups of clips, found 14"}
+    cells = measure_trajectory(*tables(np.random.default_rng(0), rising(2)[:6], rising(2)[:6]))
+    reasons = trajectory_claims(cells).set_index(["quantity", "layer"])["reason"]
+    assert reasons["need", -1] == "of 2 curves it takes 7 checkpoints, found 6"
 
 
-def test_without_step_0_it_takes_19_twins():
+def twin_tables(shares, ablation, seeds, size):
+    """Tables of twins: the first checkpoint, with a need and a contribution of their own."""
+    parts = []
+    for seed in range(seeds):
+        about = {"model": "a", "init": "random", "seed": seed}
+        twin, spelled = (
+            table[table["model"] == "a@0"].assign(**about) for table in (shares, ablation)
+        )
+        draw = np.random.default_rng(seed).normal(0, size)
+        twin["contribution"] += 0.1 * draw
+        spelled.loc[spelled["source"] == "cue", "margin"] -= draw
+        parts.append((twin, spelled))
+    return [
+        pd.concat([table, *twins])
+        for table, twins in zip((shares, ablation), zip(*parts, strict=True), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("twins", "size", "claim"), [(4, 0.1, False), (5, 0.1, True), (9, 0.1, True), (9, 3.0, False)]
+)
+def test_without_step_0_a_rise_is_one_above_one_more_untrained_model(twins, size, claim):
     shares, ablation, clips, steps = tables(np.random.default_rng(0), rising(4), rising(4))
     later = {name: key for name, key in steps.items() if key[1] > 0}
     cells = measure_trajectory(shares, ablation, clips, later)
-    assert "19 untrained twins" in trajectory_claims(cells)["reason"].iloc[0]
-    for count, claim in ((18, False), (19, True)):
-        twins = [
-            table[table["model"] == "a@0"].assign(model="a", init="random", seed=seed)
-            for seed in range(count)
-            for table in (shares,)
-        ]
-        spelled = [
-            ablation[ablation["model"] == "a@0"].assign(
-                model="a",
-                init="random",
-                seed=seed,
-                margin=lambda t, s=seed: t["margin"] + 0.001 * s,
-            )
-            for seed in range(count)
-        ]
-        for seed, twin in enumerate(twins):
-            twin["contribution"] += 0.002 * np.sin(seed)
-            is_cue = spelled[seed]["source"] == "cue"
-            spelled[seed].loc[is_cue, "margin"] += 0.01 * np.sin(seed)
-        cells = measure_trajectory(
-            pd.concat([shares, *twins]), pd.concat([ablation, *spelled]), clips, later
-        )
-        assert claimed(cells).loc["need", "claim"] == claim
+    text = "it needs a checkpoint of step 0 or 5 untrained twins"
+    assert set(trajectory_claims(cells)["reason"]) == {text}
+    cells = measure_trajectory(*twin_tables(shares, ablation, twins, size), clips, later)
+    row = claimed(cells).loc["need"]
+    assert row["claim"] == claim
+    assert (row["reason"] == text) == (twins < 5)
+
+
+def test_twins_that_pose_as_trained_claim_nothing():
+    """A training that leaves the need of each model as it was at its start, without its step 0."""
+    claims = 0
+    for seed in range(11):
+        random = np.random.default_rng(seed)
+        need = np.where(np.arange(CHECKPOINTS) > 0, random.normal(0, 1), 0.0)
+        shares, ablation, clips, steps = tables(random, need)
+        later = {name: key for name, key in steps.items() if key[1] > 0}
+        given = twin_tables(shares, ablation, 9, 1.0)
+        claims += claimed(measure_trajectory(*given, clips, later))["claim"].any()
+    assert claims == 0
+
+
+def test_layers_are_claimed_in_a_stack_that_rises_and_never_idle_ones():
+    shares, ablation, clips, steps = tables(np.random.default_rng(0), rising(4), rising(4))
+    other = shares.assign(measure="attention")
+    idle = shares.assign(layer=1, mixing_strength=0.001)
+    flat = shares[shares["model"] == "a@0"]["contribution"]
+    weights = {"layer": 2, "mixing_strength": 99.0, "contribution": np.resize(flat, len(shares))}
+    given = pd.concat([shares, idle, other])
+    claims = trajectory_claims(measure_trajectory(given, ablation, clips, steps))
+    shares_of = claims[claims["quantity"] == "contribution"].set_index(["measure", "layer"])
+    assert shares_of["claim"].to_dict() == {
+        ("value_zeroing", 0): True,
+        ("value_zeroing", 1): False,
+        ("value_zeroing", -1): True,
+        ("attention", 0): False,
+        ("attention", -1): False,
+    }
+    assert "less than 1%" in shares_of["reason"]["value_zeroing", 1]
+    assert "leading measure alone" in shares_of["reason"]["attention", 0]
+    given = pd.concat([shares, shares.assign(**weights)])
+    claims = trajectory_claims(measure_trajectory(given, ablation, clips, steps))
+    reasons = claims[claims["quantity"] == "contribution"].set_index("layer")["reason"]
+    assert reasons[0] == "it rises, and its whole stack does not"
+
+
+def test_models_that_write_no_text_have_a_trajectory_without_twins():
+    """Their only table is that of contributions, whose texts a run stores as categories."""
+    shares, ablation, clips, steps = tables(np.random.default_rng(0), rising(4), rising(4))
+    texts = ["model", "init", "stack", "measure", "rows", "clip"]
+    given = shares.astype(dict.fromkeys(texts, "category"))
+    cells = measure_trajectory(given, ablation.iloc[:0], clips, steps)
+    expected = measure_trajectory(shares, ablation.iloc[:0], clips, steps)
+    pd.testing.assert_frame_equal(cells, expected)
+    assert claimed(cells).loc["contribution", "claim"]
+    assert trajectory_curves(cells)["twin_low"].isna().all()
 
 
 def test_a_value_that_a_twin_reaches_is_no_rise():

@@ -163,6 +163,40 @@ class TestIntervals:
             hits += result["low"] < 0.45 < result["high"]
         assert hits >= 0.9 * seeds
 
+    @pytest.mark.parametrize("groups", [1, 5, 12])
+    def test_several_crossings_are_reported_as_several(self, groups):
+        means = np.array([0.95, 0.9, 0.3, 0.1, 0.3, 0.6, 0.7])
+        for seed in range(11):
+            noise = np.random.default_rng(seed).normal(0, 0.03, (groups, 7))
+            result = find_crossing(np.linspace(0, 1, 7), np.clip(means + noise, 0, 1))
+            assert np.isnan([result["crossing"], result["low"], result["high"]]).all()
+            text = "no single crossing: the mean responses cross 50 % 2 times, at "
+            assert result["conclusion"].startswith(text)
+            places = [float(x) for x in result["conclusion"].removeprefix(text).split(", ")]
+            assert places == pytest.approx([0.278, 0.778], abs=0.05)
+
+    def test_a_curve_that_the_fit_does_not_describe_has_no_crossing(self):
+        """Half of the items change early and half late: none of them changes in the middle."""
+        values = np.linspace(0, 1, 7)
+        for seed in range(11):
+            rng = np.random.default_rng(seed)
+            thresholds = np.tile([0.15, 0.85], 6)[:12, None] + rng.normal(0, 0.03, (12, 1))
+            thresholds[0] = 0.85  # the plateau lies above 50 %
+            result = find_crossing(values, 1 / (1 + np.exp(40 * (values - thresholds))))
+            assert np.isnan([result["crossing"], result["low"], result["high"]]).all()
+            assert result["misfit"] > 0.1
+            assert "no crossing: the fitted curve is up to" in result["conclusion"]
+            assert "cross 50 % at 0." in result["conclusion"]
+
+    def test_designs_with_one_threshold_are_rarely_refused(self):
+        values, refused = np.linspace(0, 1, 7), 0
+        for seed in range(50):
+            rng = np.random.default_rng(seed)
+            thresholds = rng.normal(0.45, 0.12, (8, 1))
+            result = find_crossing(values, 1 / (1 + np.exp(20 * (values - thresholds))))
+            refused += np.isnan(result["crossing"])
+        assert refused <= 3
+
     @pytest.mark.parametrize("groups", [5, 12])
     def test_responses_without_a_trend_rarely_cross(self, groups):
         claims, seeds = 0, 100

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from speechmix.explanations.grounding.grounded_words import ground_words
 from speechmix.explanations.grounding.loop_heads import head_effects, trace_loop
-from speechmix.explanations.grounding.loops import find_loops
+from speechmix.explanations.grounding.loops import find_loops, select_copies
 from speechmix.explanations.grounding.readers import find_reader
 
 from .planted_decoders import planted, window_of
@@ -77,3 +79,50 @@ def test_a_decoder_that_needs_the_sound_has_no_ungrounded_word(seed):
     for word, start, end in zip(words, tokens[:-1], tokens[1:], strict=True):
         assert word.start == pytest.approx(start, abs=0.07)
         assert word.end == pytest.approx(end, abs=0.07)
+
+
+def read_loops(model, text):
+    """The words of a window, and its loops."""
+    readings = find_reader(model, "fr").read(window_of(model, text))
+    words = ground_words(readings, 0)
+    return words, [select_copies(loop, words) for loop in find_loops(readings.words)]
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_a_phrase_that_is_said_four_times_is_no_loop(seed):
+    text = " ".join(["ab cd"] * 4)
+    words, [loop] = read_loops(planted(seed, spoken=text)[0], text)
+    assert loop is None
+    assert {word.reason for word in words} == {"comes from the sound"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_phrase_that_is_said_and_then_copied_is_a_loop_whose_first_word_needs_the_sound(seed):
+    text = " ".join(["ab c"] * 8)
+    words, [loop] = read_loops(planted(seed, loop=1.5, period=5, spoken="ab c ab c")[0], text)
+    assert (loop.first, loop.stop, loop.repeats) == (0, 16, 8)
+    assert {word.reason for word in words[:2]} == {"comes from the sound"}
+    assert "repeats need no sound" in loop.sentence(words)
+
+
+def test_only_the_repeats_that_need_no_sound_are_a_loop():
+    model, _ = planted(0, loop=1.5, period=5)
+    words, [loop] = read_loops(model, LOOPING)
+    heard = [replace(word, other_sound=5.0) for word in words]
+    assert select_copies(loop, heard) is None
+    for spoken, expected in (
+        (4, (3, 13, 5)),
+        (6, (5, 13, 4)),
+        (10, None),
+    ):  # times 2, 3 or 5 are said
+        found = select_copies(loop, heard[: spoken + 1] + words[spoken + 1 :])
+        assert (found and (found.first, found.stop, found.repeats)) == expected
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_what_is_repeated_without_the_sound_is_a_loop(seed):
+    words, [loop] = read_loops(planted(seed, loop=1.5, period=5)[0], LOOPING)
+    assert (loop.first, loop.stop, loop.repeats) == (1, 13, 6)
+    assert all(
+        word.reason.endswith("without any sound, too") or "nothing" in word.reason for word in words
+    )

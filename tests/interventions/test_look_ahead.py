@@ -12,6 +12,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.evaluation.look_ahead_limits import average_curves, find_limits
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.look_ahead import look_ahead_effects
@@ -296,16 +297,108 @@ def test_curves_have_limits_and_intervals_over_groups(ctc):
         ctc, clips, delays_ms=[0, 80, 2000], windows=["all"], chunks_ms=[200]
     )
     table = found.table[(found.table["removal"] == "prefix") & (found.table["ms"] == 0)]
+    table = table[table["has_later"]]
     curve = found.curves[found.curves["removal"] == "prefix"].set_index("ms")
     means = table.groupby("group")["effect"].mean()
     assert curve.loc[0, "effect"] == pytest.approx(means.mean())
     assert curve.loc[0, "groups"] == len(means)
-    assert curve.loc[2000, ["effect", "low", "high"]].tolist() == [0, 0, 0]
+    assert curve.loc[2000, ["effect", "low", "high"]].isna().all()  # no clip is so long
+    assert curve.loc[2000, ["groups", "clips", "has_later"]].tolist() == [0, 0, 0]
     limits = found.limits.set_index("removal").loc["prefix"]
     shown = curve.index[(curve["low"] > 0) | (curve["high"] < 0)]
     assert limits["used_ms"] == shown.max() if len(shown) else np.isnan(limits["used_ms"])
     assert "chunks of 200 ms" in found.summary
     assert found.curves.set_index("removal").loc["chunk", "errors"] >= 0
+
+
+def table_of_effects(effects, delays, *, removal="word", window="all", layer=None, lengths=None):
+    """A table of losses [G, D] of one curve, a clip for each group; `lengths` in ms after the word."""
+    rows = []
+    for group, losses in enumerate(effects):
+        length = np.inf if lengths is None else lengths[group]
+        for delay, loss in zip(delays, losses, strict=True):
+            about = {"clip": str(group), "word": 0, "group": group, "removal": removal}
+            about |= {"stack": "encoder", "window": window, "layer": layer, "ms": delay}
+            frames = int(max(0.0, min(length, 9999) - delay) // STRIDE_MS)
+            about |= {"frames": frames, "has_later": delay < length}
+            rows.append(about | {"effect": loss if delay < length else 0.0})
+    return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_clips_that_have_ended_show_nothing_about_later_sound(seed):
+    """All future sound is used, a nat of it, and no clip has any from 1500 ms on."""
+    random, delays = np.random.default_rng(seed), [0, 500, 1000, 1500, 2000]
+    effects = random.normal(1, 0.2, (20, 1)) + random.normal(0, 0.05, (20, 5))
+    for removal in ("word", "past"):
+        table = table_of_effects(
+            effects, delays, removal=removal, lengths=random.uniform(1000, 1500, 20)
+        )
+        if removal == "past":  # the word starts there; after it there is sound
+            table["has_later"] = True
+        curves = average_curves(table, 0.1)
+        assert curves.loc[curves["ms"] >= 1500, ["effect", "low", "high"]].isna().all(axis=None)
+        limits = find_limits(curves).iloc[0]
+        assert np.isnan(limits["enough_ms"])
+        assert (limits["used_ms"], limits["last_ms"]) == (1000, 1000)
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_a_loss_that_is_negligible_is_found_up_to_the_last_delay_with_eight_groups(seed):
+    random, delays = np.random.default_rng(seed), [0, 200, 400, 600]
+    effects = random.normal(2, 0.4, (20, 1)) * [1, 0.6, 0.0, 0.0] + random.normal(0, 0.02, (20, 4))
+    curves = average_curves(table_of_effects(effects, delays), 0.1)
+    limits = find_limits(curves).iloc[0]
+    assert (limits["used_ms"], limits["enough_ms"], limits["last_ms"]) == (200, 400, 600)
+    lengths = np.where(np.arange(20) < 7, 700, 500)
+    shorter = average_curves(table_of_effects(effects, delays, lengths=lengths), 0.1)
+    assert shorter["groups"].tolist() == [20, 20, 20, 7]
+    assert shorter.loc[3, ["low", "high"]].isna().all()
+    assert find_limits(shorter).iloc[0]["last_ms"] == 400
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_a_loss_is_compared_with_what_the_same_clips_lose_at_the_smallest_delay(seed):
+    """Short clips lose 5 nats, and nothing after they end; long clips .5 and always .4 of it."""
+    random, delays = np.random.default_rng(seed), [0, 500, 1000]
+    is_long = np.arange(24) < 12
+    effects = np.where(is_long[:, None], [0.5, 0.4, 0.4], [5.0, 4.0, 4.0])
+    effects = effects * random.normal(1, 0.1, (24, 1)) + random.normal(0, 0.01, (24, 3))
+    lengths = np.where(is_long, 2000, 600)
+    limits = find_limits(average_curves(table_of_effects(effects, delays, lengths=lengths), 0.1))
+    assert limits["enough_ms"].isna().all()
+    assert limits["last_ms"].item() == 1000
+
+
+@pytest.mark.parametrize("loss", [0.0, 2.0])
+def test_a_layer_has_a_limit_only_if_all_layers_together_have_an_effect(loss):
+    random = np.random.default_rng(0)
+    effects = random.normal(1, 0.1, (12, 2))
+    whole = table_of_effects(loss + random.normal(0, 0.3, (12, 2)), [0, 200])
+    part = table_of_effects(effects, [0, 200], window="1", layer=1)
+    limits = find_limits(average_curves(pd.concat([whole, part], ignore_index=True), 0.1))
+    assert limits["used_ms"].notna().tolist() == [loss > 0] * 2
+
+
+@pytest.mark.parametrize("groups", [8, 20])
+def test_of_36_layers_that_lose_nothing_one_is_shown_in_few_tables(groups):
+    false, seeds = 0, 11
+    for seed in range(seeds):
+        random = np.random.default_rng(seed)
+        parts = [
+            table_of_effects(
+                random.normal(0, 1, (groups, 1)) + random.normal(0, 0.3, (groups, 3)),
+                [0, 200, 400],
+                removal=removal,
+                window="1",
+                layer=layer,
+            )
+            for removal in ("word", "prefix", "past")
+            for layer in range(12)
+        ]
+        curves = average_curves(pd.concat(parts, ignore_index=True), 0.1)
+        false += find_limits(curves)["used_ms"].notna().any()
+    assert false <= 1
 
 
 def test_clips_of_one_name_stay_apart_and_a_word_that_fails_is_the_only_one_skipped(ctc):

@@ -6,8 +6,8 @@ In: mean responses of groups of items at each step. Out: the crossing, with its 
                           a bootstrap over groups (`bootstrap`)
     fewer                 between two steps, by linear interpolation; without an interval
 
-No crossing is reported where all mean responses are on one side, where few groups cross repeatedly, or where the interval of b1
-contains zero.
+A crossing is reported only if there is one: the mean responses cross 50 % once, the interval of b1 excludes zero, and the fit
+is nowhere more than `MISFIT` from a mean response. Where they cross several times, the sentence names all of these values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.special import expit
 from .bootstrap import MIN_GROUPS, percentile_levels, resample_groups
 
 _SMALLEST_CHANGE = 1e-4  # of a response; below it is the rounding of another input
-_MISFIT = 0.1  # of a response, above which the fit does not describe the means
+MISFIT = 0.1  # of a response, above which the fit does not describe the means
 _RIDGE, _NEWTON_STEPS = 1e-4, 30
 
 
@@ -39,35 +39,49 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
     'crossing at 1.33; no interval: it needs 5 groups of continua, found 1'
     """
     x, means, count = np.asarray(values, float), responses.mean(axis=0), len(responses)
-    flips = np.flatnonzero(np.diff(means > 0.5))
+    found = _interpolate_crossings(x, means)
     intercept, slope = _fit_logistic(x, means[None])[0]
     crossing = low = high = misfit = np.nan
     reason, interval = "", f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
-    if not len(flips):
-        reason = "all mean responses are on one side of 50 %"
+    if not len(found):
+        reason = "no crossing: all mean responses are on one side of 50 %"
     elif np.ptp(means) < _SMALLEST_CHANGE:
-        reason = "the mean responses do not change"
-    elif count >= MIN_GROUPS:
+        reason = "no crossing: the mean responses do not change"
+    elif len(found) > 1:
+        places = ", ".join(f"{value:.3g}" for value in found)
+        reason = (
+            f"no single crossing: the mean responses cross 50 % {len(found)} times, at {places}"
+        )
+    elif count < MIN_GROUPS:
+        crossing = found[0]
+    else:
         fits = _fit_logistic(x, resample_groups(count) @ responses / count)
         levels = percentile_levels(count)
         slope_low, slope_high = np.quantile(fits[:, 1], levels)
+        misfit = float(abs(means - expit(intercept + slope * x)).max())
         if slope_low <= 0 <= slope_high or not x.min() <= -intercept / slope <= x.max():
-            reason = "no change of the responses along the steps is shown"
+            reason = "no crossing: no change of the responses along the steps is shown"
+        elif misfit > MISFIT:
+            reason = (
+                f"no crossing: the fitted curve is up to {misfit:.0%} off the mean responses, which "
+                f"cross 50 % at {found[0]:.3g}"
+            )
         else:
             crossing = -intercept / slope
             low, high = np.quantile(-fits[:, 0] / fits[:, 1], levels)
             low, high = (-np.inf if low < x.min() else low), (np.inf if high > x.max() else high)
-            misfit = float(abs(means - expit(intercept + slope * x)).max())
             interval = f" [{low:.3g}, {high:.3g}]"
-            interval += f"; the fit is up to {misfit:.0%} off" if misfit > _MISFIT else ""
-    elif len(flips) > 1:
-        reason = f"the mean responses cross 50 % {len(flips)} times"
-    else:
-        (x0, x1), (p0, p1) = x[flips[0] :][:2], means[flips[0] :][:2]
-        crossing = x0 + (x1 - x0) * (0.5 - p0) / (p1 - p0)
-    conclusion = f"no crossing: {reason}" if reason else f"crossing at {crossing:.3g}{interval}"
+    conclusion = reason or f"crossing at {crossing:.3g}{interval}"
     numbers = {"crossing": crossing, "low": low, "high": high, "slope": slope}
     return {**numbers, "misfit": misfit, "groups": count, "conclusion": conclusion}
+
+
+def _interpolate_crossings(values: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return where lines between mean responses [S] cross 50 %, in the order of the steps."""
+    before = np.flatnonzero(np.diff(means > 0.5))
+    shares = (0.5 - means[before]) / (means[before + 1] - means[before])
+    found: np.ndarray = values[before] + shares * (values[before + 1] - values[before])
+    return found
 
 
 def _fit_logistic(values: np.ndarray, responses: np.ndarray) -> np.ndarray:

@@ -64,26 +64,29 @@ def mean_interval(
 
 
 def mean_intervals(
-    values: np.ndarray, *, level: float = LEVEL, bounds: tuple[float, float] = UNBOUNDED
+    values: np.ndarray,
+    *,
+    level: float | np.ndarray = LEVEL,
+    bounds: tuple[float, float] = UNBOUNDED,
+    shortest_side: float = _SHORTEST_SIDE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left
-    out row by row."""
+    out row by row. Each row may have its own level.
+
+    Where many rows hold together, `shortest_side` 1 keeps each side at least as long as Student's: at
+    extreme levels Hall's is too short."""
     from scipy.stats import t as student
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
     with np.errstate(invalid="ignore"):
         quantile = student.ppf((1 + level) / 2, count - 1)
         below, above = _inverse_hall(quantile, g), -_inverse_hall(-quantile, g)
-        low = mean - np.clip(below, *_side_limits(quantile)) * error
-        high = mean + np.clip(above, *_side_limits(quantile)) * error
+        sides = shortest_side * quantile, _LONGEST_SIDE * quantile
+        low = mean - np.clip(below, *sides) * error
+        high = mean + np.clip(above, *sides) * error
     has_no_interval = (count < FEWEST_GROUPS) | ~(error > 0)
     low, high = np.clip(low, *bounds), np.clip(high, *bounds)
     return np.where(has_no_interval, np.nan, low), np.where(has_no_interval, np.nan, high)
-
-
-def _side_limits(quantile: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shortest and the longest side that Hall's correction may give, in standard errors."""
-    return _SHORTEST_SIDE * quantile, _LONGEST_SIDE * quantile
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -181,7 +184,7 @@ def difference_interval(
 
 
 def one_more_twin_intervals(
-    differences: np.ndarray, twin_means: np.ndarray, *, rows: int = 1
+    differences: np.ndarray, twin_means: np.ndarray, *, rows: int | np.ndarray = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the intervals of the difference to one more untrained model, 95 % together over `rows`.
 
@@ -199,7 +202,7 @@ def one_more_twin_intervals(
         Of each row and group of clips: the model minus the mean of its twins. NaN are left out.
     twin_means : ndarray [R, T]
         The mean of each twin; NaN are left out.
-    rows : int
+    rows : int or ndarray [R]
         How many intervals shall hold together.
 
     Returns
@@ -221,7 +224,9 @@ def one_more_twin_intervals(
     return mean - np.hypot(mean - low, reach), mean + np.hypot(high - mean, reach)
 
 
-def twin_bands(twin_means: np.ndarray, *, rows: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def twin_bands(
+    twin_means: np.ndarray, *, rows: int | np.ndarray = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """Return where one more untrained model lies with 95 %, together over `rows`, on the same clips.
 
         mean of the twins -+ t[T - 1] s sqrt(1 + 1/T)
@@ -230,7 +235,7 @@ def twin_bands(twin_means: np.ndarray, *, rows: int = 1) -> tuple[np.ndarray, np
     ----------
     twin_means : ndarray [R, T]
         The mean of each twin; NaN are left out.
-    rows : int
+    rows : int or ndarray [R]
 
     Returns
     -------

@@ -7,26 +7,48 @@ an untrained model. Out: the onset of each cell, and whether it may be claimed.
   final level, the mean of the last `LASTING` checkpoints: a relative criterion, as for onset latencies
   (Kiesel, Miller, Jolicoeur & Brisson 2008, Psychophysiology 45). It does not depend on the unit, so
   onsets of different quantities can be compared.
-- *Whether.* A claim needs, in the onset and all later checkpoints, `LASTING` at least: (1) a mean above
-  zero, by a sign-flip test that is corrected for all cells and checkpoints (`sign_flips`); (2) a mean
-  above that of every checkpoint before the onset, also in size; (3) a mean above `WANDERING` times the
-  largest fall from any checkpoint to a later one. Weights wander while they are trained; (1) sees only
-  that clips agree, (2) and (3) that the rise is none of many ups and downs. In simulated walks in which
-  all clips agree they hold in 0.3 % (autocorrelation 0.8) to 5 % (a random walk of 12 checkpoints).
+- *Whether.* Two things could pass for a rise, and a claim excludes both, at the level .05 / number of
+  cells (Bonferroni):
+
+  1. The clips. At the onset and all later checkpoints, `LASTING` at least, the interval of the mean
+     over groups lies above zero: that of `mean_intervals`, or without a checkpoint of step 0 that to
+     one more untrained model.
+  2. The training. Weights wander, and all clips with them. The lowest value from the onset on is
+     divided by the largest fall from any checkpoint to a later one. p is the share of random walks
+     with as large a ratio (Monte Carlo test; Dwass 1957): their increments have Student's t
+     distribution with 3 degrees of freedom, for single large steps, times the root of the training
+     steps between two checkpoints.
+
+A walk of T checkpoints never falls with a probability of 2^-(T - 1). So of few checkpoints nothing can
+be claimed (`fewest_checkpoints`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import numpy as np
 
 from .bootstrap import percentile_levels, resample_groups
-from .intervals import LEVEL
-from .sign_flips import corrected_p
+from .intervals import LEVEL, mean_intervals, one_more_twin_intervals
+from .random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 ONSET_SHARE = 0.25  # of the final level
-WANDERING = 2.0  # largest falls, above which a value must stay
 LASTING = 3  # checkpoints that a rise must last
-FEWEST_ONSET_GROUPS = 6  # of clips, below which nothing is claimed
+_WALKS, _WALK_BATCH = 100_000, 10_000
+_WALK_DF = 3  # degrees of freedom of a walk's increments
+
+
+def fewest_checkpoints(cells: int) -> int:
+    """Return the number of checkpoints, step 0 included, below which no rise can be claimed.
+
+    Examples
+    --------
+    >>> [fewest_checkpoints(cells) for cells in (1, 9, 54)]
+    [6, 9, 12]
+    """
+    return int(np.ceil(np.log2(cells / (1 - LEVEL)))) + 1
 
 
 def locate_onsets(curves: np.ndarray) -> np.ndarray:
@@ -55,51 +77,101 @@ def locate_onsets(curves: np.ndarray) -> np.ndarray:
 
 
 def claim_onsets(
-    differences: np.ndarray, is_possible: np.ndarray | None = None, *, level: float = LEVEL
+    differences: np.ndarray,
+    is_possible: np.ndarray | None = None,
+    *,
+    steps: Sequence[float] | None = None,
+    twin_means: np.ndarray | None = None,
+    cells: int | np.ndarray | None = None,
 ) -> np.ndarray:
     """Decide for which cells an onset may be claimed.
 
     Parameters
     ----------
     differences : ndarray [C, T, G]
-        Cells, checkpoints, groups of clips; a group with a NaN is left out of the cell.
+        Cells, checkpoints, groups of clips; a group with a NaN is left out of the cell. Minus the
+        first checkpoint, which is untrained; or with `twin_means` minus the mean of the twins.
     is_possible : ndarray [C, T], optional
         Where a value may count as a rise at all, as above every untrained twin.
-    level : float
+    steps : sequence of float [T], optional
+        Of the training; by default checkpoints are at equal distances.
+    twin_means : ndarray [C, twins], optional
+        The mean of each twin, where no checkpoint is untrained.
+    cells : int or ndarray [C], optional
+        With how many cells each is corrected; by default C.
 
     Returns
     -------
     ndarray [C] of bool
-        Where no cell differs from an untrained model, any is True with a probability of at most
-        1 - `level`.
+        Where no cell rises, any is True with a probability of at most about .05.
 
     Examples
     --------
-    >>> noise = np.random.default_rng(0).normal(0, 1, (1, 9, 8))
-    >>> rise = np.where(np.arange(9) < 4, 0.0, 5.0)[:, None]
+    >>> noise = np.random.default_rng(0).normal(0, 1, (1, 12, 15))
+    >>> rise = np.where(np.arange(12) < 4, 0.0, 5.0)[:, None]
     >>> claim_onsets(noise), claim_onsets(noise + rise)
     (array([False]), array([ True]))
     """
-    cells, checkpoints, groups = differences.shape
-    is_whole = np.isfinite(differences).all(
-        axis=1, keepdims=True
-    )  # the same groups at all checkpoints
-    differences = np.where(is_whole, differences, np.nan)
-    p = corrected_p(differences.reshape(-1, groups)).reshape(cells, checkpoints)
-    holds = (p <= 1 - level + 1e-9) & (is_whole.sum(axis=-1) >= FEWEST_ONSET_GROUPS)
+    count, checkpoints, groups = differences.shape
+    cells = np.broadcast_to(count if cells is None else cells, count)
+    rows = np.repeat(cells, checkpoints)
+    steps = range(1, checkpoints + 1) if steps is None else steps
+    # The same groups at all checkpoints.
+    is_whole = np.isfinite(differences).all(axis=1, keepdims=True)
+    group_count = is_whole.sum(axis=-1)
+    curves = np.where(is_whole, differences, 0).sum(axis=-1) / group_count.clip(1)
+    values = np.where(is_whole, differences, np.nan).reshape(-1, groups)
+    if twin_means is None:
+        low = mean_intervals(values, level=1 - (1 - LEVEL) / rows)[0]
+        p = _walk_p(curves, steps)
+    else:
+        means_of_rows = np.repeat(twin_means, checkpoints, axis=0)
+        low = one_more_twin_intervals(values, means_of_rows, rows=rows)[0]
+        p = _walk_p(np.pad(curves, ((0, 0), (1, 0))), [0, *steps])  # from the untrained model on
+    is_above = low.reshape(count, checkpoints) > 0
     if is_possible is not None:
-        holds &= is_possible
-    means = np.where(is_whole, differences, 0).sum(axis=-1) / is_whole.sum(axis=-1).clip(1)
-    return np.array(
-        [
-            checkpoints - onset >= LASTING
-            and row_holds[onset:].all()
-            and row[onset:].min() > np.abs(row[:onset]).max(initial=0)
-            and row[onset:].min() > WANDERING * (np.maximum.accumulate(row) - row).max()
-            for onset, row_holds, row in zip(locate_onsets(means), holds, means, strict=True)
-        ],
-        dtype=bool,
-    )
+        is_above &= is_possible
+    is_before = np.arange(checkpoints) < locate_onsets(curves)[:, None]
+    claim = (is_above | is_before).all(axis=1) & (p <= (1 - LEVEL) / cells)
+    claim &= group_count[:, 0] >= FEWEST_CLAIM_GROUPS
+    return claim
+
+
+def _walk_p(curves: np.ndarray, steps: Sequence[float]) -> np.ndarray:
+    """Return how probable a rise like that of each curve [C, T] is in a random walk [C]."""
+    walks = _walk_ratios(tuple(map(float, np.diff(steps))))
+    reached = len(walks) - np.searchsorted(walks, _rise_ratios(curves))
+    p: np.ndarray = (1 + reached) / (len(walks) + 1)
+    return p
+
+
+@lru_cache(maxsize=8)
+def _walk_ratios(distances: tuple[float, ...]) -> np.ndarray:
+    """Return the sorted ratios of random walks over checkpoints at such distances."""
+    random = np.random.default_rng(0)
+    ratios = []
+    for _ in range(_WALKS // _WALK_BATCH):
+        increments = random.standard_t(_WALK_DF, (_WALK_BATCH, len(distances)))
+        walks = (increments * np.sqrt(distances)).cumsum(axis=1)
+        ratios.append(_rise_ratios(np.pad(walks, ((0, 0), (1, 0)))))
+    return np.sort(np.concatenate(ratios))
+
+
+def _rise_ratios(curves: np.ndarray) -> np.ndarray:
+    """Return the lowest value from the onset on, divided by the largest fall [..., T] -> [...].
+
+    0 of a rise that is shorter than `LASTING`, or reached in size by a value before the onset.
+    """
+    checkpoints = curves.shape[-1]
+    onsets = locate_onsets(curves)
+    is_after = np.arange(checkpoints) >= onsets[..., None]
+    lowest = np.where(is_after, curves, np.inf).min(axis=-1)
+    before = np.where(is_after, 0, np.abs(curves)).max(axis=-1)
+    falls = (np.maximum.accumulate(curves, axis=-1) - curves).max(axis=-1)
+    is_rise = (checkpoints - onsets >= LASTING) & (lowest > before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios: np.ndarray = np.where(is_rise, lowest / falls, 0.0)
+    return ratios
 
 
 def draw_onsets(differences: np.ndarray, *, seed: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ from .calibration import WordCalibration, find_calibration
 from .grounded_words import GroundedWord, ground_words
 from .grounding import Grounding
 from .loop_heads import trace_loop
-from .loops import Loop, find_loops
+from .loops import Loop, find_loops, select_copies
 from .readers import WindowReader, find_reader
 from .windows import SHORTEST_SECONDS, decode_windows, has_timestamps, quietest_second
 from .word_readings import WordReadings
@@ -132,8 +132,10 @@ def _ground_block(
     for window in decode_windows(model, clip):
         read = reader.read(window)
         if read is not None:  # loops are found in each window: windows are transcribed apart
-            loops += [loop.moved(len(words)) for loop in find_loops(read.words)]
-            words += ground_words(read, len(readings))
+            written = ground_words(read, len(readings))
+            copied = [select_copies(loop, written) for loop in find_loops(read.words)]
+            loops += [loop.moved(len(words)) for loop in copied if loop]
+            words += written
             readings.append(read)
     if loop_heads:
         loops = [trace_loop(loop, words, readings, reader) for loop in loops]

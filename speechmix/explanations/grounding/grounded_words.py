@@ -8,6 +8,7 @@ share its effect as two players share a game's value (Shapley 1953), so that the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isnan, nan
 
@@ -94,7 +95,7 @@ class GroundedWord:
     @property
     def needs_sound(self) -> bool:
         """Whether muting all sound makes the word less likely by at least 0.1 nats for each token."""
-        return not self.sound / self.token_count < _NO_EFFECT
+        return need_sound([self])
 
     @property
     def reason(self) -> str:
@@ -104,8 +105,6 @@ class GroundedWord:
             "text": self.earlier_text / self.token_count,
             "padding": self.padding / self.token_count,
         }
-        if self.loop is not None:
-            return f"part of loop {self.loop + 1}"
         if not self.needs_sound:
             if per_token["text"] >= _NO_EFFECT:
                 return "follows from the text before: muting all sound changes nothing"
@@ -115,6 +114,13 @@ class GroundedWord:
         if not isnan(per_token["own"]) and per_token["own"] < _NO_EFFECT:
             return "comes from other sound than its own stretch"
         return "comes from the sound"
+
+
+def need_sound(words: Sequence[GroundedWord]) -> bool:
+    """Say whether muting all sound makes words together less likely by at least 0.1 nats for each token;
+    also where that is not known."""
+    effect, token_count = sum(word.sound for word in words), sum(word.token_count for word in words)
+    return not effect / token_count < _NO_EFFECT
 
 
 _WORD_FEATURES = (

@@ -1,8 +1,10 @@
 """Repetition loops in what a model wrote: found in the text, and traced to attention heads.
 
-A loop is a group of words that the model writes again and again in one window, at least three times in a row. Heads
-carry it if the loop's words become unlikely when the heads' outputs are set to zero in the decoder's self-attention.
-Windows are transcribed apart: the same text in one window after the other is no loop, and no head carries it.
+A loop is a group of words that the model writes again and again in one window, at least three times in a row, and that
+it repeats without the sound: muting all sound changes nothing. A phrase that somebody says several times is no loop.
+Heads carry a loop if its words become unlikely when the heads' outputs are set to zero in the decoder's
+self-attention. Windows are transcribed apart: the same text in one window after the other is no loop, and no head
+carries it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...files.json_files import Json
 from ...inputs.words.transcript_accuracy import normalize_transcript
+from .grounded_words import need_sound
 
 if TYPE_CHECKING:
     from .grounded_words import GroundedWord
@@ -29,7 +32,7 @@ class Loop:
     Parameters
     ----------
     first, stop : int
-        Indices of its words, from the first of the first time; the last time may be cut off.
+        Indices of its words, from the first of the first time, which the others copy; the last time may be cut off.
     period : int
         Words of the group.
     repeats : int
@@ -64,7 +67,7 @@ class Loop:
         start, end = words[self.first].start, words[self.stop - 1].end
         when = "" if start != start else f" ({start:.1f} to {end:.1f} s)"
         count = f"{self.period} word{'s' if self.period > 1 else ''}"
-        text = f"Loop of {count}, {self.repeats} times{when}: “{group}”."
+        text = f"Loop of {count}, {self.repeats} times{when}: “{group}”. Its repeats need no sound."
         if self.heads:
             heads = ", ".join(f"layer {layer} head {head}" for layer, head, _ in self.heads)
             text += f" Decoder {heads} (from 0) carry it."
@@ -74,7 +77,9 @@ class Loop:
 
 
 def find_loops(texts: Sequence[str]) -> list[Loop]:
-    """Find loops in a row of words; case and punctuation do not matter.
+    """Find groups of words that are written several times in a row; case and punctuation do not matter.
+
+    A loop is one only as far as `select_copies` confirms it.
 
     Examples
     --------
@@ -98,6 +103,25 @@ def find_loops(texts: Sequence[str]) -> list[Loop]:
             loops.append(found)
         start = found.stop if found else start + 1
     return loops
+
+
+def select_copies(loop: Loop, words: Sequence[GroundedWord]) -> Loop | None:
+    """Return the part of a loop whose repeats need no sound, or None.
+
+    It begins with the time that the repeats copy, which may need the sound or not. Each repeat is judged as a whole: the
+    first word of a spoken phrase needs the sound, and the others often follow from it.
+    """
+    starts = range(loop.first, loop.stop, loop.period)
+    needs = [need_sound(words[start : min(start + loop.period, loop.stop)]) for start in starts]
+    best: Loop | None = None
+    for needs_sound, times in groupby(range(1, len(needs)), key=lambda time: needs[time]):
+        copies = list(times)
+        first = loop.first + (copies[0] - 1) * loop.period
+        stop = min(loop.first + (copies[-1] + 1) * loop.period, loop.stop)
+        found = replace(loop, first=first, stop=stop, repeats=(stop - first) // loop.period)
+        if not needs_sound and found.repeats >= max(_MIN_REPEATS, best.repeats if best else 0):
+            best = found
+    return best
 
 
 def repeated_windows(words: Sequence[GroundedWord]) -> list[str]:

@@ -20,7 +20,7 @@ from .model_options import add_seed_option, add_twin_options, list_twin_seeds
 from .score_options import add_stack_option
 
 _EXAMPLES = """examples:
-  speechmix trajectory runs/seed-0 --clips clips.tsv --twins 3 --out runs/trajectory
+  speechmix trajectory runs/seed-0 --clips clips.tsv --twins 9 --out runs/trajectory
   speechmix trajectory ORG/MODEL --revisions 'step*' --clips clips.tsv --out runs/hub
 """
 

@@ -24,12 +24,12 @@ _INTRODUCTION = (
     "Contribution says how much of the target's state comes from the cue. Need says what the margin of "
     "the target over its foil loses when the cue's values are zeroed. The onset is the first "
     "checkpoint from which on a value stays above a quarter of its final level, the mean of the last three "
-    "checkpoints. It is claimed only of a rise that lasts, over groups of clips and against the "
-    "untrained model, corrected for all layers and steps."
+    "checkpoints. It is claimed only of a rise that is larger than other clips, and the wandering of "
+    "weights, produce: 95 % together over all whole stacks. Layers are tested in a stack that rises."
 )
 _CURVES = (
-    "Whole stacks over training. Bands: 95 % intervals over groups of clips. Grey: the range of untrained "
-    "twins. Dotted: onsets."
+    "Whole stacks over training. Bands: 95 % intervals over groups of clips. Grey: where one more "
+    "untrained twin lies with 95 %. Dotted: onsets."
 )
 _FRAMES = "The first training layer by layer: move the slider to another step. The thin line is the first step."
 

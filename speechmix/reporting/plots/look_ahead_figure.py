@@ -50,8 +50,8 @@ def look_ahead_figure(result: LookAhead) -> Figure:
     Returns
     -------
     Figure
-        Lines are 95 % intervals for all delays of a curve together. In maps of layers a dot marks
-        cells whose interval excludes zero.
+        Lines are intervals, 95 % together for all curves. In maps of layers a dot marks cells whose
+        interval excludes zero; these are 95 % together for all layers.
     """
     curves = result.curves
     by_layer = curves[(curves["window"] == "1") & (curves["removal"] == "word")]
@@ -61,7 +61,7 @@ def look_ahead_figure(result: LookAhead) -> Figure:
         1, 1 + len(stacks), squeeze=False, width_ratios=[1.5, *[1] * len(stacks)]
     )[0]
     look_ahead_panel(result, ax=axes[0])
-    limit = max(by_layer["effect"].abs().max(), 1e-3) if stacks else 0.0
+    limit = max(1e-3, by_layer["effect"].abs().max()) if stacks else 0.0
     for axis, stack in zip(axes[1:], stacks, strict=True):
         _draw_layers(axis, by_layer[by_layer["stack"] == stack], stack, limit)
     figure.suptitle(f"{model_title(result.provenance)}: look-ahead", size=LABEL_SIZE + 1)

@@ -69,7 +69,8 @@ def trajectory_panel(
     Returns
     -------
     Axes
-        Bands: 95 % intervals over groups of clips. Grey: the range of untrained twins.
+        Bands: 95 % intervals over groups of clips. Grey: where one more untrained twin lies
+        with 95 %.
 
     Raises
     ------

@@ -83,7 +83,7 @@
       selected = index;
       buttons[index].tabIndex = 0;
       buttons[index].setAttribute("aria-pressed", "true");
-      panel.replaceChildren(make("h2", {}, word.text), make("p", {}, `${word.reason}.`), facts(word), ...bars(word));
+      panel.replaceChildren(make("h2", {}, word.text), make("p", {}, `${word.reason}.${word.loop === null ? "" : ` Part of loop ${word.loop + 1}.`}`), facts(word), ...bars(word));
       play(word);
     }
     lines.addEventListener("click", (event) => {
