@@ -35,7 +35,8 @@ from ..interventions.look_ahead import (
     ZEROS,
     look_ahead_effects,
 )
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.group_sentences import describe_groups
+from .statistics.groups import assign_item_groups, build_item_table
 from .statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LookAhead:
             lines.append(
                 f"There are no intervals: they need {FEWEST_GROUPS} groups of clips, found {groups}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.provenance.get("grouping")])])
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the main curves; see `plots.look_ahead_figure`."""
@@ -158,6 +159,7 @@ def look_ahead(
     *,
     words: str = "target",
     share: float = 0.1,
+    group: str | None = None,
     progress: bool = False,
     **options: Any,
 ) -> LookAhead:
@@ -173,6 +175,9 @@ def look_ahead(
         The target of each clip, or all its words.
     share : float
         For ``enough_ms``: the share of the effect at the smallest delay that is negligible.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     progress : bool
         Show a bar over clips.
     **options
@@ -181,8 +186,8 @@ def look_ahead(
     Returns
     -------
     LookAhead
-        Intervals are over groups of clips that share a pair or a word: at 95 % for all delays of a
-        curve together (Bonferroni), see `mean_interval`.
+        Intervals are over groups of clips: at 95 % for all delays of a curve together (Bonferroni),
+        see `mean_interval`.
 
     Raises
     ------
@@ -205,9 +210,9 @@ def look_ahead(
         )
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     items = build_item_table(clips)
-    groups = assign_groups(items)[0] if clips else ()
+    groups, ties = assign_item_groups(items, clips, group) if clips else ((), "")
     bar = tqdm(clips, unit="clip", disable=not progress)
-    for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
+    for clip, name, group_name in zip(bar, items["clip"] if clips else (), groups, strict=True):
         for index in [clip.target] if words == "target" else range(len(clip.words or ())):
             foil = clip.foil if index == clip.target else None
             try:
@@ -217,7 +222,8 @@ def look_ahead(
             except SpeechmixError as error:
                 skipped.append((name, str(error)))
                 continue
-            rows += [{"clip": name, "word": index, "group": group} | effect for effect in effects]
+            keys = {"clip": name, "word": index, "group": group_name}
+            rows += [keys | effect for effect in effects]
     if not rows:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no clip can be used: {reasons or 'none was given'}")
@@ -231,6 +237,7 @@ def look_ahead(
         "clips": int(table["clip"].nunique()),
         "words": words,
         "share": share,
+        "grouping": describe_groups(items.assign(group=groups), ties, names=table["clip"].unique()),
         **options,
     }
     return LookAhead(table, curves, _find_limits(curves, share), tuple(skipped), provenance)

@@ -17,6 +17,7 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
+    add_group_option,
     add_segments_option,
     collect_aligned_clips,
     collect_clips,
@@ -84,6 +85,7 @@ def _add_faithfulness(commands: Subparsers) -> None:
         "--metric", default="spearman", help="metric of the printed table (default: spearman)"
     )
     add_min_words_option(command)
+    add_group_option(command)
     command.add_argument(
         "--rows", type=int, default=12, metavar="N", help="rows of the printed table (default: 12)"
     )
@@ -141,6 +143,7 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
         "measures": requested_measures(options),
         "perturbations": options.perturbations,
         "min_words": options.min_words,
+        "group": options.group,
         "progress": sys.stderr.isatty(),
     }
     if not options.out:

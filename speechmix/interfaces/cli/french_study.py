@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
-from .clip_options import add_outside_option
+from .clip_options import add_group_option, add_outside_option
 from .command_parser import Subparsers
 from .executor_options import add_pool_options, choose_executor
 from .model_options import add_model_option, add_seed_option, add_twin_options, list_twin_seeds
@@ -45,6 +45,7 @@ def add_commands(commands: Subparsers) -> None:
     add_twin_options(study, default=len(SEEDS), note="; a conclusion needs 5")
     add_seed_option(study, note=", and --sample and the selection")
     add_twin_clips_option(study, default=TWIN_CLIPS)
+    add_group_option(study)
     study.add_argument(
         "--measure", action="append", help=f"may be repeated (default: {' '.join(MEASURES)})"
     )

@@ -14,6 +14,7 @@ from ...errors import InputError
 from .clip_options import (
     SkippedItems,
     add_clips_option,
+    add_group_option,
     add_outside_option,
     collect_clips,
     print_skipped,
@@ -64,6 +65,7 @@ def add_commands(commands: Subparsers) -> None:
         help="write the heads into generation_config.json of the model's folder, or of --out",
     )
     heads.add_argument("--out", metavar="FOLDER", help="folder for the tables and the figure")
+    add_group_option(heads)
     add_outside_option(heads)
     add_loading_options(heads)
 
@@ -83,6 +85,7 @@ def _heads(options: argparse.Namespace) -> int:
         clips,
         max_heads=options.max_heads,
         effect_clips=options.effects,
+        group=options.group,
         seed=options.seed or 0,
         progress=sys.stderr.isatty(),
     )

@@ -8,6 +8,7 @@ import sys
 from .clip_options import (
     SkippedItems,
     add_clip_options,
+    add_group_option,
     collect_aligned_clips,
     collect_clips,
     is_run,
@@ -64,6 +65,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--left", type=float, metavar="MS", help="left context of chunks (default: all)"
     )
+    add_group_option(command)
     command.add_argument(
         "--out", metavar="FOLDER", help="folder for tables, JSON and figure; or that of a run"
     )
@@ -96,6 +98,7 @@ def _look_ahead(options: argparse.Namespace) -> int:
         load_model(options, select_only_model(options)),
         collect_aligned_clips(options, skipped),
         words="all" if options.all_words else "target",
+        group=options.group,
         progress=sys.stderr.isatty(),
         **settings,
     )

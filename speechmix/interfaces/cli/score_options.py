@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from ...files.json_files import JsonObject
+from .clip_options import add_group_option
 from .executor_options import add_executor_options
 from .model_options import (
     add_model_option,
@@ -40,6 +41,7 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
         help="what the model would have written from each layer",
     )
     add_twin_clips_option(stages, default=0)
+    add_group_option(stages)
     add_executor_options(score.add_argument_group("shards, processes, clusters"))
 
 
@@ -83,6 +85,7 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "kinds": {name: {} for name in ("knock_out", "faithfulness") if vars(options)[name]}
         | ({"lens": {"kind": options.lens}} if options.lens else {}),
         "twin_clips": options.twin_clips or None,
+        "group": options.group,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,
         "profile": options.profile,

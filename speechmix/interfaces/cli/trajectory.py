@@ -9,6 +9,7 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
+    add_group_option,
     collect_clips,
     create_aligner_loader,
     print_line,
@@ -59,6 +60,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--transcribe", action="store_true", help="also transcribe the clips at each checkpoint"
     )
+    add_group_option(command)
     command.add_argument("--out", required=True, help="folder of the run: tables, figures, page")
     command.add_argument(
         "--animation", metavar="FILE", help="also write an animation: .gif, or .mp4 with ffmpeg"
@@ -94,6 +96,7 @@ def _trajectory(options: argparse.Namespace) -> int:
         measures=options.measure or MixRequest.measures,
         stacks=options.stack,
         probes=options.probe,
+        group=options.group,
         aligner=create_aligner_loader(options),
         align_method=options.align,
         overwrite=options.overwrite,
