@@ -115,8 +115,7 @@ def alignment_heads(
             f"{len(store.clips)} clips can be used, at least {MIN_CLIPS} are needed: give clips with "
             f"word times that do not come from a Whisper (words=, or speechmix.align){reasons}"
         )
-    sums = np.stack(single_sums, axis=1)
-    groups, grouping = _group_clips(store.clips, group)
+    sums, groups = np.stack(single_sums, axis=1), _group_clips(store.clips, group)
     is_selection = _split(groups, seed)
     selection, test = np.flatnonzero(is_selection), np.flatnonzero(~is_selection)
     candidates = np.argsort(sums[:, selection].sum(1), kind="stable")[:_MAX_CANDIDATES].tolist()
@@ -161,7 +160,7 @@ def alignment_heads(
         "selection_clips": len(selection),
         "test_clips": len(test),
         "effect_clips": len(correlations),
-        "grouping": grouping,
+        "grouping": _describe_groups(store.clips, groups, group),
         "default": "named" if named_heads(model) else "by clip",
     }
     return AlignmentHeads(
@@ -174,14 +173,18 @@ def alignment_heads(
     )
 
 
-def _group_clips(clips: Sequence[Clip], group: str | None) -> tuple[np.ndarray, str]:
-    """Number of the group of each clip, and how many there are in a sentence; each clip by itself if
-    all would be in one."""
+def _group_clips(clips: Sequence[Clip], group: str | None = None) -> np.ndarray:
+    """Number of the group of each clip; each clip by itself if all would be in one."""
+    names, _ = assign_item_groups(build_item_table(clips), clips, group)
+    numbers = pd.factorize(names)[0]
+    return numbers if numbers.max() > 0 else np.arange(len(clips))
+
+
+def _describe_groups(clips: Sequence[Clip], groups: np.ndarray, group: str | None) -> str:
     table = build_item_table(clips)
-    names, ties = assign_item_groups(table, clips, group)
-    if names.nunique() == 1:
-        names, ties = table["clip"], ""
-    return pd.factorize(names)[0], describe_groups(table.assign(group=names), ties)
+    _, ties = assign_item_groups(table, clips, group)
+    is_tied = len(np.unique(groups)) < len(clips)
+    return describe_groups(table.assign(group=groups), ties if is_tied else "")
 
 
 def _split(groups: np.ndarray, seed: int) -> np.ndarray:

@@ -228,9 +228,7 @@ class FaithfulnessResults:
             groups = int(self.values["group"].nunique())
         if self.perturbations:
             items = _format_count(self.values["item"].nunique(), "item")
-            text = f"{items} compared with {', '.join(self.perturbations)}"
-            if grouping := str(self.provenance.get("grouping", "")):
-                text += f"; {grouping.rstrip('.')}"
+            text = f"{items} in {_format_count(groups, 'group')} compared with {', '.join(self.perturbations)}"
         else:
             reasons = "; ".join(self.left_out["reason"].drop_duplicates().head(3))
             items = _format_count(self.provenance.get("items", 0), "item")
@@ -241,7 +239,9 @@ class FaithfulnessResults:
         return f"{text}; {needed}, there {'is' if groups == 1 else 'are'} {groups}"
 
     def __repr__(self) -> str:
-        return f"FaithfulnessResults({self.provenance.get('model')}: {self._describe()})"
+        grouping = str(self.provenance.get("grouping", "")).rstrip(".")
+        text = "; ".join(filter(None, (self._describe(), grouping)))
+        return f"FaithfulnessResults({self.provenance.get('model')}: {text})"
 
 
 def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:

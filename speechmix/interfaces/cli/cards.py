@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .clip_options import add_group_option
 from .command_parser import Subparsers
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix card runs/small --out cards

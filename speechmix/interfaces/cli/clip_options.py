@@ -66,16 +66,6 @@ def _clip_path(text: str) -> str:
     return str(manifest_path(text)) if text == "bundled:clips" else text
 
 
-def add_group_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add `--group`, the column of clips that says which belong together."""
-    command.add_argument(
-        "--group",
-        metavar="COLUMN",
-        help="column whose values say which clips belong together (default: speakers, or pair, "
-        "sentence and target word)",
-    )
-
-
 def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add how word times are found, and the language of clips."""
     add_aligner_options(command)

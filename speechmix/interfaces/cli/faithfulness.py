@@ -17,7 +17,6 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
-    add_group_option,
     add_segments_option,
     collect_aligned_clips,
     collect_clips,
@@ -37,6 +36,7 @@ from .model_options import (
     requested_measures,
     select_only_model,
 )
+from .score_options import add_group_option
 from .text_faithfulness import (
     add_blank_out,
     add_deletion,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
-from .clip_options import add_group_option, add_outside_option
+from .clip_options import add_outside_option
 from .command_parser import Subparsers
 from .executor_options import add_pool_options, choose_executor
 from .model_options import add_model_option, add_seed_option, add_twin_options, list_twin_seeds
 from .option_checks import select_arguments
-from .score_options import add_explain_option, add_stack_option, add_twin_clips_option
+from .score_options import (
+    add_explain_option,
+    add_group_option,
+    add_stack_option,
+    add_twin_clips_option,
+)
 from .study_options import add_mining_options, add_selection_options, collect_selection_arguments
 
 _EXAMPLES = """examples:

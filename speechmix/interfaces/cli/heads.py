@@ -14,7 +14,6 @@ from ...errors import InputError
 from .clip_options import (
     SkippedItems,
     add_clips_option,
-    add_group_option,
     add_outside_option,
     collect_clips,
     print_skipped,
@@ -26,6 +25,7 @@ from .model_options import (
     load_model,
     select_only_model,
 )
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix heads --model whisper-finetuned --clips aligned.tsv --write

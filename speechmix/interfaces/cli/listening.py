@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from .clip_options import SkippedItems, add_group_option, add_outside_option, print_skipped
+from .clip_options import SkippedItems, add_outside_option, print_skipped
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor, refuse_executor_options
 from .model_options import add_loading_options, add_task_option, create_loaders
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     from ...evaluation.listening.listening_result import Listening

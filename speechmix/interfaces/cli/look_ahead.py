@@ -8,7 +8,6 @@ import sys
 from .clip_options import (
     SkippedItems,
     add_clip_options,
-    add_group_option,
     collect_aligned_clips,
     collect_clips,
     is_run,
@@ -18,6 +17,7 @@ from .command_parser import Subparsers
 from .executor_options import add_executor_options, refuse_executor_options
 from .model_options import add_loading_options, add_model_option, load_model, select_only_model
 from .run_results import compute_kind_in_run
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix look-ahead clips.tsv --model facebook/wav2vec2-base-960h --out look_ahead

@@ -15,7 +15,6 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
-    add_group_option,
     collect_aligned_clips,
     collect_clips,
     create_aligner_loader,
@@ -32,7 +31,7 @@ from .model_options import (
     create_loaders,
     list_twin_seeds,
 )
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 if TYPE_CHECKING:
     import pandas as pd

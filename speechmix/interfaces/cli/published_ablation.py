@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from .clip_options import (
     SkippedItems,
-    add_group_option,
     create_aligner_loader,
     print_skipped,
 )
 from .executor_options import choose_executor
 from .fill_options import add_fill_option, split_fills_by_side
 from .model_options import add_seed_option, add_twin_options, create_loaders, list_twin_seeds
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 
 from ...errors import InputError
-from .clip_options import add_group_option
 from .command_parser import Subparsers
 from .model_options import add_model_option, create_loaders
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _REPORT_EXAMPLES = """examples:
   speechmix report runs/small --clip cv_fr_123 --published

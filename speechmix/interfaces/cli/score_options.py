@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from ...files.json_files import JsonObject
-from .clip_options import add_group_option
 from .executor_options import add_executor_options
 from .model_options import (
     add_model_option,
@@ -154,6 +153,16 @@ def add_stack_option(
     """Add `--stack`, which may be repeated."""
     command.add_argument(
         "--stack", action="append", help=f"only this stack: {names}; may be repeated (default: all)"
+    )
+
+
+def add_group_option(command: argparse._ActionsContainer) -> None:
+    """Add `--group`, the column of clips that says which belong together."""
+    command.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="column whose values say which clips belong together (default: speakers, or pair, "
+        "sentence and target word)",
     )
 
 

@@ -9,14 +9,13 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
-    add_group_option,
     collect_aligned_clips,
     collect_clips,
     print_skipped,
 )
 from .command_parser import Subparsers
 from .model_options import add_loading_options, add_model_option, load_model, select_only_model
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _EXAMPLES = """examples:
   speechmix states --model openai/whisper-small --clips clips.tsv --out states.parquet

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files.json_files import JsonObject
-from .clip_options import add_group_option
 from .command_parser import CommandParser, Subparsers
 from .model_options import (
     add_evaluated_measures_option,
@@ -22,6 +21,7 @@ from .model_options import (
     requested_measures,
     select_only_model,
 )
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,6 @@ from .clip_options import (
     SkippedItems,
     add_alignment_options,
     add_clips_option,
-    add_group_option,
     collect_clips,
     create_aligner_loader,
     print_line,
@@ -18,7 +17,7 @@ from .clip_options import (
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor
 from .model_options import add_seed_option, add_twin_options, list_twin_seeds
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _EXAMPLES = """examples:
   speechmix trajectory runs/seed-0 --clips clips.tsv --twins 3 --out runs/trajectory

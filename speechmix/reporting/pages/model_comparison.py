@@ -82,10 +82,8 @@ class ModelComparison:
         Rank correlation between measures, layer by layer.
     curves : DataFrame
         Rank correlation between the measures' curves over layers.
-    ties : str
-        What makes clips one group.
-    grouping : str
-        How many groups and speakers there are, in a sentence.
+    ties, grouping : str
+        What makes clips one group; how many groups and speakers there are.
     options : dict
         Of `mix`, as far as all runs share them.
     """
@@ -232,8 +230,7 @@ def compare(
     measures, stacks : sequence of str, optional
         Only these; all by default.
     group : str, optional
-        Column of the clips that says which belong together; by default that of the runs, else
-        speakers, or pair, sentence and target word.
+        Column that says which clips belong together; by default that of the runs, see `Study`.
 
     Returns
     -------
