@@ -23,7 +23,8 @@ from .head_boundaries import EvidenceStore, select_heads
 from .head_choice import AlignmentHeads
 from .statistics.bootstrap import bootstrap_interval
 from .statistics.even_subset import choose_evenly
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.group_sentences import describe_groups
+from .statistics.groups import assign_item_groups, build_item_table
 
 MIN_CLIPS = 4
 _MAX_CANDIDATES = 20  # best single heads, of which a set is chosen
@@ -36,6 +37,7 @@ def alignment_heads(
     *,
     max_heads: int = 10,
     effect_clips: int = 10,
+    group: str | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> AlignmentHeads:
@@ -53,6 +55,9 @@ def alignment_heads(
     effect_clips : int
         Number of clips whose words are also muted, to compare attention with effects of removal; 0
         for none. Each word of a clip costs one run.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     seed : int
         Decides which half of the clips the heads are chosen on, and the random sets.
     progress : bool
@@ -62,7 +67,7 @@ def alignment_heads(
     -------
     AlignmentHeads
         Errors are mean absolute errors of word starts and ends, in ms. Intervals (95 %) are
-        bootstrapped over clips; clips that share a pair or a target word count as one.
+        bootstrapped over groups of clips.
 
     Raises
     ------
@@ -110,7 +115,7 @@ def alignment_heads(
             f"{len(store.clips)} clips can be used, at least {MIN_CLIPS} are needed: give clips with "
             f"word times that do not come from a Whisper (words=, or speechmix.align){reasons}"
         )
-    sums, groups = np.stack(single_sums, axis=1), _group_clips(store.clips)
+    sums, groups = np.stack(single_sums, axis=1), _group_clips(store.clips, group)
     is_selection = _split(groups, seed)
     selection, test = np.flatnonzero(is_selection), np.flatnonzero(~is_selection)
     candidates = np.argsort(sums[:, selection].sum(1), kind="stable")[:_MAX_CANDIDATES].tolist()
@@ -155,6 +160,7 @@ def alignment_heads(
         "selection_clips": len(selection),
         "test_clips": len(test),
         "effect_clips": len(correlations),
+        "grouping": _describe_groups(store.clips, groups, group),
         "default": "named" if named_heads(model) else "by clip",
     }
     return AlignmentHeads(
@@ -167,11 +173,18 @@ def alignment_heads(
     )
 
 
-def _group_clips(clips: Sequence[Clip]) -> np.ndarray:
+def _group_clips(clips: Sequence[Clip], group: str | None = None) -> np.ndarray:
     """Number of the group of each clip; each clip by itself if all would be in one."""
-    names, _ = assign_groups(build_item_table(clips))
+    names, _ = assign_item_groups(build_item_table(clips), clips, group)
     numbers = pd.factorize(names)[0]
     return numbers if numbers.max() > 0 else np.arange(len(clips))
+
+
+def _describe_groups(clips: Sequence[Clip], groups: np.ndarray, group: str | None) -> str:
+    table = build_item_table(clips)
+    _, ties = assign_item_groups(table, clips, group)
+    is_tied = len(np.unique(groups)) < len(clips)
+    return describe_groups(table.assign(group=groups), ties if is_tied else "")
 
 
 def _split(groups: np.ndarray, seed: int) -> np.ndarray:

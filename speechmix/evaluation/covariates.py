@@ -20,11 +20,11 @@ from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_text, cue_words
 from ..inputs.words.phone_classes import phone_class
 from ..inputs.words.unit_tiers import PHONE, unit_owners
+from .statistics.groups import SPEAKER_COLUMNS
 
 Item: TypeAlias = Clip | Sentence
 WORD, ROLES = "word", ("cue", "target")
 _TIME_TOLERANCE = 0.002  # seconds: tables may have rounded times
-_SPEAKER_FIELDS = ("speaker", "speaker_id", "client_id")  # the last in Common Voice
 # Columns that say which unit a row is of, by the prefix of its covariates.
 _KEYS = ("label", "onset", "kind", "order", "word")
 _COLUMNS = {
@@ -83,7 +83,7 @@ COVARIATES = {
     "phone_class": _phone_class,
 }
 ITEM_COVARIATES = {
-    "speaker": lambda item: next(filter(None, map(item.meta.get, _SPEAKER_FIELDS)), None)
+    "speaker": lambda item: next(filter(None, map(item.meta.get, SPEAKER_COLUMNS)), None)
 }
 
 

@@ -29,6 +29,7 @@ from ..errors import InputError
 from .probing.ridge import assign_group_folds, predict_values
 from .probing.scores import ratio_by_group
 from .probing.unit_task import join_units
+from .statistics.group_sentences import describe_item_groups
 from .statistics.groups import build_item_table, content_key
 from .statistics.intervals import mean_interval
 from .statistics.random_twin_comparison import compare_with_twins
@@ -67,7 +68,7 @@ class Encoding:
     left_out : int
         Units without one of the features.
     provenance : dict
-        Sets of features, level.
+        Sets of features, level, grouping (how many groups and speakers there are).
     """
 
     scores: pd.DataFrame
@@ -82,9 +83,9 @@ class Encoding:
     def __repr__(self) -> str:
         sets = ", ".join(self.scores["set"].unique()[1:])
         models = self.scores[["model", "init", "seed"]].drop_duplicates().shape[0]
-        return (
-            f"Encoding({sets}: {models} model{'s' * (models != 1)}, {self.scores['n'].max()} units)"
-        )
+        counts = f"{models} model{'s' * (models != 1)}, {self.scores['n'].max()} units"
+        grouping = str(self.provenance.get("grouping", "")).rstrip(".")
+        return f"Encoding({sets}: {'; '.join(filter(None, (counts, grouping)))})"
 
 
 def encode(
@@ -148,7 +149,7 @@ def encode(
     columns: pd.DataFrame | None = None
     rows: list[Row] = []
     by_group: list[Row] = []
-    left_out = 0
+    left_out, used = 0, set[str]()
     for source in [models] if isinstance(models, Model) else models:
         model = source if isinstance(source, Model) else source()
         found = unit_states(
@@ -166,6 +167,7 @@ def encode(
             left_out = max(left_out, int((~is_used).sum()))
             sets = {name: _to_numbers(complete[list(set_)]) for name, set_ in features.items()}
             groups = complete["group"].to_numpy(str)
+            used |= set(complete["clip"])
             keys = _content_keys(complete["clip"], items)
             fold = assign_group_folds(groups, keys, folds=folds, seed=seed)
             place = {"model": model.name, "init": model.init, "seed": model.seed, "stack": stack}
@@ -176,6 +178,7 @@ def encode(
                 by_group += [{**key, "group": name, "share": x} for name, x in shares_by_group]
     scores, of_groups = (pd.DataFrame(x).astype({"seed": "Int64"}) for x in (rows, by_group))
     provenance = {"features": {name: list(set_) for name, set_ in features.items()}, "level": level}
+    provenance["grouping"] = describe_item_groups(items, group, names=used)
     return Encoding(conclude_shares(scores, of_groups), of_groups, left_out, provenance)
 
 

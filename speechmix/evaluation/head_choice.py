@@ -104,6 +104,8 @@ class AlignmentHeads:
                 f"single heads with {single.min():.2f} to "
                 f"{single.max():.2f} (1: the same order, 0: none)."
             )
+        if grouping := facts.get("grouping"):
+            yield str(grouping)
 
     def _compare(self, name: str, row: pd.Series) -> str:
         gain, low, high = (row[f"difference{limit}"] for limit in ("", "_low", "_high"))

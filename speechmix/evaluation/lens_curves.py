@@ -15,7 +15,8 @@ import pandas as pd
 
 from ..errors import InputError
 from .statistics.bootstrap import bootstrap_interval
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.group_sentences import describe_groups
+from .statistics.groups import assign_item_groups, build_item_table
 
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 _VALUES = ("accuracy", "error_rate", "difference")
 
 
-def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.DataFrame:
+def lens_curves(
+    table: pd.DataFrame, items: Sequence[Clip | Sentence], *, group: str | None = None
+) -> pd.DataFrame:
     """Average lenses over clips, with intervals and untrained twins.
 
     Parameters
@@ -32,7 +35,10 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
     table : DataFrame
         Rows of `LensResult.to_dataframe`, one below the other, or ``lens.parquet`` of a run.
     items : sequence of Clip or Sentence
-        Those of the table: clips of one pair, sentence or word are drawn together.
+        Those of the table.
+    group : str, optional
+        A column of the items' `meta` that says which belong together, and are drawn together; by
+        default speakers, or pair, sentence and target word.
 
     Returns
     -------
@@ -43,7 +49,8 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
         the same one always is. ``error_rate`` and ``difference`` are of the texts. Each has ``_low``
         and ``_high``, a 95 % bootstrap interval over groups (missing for fewer than five), and
         ``twin_``, the best of the untrained twins of the model. ``decides``: in this and every later
-        layer the interval of the accuracy is above chance and above all twins.
+        layer the interval of the accuracy is above chance and above all twins. ``attrs["grouping"]``
+        says how many groups and speakers there are.
 
     Raises
     ------
@@ -51,7 +58,8 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
         If the table has a clip that is not among the items, or two different ones of one name.
     """
     clips = build_item_table(items)
-    group_of = dict(zip(clips["clip"], assign_groups(clips)[0], strict=True))
+    groups, ties = assign_item_groups(clips, items, group)
+    group_of = dict(zip(clips["clip"], groups, strict=True))
     if unknown := sorted(set(table["clip"]) - set(group_of)):
         raise InputError(f"the table has a clip that is not among the items: {unknown[0]!r}")
     keys = ["model", "init", "seed", "kind", "stack", "layer", "clip"]
@@ -68,7 +76,10 @@ def lens_curves(table: pd.DataFrame, items: Sequence[Clip | Sentence]) -> pd.Dat
         owner = rows.reset_index()[keys[:5]].head(1)  # a trained model has no seed
         parts.append(owner.assign(chance=_chance(rows)).merge(curve, how="cross"))
     compared = _compare_twins(pd.concat(parts, ignore_index=True))
-    return compared[[*keys[:6], *(column for column in compared if column not in keys)]]
+    curves = compared[[*keys[:6], *(column for column in compared if column not in keys)]]
+    used = table["clip"].unique()
+    curves.attrs["grouping"] = describe_groups(clips.assign(group=groups), ties, names=used)
+    return curves
 
 
 def _select_distinct(table: pd.DataFrame, keys: list[str], values: list[str]) -> pd.DataFrame:

@@ -33,7 +33,8 @@ from ..interventions.look_ahead import (
     look_ahead_effects,
 )
 from .look_ahead_limits import average_curves, find_limits
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.group_sentences import describe_groups
+from .statistics.groups import assign_item_groups, build_item_table
 from .statistics.intervals import FEWEST_GROUPS
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class LookAhead:
             lines.append(
                 f"There are no intervals: they need {FEWEST_GROUPS} groups of clips, found {groups}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.provenance.get("grouping")])])
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the main curves; see `plots.look_ahead_figure`."""
@@ -161,6 +162,7 @@ def look_ahead(
     *,
     words: str = "target",
     share: float = 0.1,
+    group: str | None = None,
     progress: bool = False,
     **options: Any,
 ) -> LookAhead:
@@ -176,6 +178,9 @@ def look_ahead(
         The target of each clip, or all its words.
     share : float
         For ``enough_ms``: the share of the effect at the smallest delay that is negligible.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     progress : bool
         Show a bar over clips.
     **options
@@ -184,8 +189,8 @@ def look_ahead(
     Returns
     -------
     LookAhead
-        Intervals are over groups of clips that share a pair or a word: at 95 % for all curves of all
-        layers together, and for all of single layers (Bonferroni), see `mean_intervals`.
+        Intervals are over groups of clips: at 95 % for all curves of all layers together, and for all of
+        single layers (Bonferroni), see `mean_intervals`.
 
     Raises
     ------
@@ -208,9 +213,9 @@ def look_ahead(
         )
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     items = build_item_table(clips)
-    groups = assign_groups(items)[0] if clips else ()
+    groups, ties = assign_item_groups(items, clips, group) if clips else ((), "")
     bar = tqdm(clips, unit="clip", disable=not progress)
-    for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
+    for clip, name, group_name in zip(bar, items["clip"] if clips else (), groups, strict=True):
         for index in [clip.target] if words == "target" else range(len(clip.words or ())):
             foil = clip.foil if index == clip.target else None
             try:
@@ -220,7 +225,8 @@ def look_ahead(
             except SpeechmixError as error:
                 skipped.append((name, str(error)))
                 continue
-            rows += [{"clip": name, "word": index, "group": group} | effect for effect in effects]
+            keys = {"clip": name, "word": index, "group": group_name}
+            rows += [keys | effect for effect in effects]
     if not rows:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
         raise InputError(f"no clip can be used: {reasons or 'none was given'}")
@@ -234,6 +240,7 @@ def look_ahead(
         "clips": int(table["clip"].nunique()),
         "words": words,
         "share": share,
+        "grouping": describe_groups(items.assign(group=groups), ties, names=table["clip"].unique()),
         **options,
     }
     return LookAhead(table, curves, find_limits(curves), tuple(skipped), provenance)

@@ -24,8 +24,9 @@ from ..inputs.words.phone_classes import phone_class
 from ..inputs.words.unit_tiers import PHONE
 from ..mixing.passes.mix import mix_one
 from .phone_shares import POSITIONS, SOURCES, phone_shares
+from .statistics.group_sentences import describe_groups
 from .statistics.grouped_means import grouped_means
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.groups import assign_item_groups, build_item_table
 from .statistics.intervals import mean_interval
 from .statistics.random_twin_comparison import (
     STRENGTH,
@@ -59,10 +60,7 @@ class PhoneSources:
     skipped : tuple of (str, str)
         Clips that cannot be used, and why.
     provenance : dict
-
-    Examples
-    --------
-    >>> result.average(by="position", where={"role": "target"}).shares    # doctest: +SKIP
+        With grouping: how many groups and speakers there are, in a sentence.
     """
 
     table: pd.DataFrame
@@ -74,18 +72,8 @@ class PhoneSources:
     def average(
         self, *, by: str | Sequence[str] = (), where: Mapping[str, str] | None = None
     ) -> PhoneSources:
-        """Average the same phones otherwise; no model runs again.
-
-        Parameters
-        ----------
-        by, where
-            As for `phone_sources`.
-
-        Raises
-        ------
-        InputError, MissingExtraError
-            As `phone_sources`.
-        """
+        """Average the same phones otherwise; arguments and errors as for `phone_sources`. No model runs
+        again."""
         by, where = (by,) if isinstance(by, str) else tuple(by), dict(where or {})
         skipped = [each for each in self.skipped if each[0] not in set(self.table["clip"])]
         tables = list[pd.DataFrame]()
@@ -103,6 +91,11 @@ class PhoneSources:
     def to_dataframe(self) -> pd.DataFrame:
         """Return a copy of the shares."""
         return self.shares.copy()
+
+    def __repr__(self) -> str:
+        facts = self.provenance
+        text = f"{facts.get('model')}: by {', '.join(self.by) or 'nothing'}, {facts.get('twins')} twins"
+        return f"PhoneSources({text}; {facts.get('grouping')})"
 
     def plot(self, *, level: str | tuple[str, ...] | None = None, ax: Axes | None = None) -> Axes:
         """Draw the shares of one level of `by` over layers; see `plots.phone_sources_figure`."""
@@ -125,6 +118,7 @@ def phone_sources(
     by: str | Sequence[str] = "phone_class",
     where: Mapping[str, str] | None = None,
     measure: str = "value_zeroing",
+    group: str | None = None,
     progress: bool = False,
     **options: Any,
 ) -> PhoneSources:
@@ -148,6 +142,9 @@ def phone_sources(
         target. Names as for `by`. The others are measured too, for `PhoneSources.average`.
     measure : str
         A measure of layers; of others there is no map between phones.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     progress : bool
         Show a bar over clips and models.
     **options
@@ -156,9 +153,9 @@ def phone_sources(
     Returns
     -------
     PhoneSources
-        A clip counts by the mean over its phones, and clips that share a pair, a text or a target
-        word count as one: an item that is there twice adds nothing. With twins, one test is made
-        over all levels, layers and sources, corrected for their number.
+        A clip counts by the mean over its phones, and clips of one group count as one: an item that
+        is there twice adds nothing. With twins, one test is made over all levels, layers and
+        sources, corrected for their number.
 
     Raises
     ------
@@ -182,10 +179,10 @@ def phone_sources(
     items = build_item_table(clips)
     if len(items):  # a recording that is there twice is one group, whatever else is known of it
         items["pair"] = [clip.meta.get("pair") or clip.audio_hash for clip in clips]
-    groups = assign_groups(items)[0] if clips else ()
+    groups, ties = assign_item_groups(items, clips, group) if clips else ((), "")
     tables, skipped = list[pd.DataFrame](), list[tuple[str, str]]()
     bar = tqdm(clips, unit="clip", disable=not progress)
-    for clip, name, group in zip(bar, items["clip"] if clips else (), groups, strict=True):
+    for clip, name, group_name in zip(bar, items["clip"] if clips else (), groups, strict=True):
         try:
             _check_clip(clip, names)
             clip_tables = [
@@ -199,7 +196,7 @@ def phone_sources(
         except SpeechmixError as error:
             skipped.append((name, str(error)))
             continue
-        tables += [table.assign(clip=name, group=group) for table in clip_tables]
+        tables += [table.assign(clip=name, group=group_name) for table in clip_tables]
     provenance: JsonObject = {
         "model": model.name,
         "init": model.init,
@@ -210,6 +207,8 @@ def phone_sources(
         **options,
     }
     table = _join_tables(tables, skipped)
+    used = table["clip"].unique()
+    provenance["grouping"] = describe_groups(items.assign(group=groups), ties, names=used)
     result = PhoneSources(table, pd.DataFrame(), (), tuple(skipped), provenance)
     return result.average(by=by, where=where)
 

@@ -28,7 +28,8 @@ from ..mixing.measures.classifier_objective import label_names
 from ..mixing.passes.mix import mix
 from .cue_contribution import cue_contribution
 from .statistics.crossings import find_crossing
-from .statistics.groups import assign_groups, build_item_table
+from .statistics.group_sentences import describe_groups
+from .statistics.groups import assign_item_groups, build_item_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +80,10 @@ class ResponseCurve:
 
     @property
     def summary(self) -> str:
-        """A sentence for each context."""
+        """A sentence for each context, and how many groups and speakers there are."""
         rows = zip(self.crossings["context"], self.crossings["conclusion"], strict=True)
-        return "\n".join(f"{context or self.label}: {conclusion}" for context, conclusion in rows)
+        lines = [f"{context or self.label}: {conclusion}" for context, conclusion in rows]
+        return "\n".join([*lines, *filter(None, [self.provenance.get("grouping")])])
 
     def plot(self, *, listeners: ResponseCurve | None = None, ax: Axes | None = None) -> Axes:
         """Draw the curves; see `plots.response_panel`."""
@@ -96,6 +98,7 @@ def response_curve(
     *,
     labels: tuple[str, str] | None = None,
     attribution: Attribution | None = None,
+    group: str | None = None,
 ) -> ResponseCurve:
     """Measure what a model decides at each step of continua, and where the decision changes.
 
@@ -104,12 +107,15 @@ def response_curve(
     model : Model
         A speech model with its head.
     continua : Continuum, sequence of Continuum, or clips in order
-        With target and foil. Several continua are items of a design; those of one sound, pair or target are one group.
+        With target and foil. Several continua are items of a design; those of one sound are one item.
     labels : (str, str), optional
         Of a classifier: the label in the place of the target, and that in the place of the foil.
     attribution : str or callable, optional
         Also measure at each step: a measure of `mix`, whose share of the cue in the target is averaged over the layers of its
         first stack; or a function of model and clip.
+    group : str, optional
+        A column of the clips' `meta` that says which continua belong together; by default speakers, or pair, sentence and
+        target word.
 
     Raises
     ------
@@ -136,11 +142,12 @@ def response_curve(
         names = ", ".join(label_names(model))
         raise InputError(f"{model.name} gives labels: give labels=, two of {names}")
     rows, counts = list[dict[str, Any]](), Counter[tuple[str, str]]()
-    for item, group in zip(items, _group_continua(items), strict=True):
+    groups, grouping = _group_continua(items, group)
+    for item, group_name in zip(items, groups, strict=True):
         counts[item.name, item.context] += 1
         count = counts[item.name, item.context]
         name = f"{item.name} ({count})" if count > 1 else item.name
-        row: dict[str, Any] = {"continuum": name, "context": item.context, "group": group}
+        row: dict[str, Any] = {"continuum": name, "context": item.context, "group": group_name}
         for step, (clip, value) in enumerate(zip(item.clips, item.values, strict=True), start=1):
             if model.has_label_head and not clip.words:  # a label is of the whole sound
                 clip = segment_clip(clip, clip.duration)
@@ -151,6 +158,7 @@ def response_curve(
                 row["attribution"] = _attribute(model, clip, attribution)
             rows.append(dict(row))
     provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
+    provenance["grouping"] = grouping
     return ResponseCurve(pd.DataFrame(rows), items[0].label, provenance)
 
 
@@ -197,13 +205,16 @@ def read_responses(
     return ResponseCurve(pd.DataFrame(rows), curve.label, {"table": Path(path).name})
 
 
-def _group_continua(items: Sequence[Continuum]) -> list[str]:
-    """Return the group of each continuum; one sound is one item, whatever its names."""
+def _group_continua(items: Sequence[Continuum], group: str | None) -> tuple[list[str], str]:
+    """Return the group of each continuum, and how many there are in a sentence; one sound is one item, whatever its names."""
     sounds = [frozenset(clip.audio_hash for clip in item.clips) for item in items]
     first_clips = {sounds[i]: items[i].clips[0] for i in reversed(range(len(items)))}
-    groups = assign_groups(build_item_table(list(first_clips.values())))[0]
+    clips = list(first_clips.values())
+    table = build_item_table(clips)
+    groups, ties = assign_item_groups(table, clips, group)
     group_of_sound = dict(zip(first_clips, groups, strict=True))
-    return [str(group_of_sound[sound]) for sound in sounds]
+    grouping = describe_groups(table.assign(group=groups), ties, noun="continuum")
+    return [str(group_of_sound[sound]) for sound in sounds], grouping
 
 
 def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:

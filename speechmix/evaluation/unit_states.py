@@ -93,8 +93,8 @@ def unit_states(
     stacks : sequence of str, optional
         "encoder", "decoder"; by default those that have such units.
     group : str, optional
-        A column of the clips' `meta` that says which belong together, e.g. "speaker"; by default
-        pair, sentence and target word.
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     progress : bool
         Show a bar over clips.
 

@@ -25,6 +25,7 @@ from .executors.executor import Executor
 from .kinds.faithfulness import FAITHFULNESS_KIND, stored_faithfulness
 from .progress import Progress
 from .results.run_folder import RunFolder
+from .results.run_state import RunState
 from .score_clips import compute_kinds
 from .shard_merge import list_job_parts, read_job_clips, read_job_skipped
 
@@ -36,6 +37,7 @@ def faithfulness_of_clips(
     *,
     measures: str | Sequence[str] = DEFAULT_MEASURES,
     min_words: int = MIN_WORDS,
+    group: str | None = None,
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     shard: Shard | str | None = None,
@@ -54,7 +56,7 @@ def faithfulness_of_clips(
         All clips of the evaluation, whatever the shard; those without words are aligned first.
     out : path
         Folder of a run, or a fresh one. Gets the tables, beside those of other models.
-    measures, min_words
+    measures, min_words, group
         As for `speechmix.faithfulness`.
     aligner, align_method, shard, executor, progress
         As for `score_clips`.
@@ -93,6 +95,7 @@ def faithfulness_of_clips(
         {name: {option: value for option, value in request.items() if value is not None}},
         aligner=aligner,
         align_method=align_method,
+        group=group,
         shard=shard,
         executor=executor,
         progress=progress,
@@ -105,7 +108,8 @@ def faithfulness_of_clips(
     if skipped is not None:
         skipped += left_out
     parts = list_job_parts(folder, name).values()
-    evaluations = stored_faithfulness(parts, read_job_clips(folder, clips, name))
+    job_clips = read_job_clips(folder, clips, name)
+    evaluations = stored_faithfulness(parts, job_clips, group or RunState(folder).group)
     if not evaluations:
         reasons = "; ".join(reason for _, reason in left_out[:3])
         raise InputError(f"no clip can be used: {reasons or 'there are none'}")

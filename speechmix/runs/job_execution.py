@@ -98,6 +98,7 @@ class StartedJob:
                 job.report,
                 shard_count=self.shard.count,
                 request_hash=self.request_hash,
+                group=job.group,
             )
 
     def is_up_to_date(self) -> bool:
@@ -230,7 +231,7 @@ class StartedJob:
             markers = [marker for marker in records if marker is not None]
             kinds = [kind for kind, _ in job.kinds]
             if job.name:
-                write_job_tables(folder, markers, job.clips, job.report, kinds, job.name)
+                write_job_tables(folder, markers, job.clips, job.report, kinds, job.name, job.group)
                 return
             write_tables(folder, markers, job.clips, job.report, kinds)
             with ExitStack() as locks:

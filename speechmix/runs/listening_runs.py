@@ -10,7 +10,12 @@ from typing import Any
 import pandas as pd
 
 from ..adapters.model import Model
-from ..evaluation.listening.item_groups import check_items, choose_donors, no_item_error
+from ..evaluation.listening.item_groups import (
+    check_items,
+    choose_donors,
+    group_items,
+    no_item_error,
+)
 from ..evaluation.listening.items import ListeningItem
 from ..evaluation.listening.listening import find_routes
 from ..evaluation.listening.listening_result import Listening
@@ -34,6 +39,7 @@ def listen_to_items(
     *,
     seconds: float | None = None,
     where: bool = False,
+    group: str | None = None,
     shard: Shard | str | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
@@ -47,7 +53,7 @@ def listen_to_items(
         All of them, whatever the shard.
     out : path
         Folder of a run, or a fresh one.
-    seconds, where
+    seconds, where, group
         As for `speechmix.listening`. The last step of `where`, without the named heads, runs in this process, and again
         when a stopped run goes on: 3 runs for each of at most 48 items, or 36 if heads are named.
     shard, executor, progress
@@ -74,6 +80,7 @@ def listen_to_items(
         raise no_item_error(unreadable)
     loads = [models] if isinstance(models, Model) else list(models)
     donors = choose_donors(found)
+    group_items(found, group)  # an error before models run
     kinds: dict[str, dict[str, object]] = {LISTENING_KIND.name: {"donors": donors}}
     if where:
         names = frozenset(item.name for item in choose_route_items(found))
@@ -108,7 +115,8 @@ def listen_to_items(
         if where:
             model = next(model for model in candidates if model.fingerprint == owner.weights)
             rows_by_item = stored[LISTENING_ROUTES_KIND.name]
-            routes = find_routes(model, found, reasons, rows_by_item=rows_by_item)
+            options: dict[str, Any] = {"group": group, "rows_by_item": rows_by_item}
+            routes = find_routes(model, found, reasons, **options)
         results.append(
             Listening(
                 tuple(found),
@@ -118,6 +126,7 @@ def listen_to_items(
                 | {"weights": owner.weights},
                 routes,
                 _join_rows(found, stretches) if stretches else None,
+                group,
             )
         )
     if not results:

@@ -18,6 +18,7 @@ from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.probes import STATES_KIND, stored_states
 from .results.run_folder import RunFolder
+from .results.run_state import RunState
 from .run_job import Loads
 from .score_clips import compute_kinds
 from .shard_merge import list_job_parts, read_job_clips
@@ -78,7 +79,10 @@ def probe_in_run(
         return None
     folder = RunFolder(Path(out))
     task = ProbeTask.from_items(
-        read_job_clips(folder, clips, STATES_KIND.name), label, group=group, by=by
+        read_job_clips(folder, clips, STATES_KIND.name),
+        label,
+        group=group or RunState(folder).group,
+        by=by,
     )
     states = {
         owner: stored_states(parts)

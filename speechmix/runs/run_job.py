@@ -51,6 +51,8 @@ class RunJob:
         How many clips to draw; all by default.
     twin_clips : frozenset of str, optional
         Names of the clips that further random twins hear.
+    group : str, optional
+        Column that says which clips belong together.
     overwrite, profile : bool
     skipped : sequence of (clip, reason)
         Clips that were dropped before.
@@ -68,6 +70,7 @@ class RunJob:
     align_method: str = "auto"
     figures: int | None = 0
     twin_clips: frozenset[str] | None = None
+    group: str | None = None
     overwrite: bool = False
     profile: bool = False
     skipped: Sequence[tuple[str, str]] = ()
@@ -99,7 +102,8 @@ class RunJob:
             for kind, options in self.kinds
         ]
         twins = None if self.twin_clips is None else sorted(self.twin_clips)
-        return [kinds, [clip.name for clip in self.drawn_clips], twins]
+        names = [clip.name for clip in self.drawn_clips]
+        return [kinds, names, twins, *([self.group] if self.group else [])]
 
     def run(
         self,

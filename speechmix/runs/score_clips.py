@@ -31,6 +31,7 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
+from ..evaluation.statistics.groups import assign_item_groups, build_item_table
 from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
@@ -67,6 +68,7 @@ def score_clips(
     skipped: Sequence[tuple[str, str]] = (),
     batch_size: int | str = "auto",
     twin_clips: int | None = None,
+    group: str | None = None,
     probes: bool = False,
     shard: Shard | str | None = None,
     profile: bool = False,
@@ -87,9 +89,8 @@ def score_clips(
         Clips with text but no words are aligned first.
     out : path
     measures : sequence of str
-    aligner : Model, or function that loads one, optional
-        Model with a CTC head that aligns; else see `speechmix.align`.
-    align_method : {"auto", "ctc", "synthesis"}
+    aligner, align_method
+        A model that aligns, or a function that loads one; {"auto", "ctc", "synthesis"}. See `speechmix.align`.
     figures : int, optional
         How many clips to draw a figure of, per model (all: None). Random twins are lines in that of
         the trained model.
@@ -111,6 +112,8 @@ def score_clips(
         How many clips the random twins of a model hear after its first one (`choose_twin_clips`). They only
         say how much the draw of weights matters: they have cue contributions, and no maps, figures,
         ablation or rows in the table of scores. By default they are treated as the first.
+    group : str, optional
+        A column that says which clips belong together; see `speechmix.probe`.
     probes : bool
         Also read the states of the target and of the deciding position, of trained models and a few
         of their twins, and probe them for the clips' number (a column `number`), at the end.
@@ -153,7 +156,7 @@ def score_clips(
         If `out` cannot be written to: another process holds it, the disk is full, ... What was
         finished is kept.
     """
-    clips = _check_clips(clips)
+    clips = _check_clips(clips, group)
     mix_request = MixRequest.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, mix_request)
     map_options = MapOptions(mix_request, batch_size, as_rows=maps, dtype=maps_dtype)
@@ -182,6 +185,7 @@ def score_clips(
         align_method=align_method,
         figures=figures,
         twin_clips=_choose_clip_names(clips, twin_clips),
+        group=group,
         overwrite=overwrite,
         profile=profile,
         skipped=skipped,
@@ -200,6 +204,7 @@ def compute_kinds(
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     twin_clips: int | None = None,
+    group: str | None = None,
     shard: Shard | str | None = None,
     executor: Executor | None = None,
     progress: Progress = True,
@@ -213,7 +218,7 @@ def compute_kinds(
 
     Parameters
     ----------
-    models, clips, out, twin_clips, shard, executor, progress, report, skipped
+    models, clips, out, twin_clips, group, shard, executor, progress, report, skipped
         As for `score_clips`. The kind "words" needs no model.
     aligner, align_method
         Of `speechmix.align`; by default as the run in the folder was aligned, if there is one.
@@ -229,13 +234,9 @@ def compute_kinds(
     InputError
         If two clips or models share a name, or a kind is unknown.
     StorageError
-        If `out` cannot be written to. What was finished is kept.
-
-    Examples
-    --------
-    >>> compute_kinds(model, clips, "runs/small", ["states"])                             # doctest: +SKIP
+        If `out` cannot be written to.
     """
-    clips = _check_clips(clips)
+    clips = _check_clips(clips, group)
     requested = requested_kinds(_add_default_options(kinds))
     if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
         raise InputError("maps and contributions are the run itself: compute them by score_clips")
@@ -249,6 +250,7 @@ def compute_kinds(
         aligner=aligner,
         align_method=align_method,
         twin_clips=_choose_clip_names(clips, twin_clips),
+        group=group,
         progress=progress,
         report=report,
         skipped=skipped,
@@ -270,13 +272,15 @@ def _add_default_options(
     return dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
 
 
-def _check_clips(clips: Sequence[Clip]) -> list[Clip]:
+def _check_clips(clips: Sequence[Clip], group: str | None) -> list[Clip]:
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
         raise InputError(
             f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file"
         )
     refuse_duplicate_names(clips)
+    if group is not None:
+        assign_item_groups(build_item_table(clips), clips, group)  # an error before models run
     return list(clips)
 
 

@@ -92,9 +92,10 @@ def write_job_tables(
     report: Report,
     kinds: Sequence[ResultKind],
     name: str,
+    group: str | None = None,
 ) -> None:
     """Write the tables of kinds that were computed alone, all of whose shards are done; the caller holds the lock."""
-    merged = _MergedTables(folder, markers, clips, report, name)
+    merged = _MergedTables(folder, markers, clips, report, name, group)
     merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
     merged.finish(kinds)
     skipped = drop_repeated_reasons(row for marker in markers for row in marker.skipped)
@@ -138,8 +139,10 @@ class _MergedTables:
     all_clips: Sequence[Clip]
     report: Report
     job: str = ""
+    group: str | None = None
 
     def __post_init__(self) -> None:
+        self.group = self.group or RunState(self.folder).group
         self.facts, self._words = _read_facts(self.folder, self.markers)
         self._order = {row["own"]["clip"]: position for position, row in enumerate(self.facts)}
         self.models = _list_models(self.folder, self.markers)
@@ -152,7 +155,7 @@ class _MergedTables:
                 kind.name: _KindTable(
                     kind,
                     files.enter_context(TableWriter(self.folder.path / kind.name)),
-                    kind.clip_columns(self.clips) if kind.clip_columns else {},
+                    kind.clip_columns(self.clips, self.group) if kind.clip_columns else {},
                 )
                 for kind in kinds
             }
@@ -184,7 +187,9 @@ class _MergedTables:
         for kind in kinds:
             if kind.finish is not None:
                 kind.finish(
-                    FinishedResults(self.folder, self.models, self.clips, self.report, self.job)
+                    FinishedResults(
+                        self.folder, self.models, self.clips, self.report, self.job, self.group
+                    )
                 )
 
 

@@ -32,6 +32,7 @@ from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.speech_ablation import MEANS, clip_groups
 from .results.run_folder import SPEECH_ABLATION, RunFolder
+from .results.run_state import RunState
 from .run_job import Loads
 from .score_clips import compute_kinds
 from .shard_merge import read_job_clips
@@ -54,15 +55,15 @@ class SpeechAblation:
         `ablate_speech`.
     skipped : list of dict
         clip, model, reason.
-    ties : str
-        What ties clips into groups, in words.
+    grouping : str
+        How many groups and speakers there are, in a sentence.
     out : Path, optional
         The folder with the tables and the figure.
     """
 
     table: pd.DataFrame
     skipped: list[dict[str, str]] = field(default_factory=list)
-    ties: str = ""
+    grouping: str = ""
     out: Path | None = None
 
     @cached_property
@@ -93,6 +94,7 @@ def speech_ablation(
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     twin_clips: int | None = None,
+    group: str | None = None,
     report: Callable[[str], None] = lambda line: None,
     skipped: Sequence[tuple[str, str]] = (),
     shard: Shard | str | None = None,
@@ -122,6 +124,9 @@ def speech_ablation(
         Of `speechmix.align`.
     twin_clips : int, optional
         How many clips random twins after the first hear; all by default.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     report : callable
         Gets a line for each clip that is left out.
     skipped : sequence of (clip, reason)
@@ -153,7 +158,7 @@ def speech_ablation(
         "align_method": align_method,
         "report": report,
     }
-    common_options |= {"twin_clips": twin_clips, "skipped": skipped}
+    common_options |= {"twin_clips": twin_clips, "skipped": skipped, "group": group}
     if out is None:
         if shard is not None or executor is not None:
             raise InputError("a shard, or workers, need a folder: say which with out=")
@@ -184,6 +189,7 @@ def speech_ablation(
     if not run.done and (is_whole or not folder.table_path(SPEECH_ABLATION).is_file()):
         reasons = "; ".join(dict.fromkeys(row["reason"] for row in run.skipped[:3]))
         raise InputError(f"no clip could be used: {reasons or 'there are no clips'}")
-    _, ties = clip_groups(read_job_clips(folder, clips, SPEECH_ABLATION))
+    job_clips = read_job_clips(folder, clips, SPEECH_ABLATION)
+    _, grouping = clip_groups(job_clips, group or RunState(folder).group)
     table = read_parquet(folder.table_path(SPEECH_ABLATION))
-    return SpeechAblation(table, run.skipped, ties, folder.path)
+    return SpeechAblation(table, run.skipped, grouping, folder.path)

@@ -26,6 +26,7 @@ import pandas as pd
 from ..adapters.families.capabilities import stack_phrase
 from ..errors import InputError
 from ..evaluation.probing.probe_results import FILE as PROBES_FILE
+from ..evaluation.statistics.group_sentences import describe_groups
 from ..evaluation.statistics.grouped_means import TableRow
 from ..evaluation.statistics.groups import assign_groups
 from ..evaluation.statistics.random_twin_comparison import WHOLE_STACK
@@ -63,15 +64,24 @@ class Trajectory:
     checkpoints : list of Checkpoint
     cells : DataFrame
         Values by checkpoint, quantity, stack, layer and group of clips (`measure_trajectory`).
+    grouping : str
+        How many groups and speakers there are, in a sentence.
     """
 
     run: StoredRun
     checkpoints: list[Checkpoint]
     cells: pd.DataFrame
+    grouping: str = ""
 
     @classmethod
-    def open(cls, folder: str | PathLike[str]) -> Trajectory:
+    def open(cls, folder: str | PathLike[str], *, group: str | None = None) -> Trajectory:
         """Open the trajectory in a run's folder.
+
+        Parameters
+        ----------
+        folder : path
+        group : str, optional
+            Column of the clip table that says which clips belong together; by default the run's own.
 
         Raises
         ------
@@ -81,12 +91,13 @@ class Trajectory:
         run = open_run(folder)
         checkpoints = _read_checkpoints(run)
         steps = {c.label: (c.training, c.step) for c in checkpoints}
-        clips = run.clips.assign(group=assign_groups(run.clips)[0])
+        groups, ties = assign_groups(run.clips, group or run.group)
+        clips = run.clips.assign(group=groups)
         tables = (run.contributions, run.ablation, clips, steps, run.transcripts)
         cells = measure_trajectory(*tables)
         if cells.empty:
             raise InputError(f"{run.out} has no trajectory: no clip was scored with cue and target")
-        return cls(run, checkpoints, cells)
+        return cls(run, checkpoints, cells, describe_groups(clips, ties))
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -107,8 +118,8 @@ class Trajectory:
 
     @property
     def summary(self) -> str:
-        """Sentences about onsets and their order, one a line."""
-        return "\n".join(describe_trajectory(self.onsets, self.leads))
+        """Sentences about onsets and their order, one a line, and how many groups there are."""
+        return "\n".join([*describe_trajectory(self.onsets, self.leads), self.grouping])
 
     def write(self) -> None:
         """Write the three tables into the run's folder."""

@@ -1,8 +1,9 @@
 """Choose the clips that further random twins are run on.
 
-In: the clips of a run. Out: some of them, whole groups (`evaluation.statistics.groups`) and evenly over sides,
-templates and controls, so that the same question is asked of fewer clips. The first random twin of
-a model hears all clips, as the trained model does.
+In: the clips of a run. Out: some of them, whole pairs, sentences and words (`evaluation.statistics.groups`) and
+evenly over sides, templates and controls, so that the same question is asked of fewer clips. Speakers are
+no reason to leave clips together: some of each are wanted. The first random twin of a model hears all
+clips, as the trained model does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evaluation.statistics.even_subset import choose_evenly
-from ..evaluation.statistics.groups import assign_groups, build_item_table
+from ..evaluation.statistics.groups import SPEAKER_COLUMNS, assign_groups, build_item_table
 from ..inputs.clips.clip import Clip
 
 CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
@@ -35,7 +36,7 @@ def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
     if len(eligible_clips) <= most:
         return eligible_clips
     table = build_item_table(eligible_clips)
-    table["group"], _ = assign_groups(table)
+    table["group"], _ = assign_groups(table.drop(columns=[*SPEAKER_COLUMNS], errors="ignore"))
     kinds = [name for name in _KINDS if name in table]
     groups = list(
         dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])

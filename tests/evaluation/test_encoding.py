@@ -190,7 +190,10 @@ def test_a_model_is_encoded_by_features_of_its_words():
     shares = found.by_group.groupby(["init", "layer", "set"])["share"].mean()
     expected = table.set_index(["init", "layer", "set"])["share"]
     np.testing.assert_allclose(shares, expected.reindex(shares.index))
-    assert repr(found) == "Encoding(length, word, size: 2 models, 40 units)"
+    assert repr(found) == (
+        "Encoding(length, word, size: 2 models, 40 units; 20 clips in 10 groups (same pair or same "
+        "target word), speakers unknown)"
+    )
 
 
 def test_the_figure_has_a_panel_for_each_stack_and_a_line_for_each_set(tmp_path):

@@ -22,7 +22,8 @@ import pandas as pd
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ...mixing.passes.requested_spans import segment_item
-from ..statistics.groups import assign_groups, build_item_table
+from ..statistics.group_sentences import describe_groups
+from ..statistics.groups import assign_item_groups, build_item_table
 from .item_evaluation import ItemEvaluation
 from .item_rows import ItemResult
 from .layer_choice import choose_best_layer
@@ -57,6 +58,7 @@ def faithfulness(
     units: str = "word",
     min_words: int = MIN_WORDS,
     segments: SegmentOption | None = None,
+    group: str | None = None,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Compare measures with effects of removal: how well do they rank the words that a model's
@@ -100,6 +102,9 @@ def faithfulness(
         Words besides the target that an item needs; with two, any order is right half of the time.
     segments : float or {"voice", "frames"}, optional
         Segments in place of words, as in `shapley`; needs no target.
+    group : str, optional
+        A column of the items' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
     progress : bool
         Show a bar over items.
 
@@ -130,7 +135,9 @@ def faithfulness(
     names = resolve_measures(model, measures)
     provenance = {"measures": list(names), "min_words": min_words, "protocol": protocol}
     items = [segment_item(model, item, segments) for item in items]
-    return evaluate(model, items, names, options, provenance=provenance, progress=progress)
+    return evaluate(
+        model, items, names, options, provenance=provenance, group=group, progress=progress
+    )
 
 
 def evaluate(
@@ -140,37 +147,22 @@ def evaluate(
     options: EvaluationOptions,
     *,
     provenance: Mapping[str, object],
+    group: str | None = None,
     progress: bool = False,
 ) -> FaithfulnessResults:
-    """Evaluate measures on items: what `faithfulness` and its presets do.
-
-    Parameters
-    ----------
-    model, items, progress
-        As for `faithfulness`.
-    measures : sequence of str
-        That are defined for the model.
-    options : EvaluationOptions
-    provenance : mapping
-        For the provenance.
-
-    Raises
-    ------
-    InputError
-        If there are no items.
-    """
+    """Evaluate measures on items: what `faithfulness` and its presets do, whose arguments these are;
+    `provenance` is added to that of the results."""
     items = list(items)
     if not items:
         raise InputError("expected items to evaluate, found none")
+    assign_item_groups(build_item_table(items), items, group)  # an error before models run
     pair_indices = pair_item_indices(items)
     results = []
     for index in _show_progress(range(len(items)), model, progress):
         pair_index = pair_indices[index]
         pair = None if pair_index is None else items[pair_index]
         results.append(evaluate_item(model, items[index], pair, measures, options))
-    return combine_items(
-        results, build_item_table(items), {**model_provenance(model), **provenance}
-    )
+    return combine_items(results, items, {**model_provenance(model), **provenance}, group)
 
 
 def evaluate_item(
@@ -224,25 +216,33 @@ def evaluate_item(
 
 
 def combine_items(
-    results: Iterable[ItemResult], table: pd.DataFrame, provenance: Mapping[str, object]
+    results: Iterable[ItemResult],
+    items: Sequence[Clip | Sentence],
+    provenance: Mapping[str, object],
+    group: str | None = None,
 ) -> FaithfulnessResults:
     """Put together what was found of each item.
 
     Parameters
     ----------
     results : iterable of ItemResult
-    table : DataFrame
-        A row for each of them, as `build_item_table` makes it.
+    items : sequence of Clip or Sentence
     provenance : mapping
         With model, init and seed.
+    group : str, optional
+        As for `faithfulness`.
     """
-    groups, tie_text = assign_groups(table)
+    table = build_item_table(items)
+    groups, tie_text = assign_item_groups(table, items, group)
     names = ("rows", "drops", "notes", "points", "texts")
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
-    for label, group, result in zip(table["clip"], groups, results, strict=True):
+    for label, group_name, result in zip(table["clip"], groups, results, strict=True):
+        keys = {"item": label, "group": group_name}
         for name in names:
-            rows[name] += [{"item": label, "group": group, **row} for row in getattr(result, name)]
+            rows[name] += [{**keys, **row} for row in getattr(result, name)]
     model = model_columns(provenance)
+    grouping = describe_groups(table.assign(group=groups), tie_text, noun="item")
+    counts = {"items": len(table), "groups": int(groups.nunique()), "grouping": grouping}
     return FaithfulnessResults(
         choose_best_layer(pd.DataFrame(rows["rows"], columns=VALUE_COLUMNS)).assign(**model),
         pd.DataFrame(rows["notes"], columns=["item", "what", "reason"]).assign(
@@ -250,7 +250,7 @@ def combine_items(
         ),
         pd.DataFrame(rows["drops"], columns=DROP_COLUMNS).assign(**model),
         tie_text,
-        {**provenance, "items": len(table), "groups": int(groups.nunique())},
+        {**provenance, **counts},
         pd.DataFrame(rows["points"]),
         pd.DataFrame(rows["texts"]),
     )

@@ -23,9 +23,8 @@ def describe_leaderboard(
     compared_rows = board[is_compared_row(board, perturbation)]
     if compared_rows.empty:
         return (
-            f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups (items that "
-            "share a pair, a sentence or a word form one group). The first row is "
-            f"{_describe_row(board, measures.iloc[0])}{excluded}"
+            f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups. The first row "
+            f"is {_describe_row(board, measures.iloc[0])}{excluded}"
         )
     first_row, winners = compared_rows.iloc[0], compared_rows[compared_rows["better"]]
     if winners.empty:

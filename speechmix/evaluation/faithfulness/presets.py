@@ -54,6 +54,7 @@ def blank_out(
     units: str = "token",
     layers: str | Sequence[str] = ("each", "rollout", "mean"),
     min_words: int = MIN_WORDS,
+    group: str | None = None,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Blank every token in turn, and ask of each measure and layer how well it ranked what that
@@ -88,6 +89,9 @@ def blank_out(
         its layer 0 is from the input on.
     min_words : int
         Tokens besides the target that a sentence needs.
+    group : str, optional
+        A column of the sentences' `meta` that says which belong together; by default speakers, or
+        pair, sentence and target word.
     progress : bool
         Show a bar over sentences.
 
@@ -137,7 +141,7 @@ def blank_out(
     ):
         provenance = {**provenance_base, "model": label}
         model_results = evaluate(
-            model, sentences, names, options, provenance=provenance, progress=progress
+            model, sentences, names, options, provenance=provenance, group=group, progress=progress
         )
         results.append(model_results.with_notes(notes))
     return concatenate_results(results)
@@ -154,6 +158,7 @@ def deletion_curves(
     units: str = "token",
     min_words: int = MIN_WORDS,
     n_random_orders: int = 10,
+    group: str | None = None,
     progress: bool = False,
 ) -> FaithfulnessResults:
     """Remove (or keep) what each measure ranks first in labelled texts, and read what is left of
@@ -182,6 +187,8 @@ def deletion_curves(
         Tokens that a text needs.
     n_random_orders : int
         Random orders, whose mean is the baseline.
+    group : str, optional
+        As for `blank_out`.
     progress : bool
         Show a bar over texts.
 
@@ -230,7 +237,9 @@ def deletion_curves(
         "min_words": min_words,
         "n_random_orders": n_random_orders,
     }
-    return evaluate(model, items, names, options, provenance=provenance, progress=progress)
+    return evaluate(
+        model, items, names, options, provenance=provenance, group=group, progress=progress
+    )
 
 
 def _check_text_models(models: Sequence[Model]) -> None:

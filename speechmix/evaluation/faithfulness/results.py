@@ -58,7 +58,7 @@ class FaithfulnessResults:
     ties : str
         What ties items into groups, in words.
     provenance : dict
-        Model, initialisation, seed, weights, options; items and groups (how many there were).
+        Model, initialisation, seed, weights, options; items and groups (how many), grouping (a sentence).
     points : DataFrame
         Every point of every curve, of `speechmix.deletion_curves` alone: item, group, stack,
         measure, aggregation, layer, perturbation, share (percent of words), count (words), removed
@@ -77,8 +77,7 @@ class FaithfulnessResults:
     texts: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Return means over groups with 95 % intervals, for each model, perturbation, metric and
-        row."""
+        """Return means over groups with 95 % intervals: models, perturbations, metrics, rows."""
         return self._means.copy()
 
     @cached_property
@@ -92,8 +91,7 @@ class FaithfulnessResults:
 
     @property
     def perturbations(self) -> list[str]:
-        """Judges as they were named, those apart (knock-out, which shares Value Zeroing's
-        intervention) last."""
+        """Perturbations as they were named; knock-out, which is Value Zeroing's own, last."""
         names = list(dict.fromkeys(self.values["perturbation"]))
         return sorted((name for name in names if name != CUE), key=is_reported_last)
 
@@ -129,7 +127,8 @@ class FaithfulnessResults:
         )
         noun = "texts" if len(self.texts) else "clips"
         board = self.leaderboard(metric, perturbation=perturbation)
-        return describe_leaderboard(board, perturbation=perturbation, metric=metric, noun=noun)
+        text = describe_leaderboard(board, perturbation=perturbation, metric=metric, noun=noun)
+        return " ".join(filter(None, [text, str(self.provenance.get("grouping", ""))]))
 
     def with_notes(self, reasons: Mapping[str, str]) -> FaithfulnessResults:
         """Record measures that are not defined for the model, by name with the reason."""
@@ -223,8 +222,7 @@ class FaithfulnessResults:
         return "spearman" if "spearman" in metrics or not metrics else str(metrics[0])
 
     def _describe(self) -> str:
-        """Describe how many items were evaluated, or why none was, and how many groups are
-        necessary."""
+        """Describe how many items were evaluated, or why none was, and how many groups it takes."""
         groups = self.provenance.get("groups")
         if not isinstance(groups, int):
             groups = int(self.values["group"].nunique())
@@ -241,7 +239,9 @@ class FaithfulnessResults:
         return f"{text}; {needed}, there {'is' if groups == 1 else 'are'} {groups}"
 
     def __repr__(self) -> str:
-        return f"FaithfulnessResults({self.provenance.get('model')}: {self._describe()})"
+        grouping = str(self.provenance.get("grouping", "")).rstrip(".")
+        text = "; ".join(filter(None, (self._describe(), grouping)))
+        return f"FaithfulnessResults({self.provenance.get('model')}: {text})"
 
 
 def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.clip_names import refuse_duplicate_names
-from ..statistics.groups import connect_clips
+from ..statistics.group_sentences import describe_groups
+from ..statistics.groups import (
+    SPEAKER_COLUMNS,
+    assign_groups,
+    assign_item_groups,
+    build_item_table,
+    connect_clips,
+)
 from .items import ListeningItem
 
 _MAX_CANDIDATES = 200  # items that are looked at to find another sound
@@ -100,14 +107,37 @@ def _mismatches(item: ListeningItem, other: ListeningItem) -> tuple[bool, bool, 
     )
 
 
-def group_items(items: Sequence[ListeningItem]) -> dict[str, str]:
-    """Return the group of each item by name: items that share a recording, a pair or a transcript are one group."""
+def group_items(items: Sequence[ListeningItem], group: str | None = None) -> dict[str, str]:
+    """Return the group of each item by name: items of one speaker, or else those that share a recording, a pair or a
+    transcript; or of one value of a column `group` of the items."""
+    table, _ = _assign_groups(items, group)
+    return dict(zip(table["clip"], table["group"], strict=True))
+
+
+def describe_listening_groups(
+    items: Sequence[ListeningItem], group: str | None, names: Iterable[str]
+) -> str:
+    """Say how many groups and speakers the items of these names are of."""
+    table, ties = _assign_groups(items, group)
+    return describe_groups(table, ties, names=names, noun="item")
+
+
+def _assign_groups(items: Sequence[ListeningItem], group: str | None) -> tuple[pd.DataFrame, str]:
+    """Return a table of the items with their groups, and what ties them."""
     clips = [item.clip for item in items]
+    if group is not None:
+        table = build_item_table(clips)
+        groups, ties = assign_item_groups(table, clips, group)
+        return table.assign(group=groups), ties
     names = pd.Series([item.name for item in items])
-    ties = {
+    shared = {
         "sound": [clip.audio_hash for clip in clips],
         "pair": [clip.meta.get("pair") or "" for clip in clips],
         "text": [" ".join((clip.text or "").casefold().split()) for clip in clips],
     }
-    parts = connect_clips(names, [pd.Series(labels, dtype=object) for labels in ties.values()])
-    return dict(zip(names, names.groupby(parts).transform("first"), strict=True))
+    parts = connect_clips(names, [pd.Series(labels, dtype=object) for labels in shared.values()])
+    columns = {name: [clip.meta.get(name, "") for clip in clips] for name in SPEAKER_COLUMNS}
+    first = names.groupby(parts).transform("first")
+    table = pd.DataFrame({"clip": names, "pair": first, **columns})
+    groups, ties = assign_groups(table)
+    return table.assign(group=groups), ties.replace("the pair", "the recording, pair or transcript")

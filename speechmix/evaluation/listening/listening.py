@@ -19,7 +19,7 @@ from ...errors import InputError, SpeechmixError
 from ...mixing.passes.cost_estimate import format_seconds
 from ..faithfulness.evaluate import model_provenance
 from .effects import count_passes, listening_effects
-from .item_groups import check_items, choose_donors, no_item_error
+from .item_groups import check_items, choose_donors, group_items, no_item_error
 from .items import ListeningItem
 from .listening_result import Listening
 from .question_prompts import check_takes_prompt
@@ -38,6 +38,7 @@ def listening(
     *,
     seconds: float | None = None,
     where: bool = False,
+    group: str | None = None,
     progress: bool = False,
 ) -> Listening:
     """Find out whether a model uses the sound of some items, or guesses from the text.
@@ -53,6 +54,8 @@ def listening(
     where : bool
         Also find the layers and heads of the decoder that carry the sound. Costs two runs for each layer and head, for at
         most 48 items.
+    group : str, optional
+        A column of the items that says which belong together; by default speakers, or recording, pair and transcript.
     progress : bool
         Show a bar over items.
 
@@ -65,7 +68,7 @@ def listening(
     Raises
     ------
     InputError
-        If no item can be used, or the model takes no prompt.
+        If no item can be used or has the column `group`, or the model takes no prompt.
 
     Examples
     --------
@@ -77,6 +80,7 @@ def listening(
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
     found, tables = check_items(items, skipped), list[pd.DataFrame]()
     donors = choose_donors(found)
+    group_items(found, group)  # an error before the model runs
     for item in tqdm(found, unit="item", disable=not progress):
         try:
             effects = listening_effects(model, item, donors.get(item.name))
@@ -88,7 +92,8 @@ def listening(
         rows += [{"item": item.name} | effect for effect in effects]
     if not rows:
         raise no_item_error(skipped)
-    routes = find_routes(model, found, skipped, progress=progress) if where else None
+    options: dict[str, Any] = {"group": group, "progress": progress}
+    routes = find_routes(model, found, skipped, **options) if where else None
     return Listening(
         tuple(found),
         pd.DataFrame(rows),
@@ -96,6 +101,7 @@ def listening(
         model_provenance(model),
         routes=routes,
         seconds=pd.concat(tables, ignore_index=True) if tables else None,
+        group=group,
     )
 
 

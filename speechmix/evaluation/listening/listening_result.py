@@ -11,6 +11,7 @@ import pandas as pd
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json
+from .item_groups import describe_listening_groups
 from .items import ListeningItem
 from .shares import (
     CHANGES,
@@ -51,6 +52,8 @@ class Listening:
         Where in the decoder the sound reaches the answer.
     seconds : DataFrame, optional
         Which seconds of the sound each answer needs (`sound_seconds`).
+    group : str, optional
+        As for `speechmix.listening`.
 
     Attributes
     ----------
@@ -66,17 +69,23 @@ class Listening:
     provenance: JsonObject = field(default_factory=dict)
     routes: SoundRoutes | None = None
     seconds: pd.DataFrame | None = None
+    group: str | None = None
     table: pd.DataFrame = field(init=False, repr=False)
     shares: pd.DataFrame = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table", item_table(self.conditions, self.items))
+        object.__setattr__(self, "table", item_table(self.conditions, self.items, self.group))
         object.__setattr__(self, "shares", listening_shares(self.table))
 
     @property
     def model_name(self) -> str:
         """Name of the model."""
         return str(self.provenance.get("model", "model"))
+
+    @property
+    def grouping(self) -> str:
+        """How many groups and speakers there are, in a sentence."""
+        return describe_listening_groups(self.items, self.group, self.table["item"])
 
     @property
     def verdict(self) -> str:
@@ -104,13 +113,13 @@ class Listening:
             )
         if self.routes is not None:
             lines.append(self.routes.summarize(self.verdict))
-        return "\n".join(lines)
+        return "\n".join([*lines, self.grouping])
 
     @property
     def card_line(self) -> str:
         """One line for a model card."""
-        shares, groups = describe_shares(self.shares), self.table["group"].nunique()
-        parts = [f"Listening ({len(self.table)} items, {groups} groups): {self.verdict}"]
+        shares = describe_shares(self.shares)
+        parts = [f"Listening ({self.grouping.rstrip('.')}): {self.verdict}"]
         parts += [text.format(shares[name]) for name, text in _CARD_TEXTS.items() if name in shares]
         return "; ".join(parts) + "."
 
@@ -137,7 +146,8 @@ class Listening:
             tables |= {name: getattr(self.routes, name) for name in ("layers", "heads", "removal")}
         for name, table in tables.items():
             write_csv(table, folder / f"listening_{name}.csv")
-        facts = {"verdict": self.verdict, "summary": self.summary, "card": self.card_line}
+        facts = {"group": self.group} if self.group else {}
+        facts |= {"verdict": self.verdict, "summary": self.summary, "card": self.card_line}
         skipped = [list(item) for item in self.skipped]
         write_json(folder / "listening.json", {**self.provenance, **facts, "skipped": skipped})
         write_listening_page([self], folder / "listening.html")

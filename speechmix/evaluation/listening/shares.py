@@ -54,7 +54,9 @@ VERDICTS = {
 }
 
 
-def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.DataFrame:
+def item_table(
+    conditions: pd.DataFrame, items: Sequence[ListeningItem], group: str | None = None
+) -> pd.DataFrame:
     """Summarize the conditions of each item in one row.
 
     Parameters
@@ -62,6 +64,8 @@ def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.D
     conditions : DataFrame
         Rows of `listening_effects` with the column item.
     items : sequence of ListeningItem
+    group : str, optional
+        As for `group_items`.
 
     Returns
     -------
@@ -74,11 +78,11 @@ def item_table(conditions: pd.DataFrame, items: Sequence[ListeningItem]) -> pd.D
         values.
     """
     by_name = {item.name: item for item in items}
-    groups = group_items(items)
+    groups = group_items(items, group)
     rows = []
-    for name, group in conditions.groupby("item", sort=False):
+    for name, item_conditions in conditions.groupby("item", sort=False):
         item = by_name[str(name)]
-        by_condition = group.set_index("condition").to_dict("index")
+        by_condition = item_conditions.set_index("condition").to_dict("index")
         rows.append(
             {"item": item.name, "kind": item.kind, "group": groups[item.name]}
             | _summarize_item(item, by_condition, by_name)

@@ -119,6 +119,7 @@ def sound_routes(
     *,
     window: int = 1,
     max_items: int = MAX_ITEMS,
+    group: str | None = None,
     seed: int = 0,
     progress: bool = False,
     rows_by_item: Mapping[str, list[dict[str, Any]]] | None = None,
@@ -134,6 +135,8 @@ def sound_routes(
         Number of consecutive layers that are changed together.
     max_items : int
         Items that are used, evenly chosen. Each costs two runs for each window and each head.
+    group : str, optional
+        As for `speechmix.listening`.
     seed : int
         Of the random heads.
     progress : bool
@@ -155,7 +158,7 @@ def sound_routes(
     >>> routes.named_heads                                                                # doctest: +SKIP
     [(11, 3), (14, 0)]
     """
-    donors, groups = choose_donors(items), group_items(items)
+    donors, groups = choose_donors(items), group_items(items, group)
     route_items = choose_route_items(items, max_items)
     skipped = list[tuple[str, str]]()
     rows_found = dict(rows_by_item or {})

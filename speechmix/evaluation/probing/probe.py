@@ -104,8 +104,8 @@ def probe(
     seed : int
         Of folds, control task, shuffles and online code.
     group : str, optional
-        A column that says which items belong together, and stay in one fold; by default pair,
-        sentence and target word.
+        A column that says which items belong together, and stay in one fold; by default speakers,
+        or pair, sentence and target word.
     by : str, optional
         A column that parts the items; each part ("left", "right" of a column "side") is probed by
         itself.
@@ -272,5 +272,6 @@ def fit_models(
         ).astype({"seed": "Int64"}),
         pd.DataFrame(left_out, columns=LEFT_OUT_COLUMNS).fillna(""),
         task.ties,
-        {"label": task.label, "items": len(task.items), **settings.to_dict()},
+        {"label": task.label, "items": len(task.items), **settings.to_dict()}
+        | {"grouping": task.grouping},
     )

@@ -72,7 +72,7 @@ class Probes:
     ties : str
         What ties items into groups, in words.
     provenance : dict
-        Label, positions, settings.
+        Label, positions, settings; grouping (how many groups and speakers there are, in a sentence).
     """
 
     scores: pd.DataFrame
@@ -111,7 +111,11 @@ class Probes:
             dict.fromkeys(f"{row.stack} {row.position}" for row in self.scores.itertuples())
         )
         models = self.scores[MODEL_KEYS].drop_duplicates().shape[0] if len(self.scores) else 0
-        return f"Probes({provenance.get('label')}: {models} models, {positions or 'nothing could be probed'})"
+        text = (
+            f"{provenance.get('label')}: {models} models, {positions or 'nothing could be probed'}"
+        )
+        grouping = str(provenance.get("grouping", "")).rstrip(".")
+        return f"Probes({'; '.join(filter(None, (text, grouping)))})"
 
 
 def _append_stored_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
+from ..statistics.group_sentences import describe_groups
 from ..statistics.groups import assign_item_groups, build_item_table, list_columns, target_words
 from .positions import Position
 
@@ -45,6 +46,8 @@ class ProbeTask:
         Names of items without a label.
     places : ndarray of int [N, 3], optional
         Of units of clips: number of the clip, index of the unit in it, number of its units.
+    grouping : str
+        How many groups and speakers there are (`statistics.groups.describe_groups`).
     """
 
     label: str
@@ -57,6 +60,7 @@ class ProbeTask:
     ties: str
     unlabelled: tuple[str, ...] = ()
     places: np.ndarray | None = None
+    grouping: str = ""
 
     @classmethod
     def from_items(
@@ -75,8 +79,8 @@ class ProbeTask:
         label : str or callable
             A key of the items' `meta`, or a function of an item; "" and None are no label.
         group : str, optional
-            A key of `meta` that says which items belong together; by default pair, sentence and
-            target word.
+            A key of `meta` that says which items belong together; by default speakers, or pair,
+            sentence and target word (`statistics.groups.assign_groups`).
         by : str, optional
             A key of `meta` that parts the items, e.g. "side"; an item without it is of the part
             "all".
@@ -123,6 +127,7 @@ class ProbeTask:
             parts.to_numpy(str),
             ties,
             unlabelled,
+            grouping=describe_groups(table.assign(group=groups), ties, noun="item"),
         )
 
     def select_part(self, name: str) -> tuple[np.ndarray, ProbeTask]:

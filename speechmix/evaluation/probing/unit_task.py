@@ -14,6 +14,7 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
+from ..statistics.group_sentences import describe_groups
 from ..statistics.groups import assign_item_groups, build_item_table
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, unit_states
@@ -97,7 +98,7 @@ def _make_task(
     if not has_label.any():
         raise InputError(f"no {level} has a value of {name!r}")
     clips = build_item_table(items)
-    _, ties = assign_item_groups(clips, items, group)
+    groups, ties = assign_item_groups(clips, items, group)
     rows = pd.Index(clips["clip"]).get_indexer(pd.Index(units["clip"]))
     if by is not None and by not in clips:
         raise InputError(f"no item has a column {by!r} to part by")
@@ -119,6 +120,7 @@ def _make_task(
         ties,
         tuple(names[~has_label]),
         np.column_stack([rows, units["index"], counts])[has_label],
+        describe_groups(clips.assign(group=groups), ties, names=units["clip"][has_label]),
     )
 
 

@@ -74,8 +74,8 @@ def similarity(
         How often the units of `b` are shifted against those of `a`, by more than a group of clips;
         "related" needs 19.
     group : str, optional
-        A column of the clips' `meta` that says which belong together, such as "speaker"; by default
-        pair, sentence and target word. Intervals are over groups.
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word. Intervals are over groups.
     units_per_clip : int
         At most, evenly chosen.
     seed : int
@@ -129,7 +129,7 @@ def similarity(
     table = table.join(_compare_twins(estimates, twin_estimates))
     provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
     provenance |= {"level": level, "measure": measure, "label": found.label, "ties": reader.ties}
-    provenance |= {**options, "is_self": b is None}
+    provenance |= {**options, "is_self": b is None, "grouping": reader.grouping}
     return SimilarityResult(table, tuple(reader.skipped.items()), provenance)
 
 

@@ -47,13 +47,14 @@ class SimilarityResult:
 
     @property
     def summary(self) -> str:
-        """A sentence for each stack and feature: which layers are related, and what training adds."""
+        """A sentence for each stack and feature: which layers are related, and what training adds; how
+        many groups and speakers there are."""
         sentences = []
         for key, rows in self.table.groupby(PAIR_KEYS, sort=False):
             stack, feature, feature_stack = map(str, key)
             name = f"{stack} and {' '.join(filter(None, (feature, feature_stack)))}"
             sentences.append(f"{name}: {_describe_related(rows)} {_describe_training(rows)}")
-        return "\n".join(sentences)
+        return "\n".join([*sentences, *filter(None, [self.provenance.get("grouping")])])
 
     def plot(self, *, feature: str | None = None, ax: Axes | None = None) -> Axes:
         """Draw layers over layers, or external features over layers; see `plots.similarity_panel`."""

@@ -21,6 +21,7 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_classes import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from ..statistics.even_subset import choose_evenly
+from ..statistics.group_sentences import describe_groups
 from ..statistics.groups import assign_item_groups, build_item_table
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, read_unit_states
@@ -56,6 +57,8 @@ class UnitReader:
         Items that a model does not take, and why.
     ties : str
         What makes items a group, in words.
+    grouping : str
+        How many groups and speakers there are.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class UnitReader:
             )
         table = build_item_table(items)
         groups, self.ties = assign_item_groups(table, items, group)
+        self.grouping = describe_groups(table.assign(group=groups), self.ties)
         table["key"] = [
             (item.audio_hash, item.text or "") if isinstance(item, Clip) else (item.text, "")
             for item in items

@@ -1,10 +1,18 @@
 """Which clips belong together, and so are drawn and tested as one.
 
-In: the table of clips. Out: a name of a group for each, the same for clips that share a pair, a
-sentence, or the word they ask about (its lemma, where the manifest has one): what is found in one
-of them says something about the other. Groups are the connected parts of that relation. Where a
-study asks about hardly more than one word, all clips would be one group and no uncertainty could be
-stated; then the word, and the sentence after it, tie nothing.
+In: the table of clips. Out: a name of a group for each: what is found in one of its clips says
+something about the others. `assign_groups` is the one rule of all analyses:
+
+1. A column that the caller names (``--group``).
+2. Speakers, where they are known and fewer than the groups of 3. Clips whose cell is empty count as
+   one more speaker. A single speaker makes no groups: nothing could be stated, even of this speaker.
+3. Clips that share a pair, a sentence, or the word they ask about (its lemma, where the manifest has
+   one): the connected parts of that relation. Where a study asks about hardly more than one word, all
+   clips would be one group and no uncertainty could be stated; then the word, and the sentence after
+   it, tie nothing.
+
+Where speakers read the same sentences, the coarser of both are the groups, that with fewer values. An
+interval then covers other speakers or other sentences, not both: `group_sentences` says so.
 """
 
 from __future__ import annotations
@@ -20,9 +28,11 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
 
-# Columns of a manifest that may hold the lemma, in the order in which they are looked for.
+# Columns of a manifest that may name the speaker or the lemma, in the order in which they are looked for.
+SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")
 LEMMA_COLUMNS = ("lemma", "target_lemma", "noun")
 GROUPING_COLUMNS = (
+    *SPEAKER_COLUMNS,
     "pair",
     "text",
     "target",
@@ -33,35 +43,50 @@ _MIN_GROUPS = 5  # groups, below which a coarser tie is given up
 _MASK_TEXT = "<mask>"  # in a target's place, and no word
 
 
-def assign_groups(clips: pd.DataFrame) -> tuple[pd.Series, str]:
+def assign_groups(clips: pd.DataFrame, group: str | None = None) -> tuple[pd.Series, str]:
     """Return a group for each clip, index as in `clips`, and in words what ties clips together (""
     if nothing does).
 
     Parameters
     ----------
     clips : DataFrame
-        Columns clip and text; pair, lemma (or noun) where they are known, else target and foil
-        stand for the lemma.
+        Columns clip and text; speaker (or client_id), pair, lemma (or noun) where they are known,
+        else target and foil stand for the lemma.
+    group : str, optional
+        The column whose values are the groups, in place of these.
+
+    Raises
+    ------
+    InputError
+        If there is no column `group`, or two that may be meant.
 
     Examples
     --------
-    >>> clips = pd.DataFrame({"clip": list("abc"), "pair": ["one", "one", "two"]})
+    >>> clips = pd.DataFrame({"clip": list("abcd"), "pair": ["one", "one", "two", "three"]})
     >>> groups, ties = assign_groups(clips)
     >>> groups.tolist(), ties
-    (['a', 'a', 'c'], 'the pair')
+    (['a', 'a', 'c', 'd'], 'the pair')
+    >>> groups, ties = assign_groups(clips.assign(speaker=["s1", "s1", "s2", "s2"]))
+    >>> groups.tolist(), ties
+    (['a', 'a', 'c', 'c'], 'the speaker')
     """
-    ties = {
-        tie: values
-        for tie, values in _list_ties(clips).items()
-        if values[values != ""].duplicated().any()
-    }
-    # From the coarsest to the finest; the pair is what a study was built of, and stays.
-    for tie in ("the target word", "the sentence"):
-        groups = connect_clips(clips["clip"].astype(str), list(ties.values()))
-        if groups.nunique() >= min(_MIN_GROUPS, len(clips)):
-            break
-        ties.pop(tie, None)
-    return connect_clips(clips["clip"].astype(str), list(ties.values())), " or ".join(ties)
+    if group is not None:
+        return _read_labels(clips[_find_column(clips, group)]), f"the {group}"
+    names = clips["clip"].astype(str)
+    groups, ties = _connect_shared(clips, names)
+    speakers = find_speakers(clips)
+    if speakers is not None and 1 < speakers.nunique() < groups.nunique():
+        return names.groupby(speakers).transform("first"), "the speaker"
+    return groups, ties
+
+
+def find_speakers(table: pd.DataFrame) -> pd.Series | None:
+    """Return the speaker of each row ("" if unknown), named as the first of `SPEAKER_COLUMNS` that
+    has values; None if none has."""
+    for name in SPEAKER_COLUMNS:
+        if name in table and (labels := _read_labels(table[name])).ne("").any():
+            return labels
+    return None
 
 
 def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
@@ -99,30 +124,28 @@ def content_key(item: Clip | Sentence, name: str) -> str:
 def assign_item_groups(
     table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
 ) -> tuple[pd.Series, str]:
-    """Return a group for each row of a table of items, and in words what ties items together.
+    """Return `assign_groups` of a table of items; the error for an unknown column names theirs.
 
     Parameters
     ----------
     table : DataFrame
         From `build_item_table`.
     items : sequence of Clip or Sentence
-        Name the columns in the error.
     group : str, optional
-        A column that says which items belong together; by default pair, sentence and target word.
+        A column that says which items belong together; by default speakers, or pair, sentence and
+        target word.
 
     Raises
     ------
     InputError
         If no item has this column.
     """
-    if group is None:
-        return assign_groups(table)
-    if group not in table:
+    if group is not None and group not in table:
         raise InputError(
             f"no item has a column {group!r} to group by; columns are "
             f"{', '.join(list_columns(items))}"
         )
-    return table[group].fillna("").astype(str), f"the {group}"
+    return assign_groups(table, group)
 
 
 def list_columns(items: Sequence[Clip | Sentence]) -> list[str]:
@@ -132,21 +155,52 @@ def list_columns(items: Sequence[Clip | Sentence]) -> list[str]:
 
 def target_words(clips: pd.DataFrame) -> pd.Series:
     """Return the target word of each clip: its lemma, else both its spellings; "" if unknown."""
-    ties = _list_ties(clips)
+    ties = list_ties(clips)
     return (
         ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
     )
 
 
-def _list_ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
+def _connect_shared(clips: pd.DataFrame, names: pd.Series) -> tuple[pd.Series, str]:
+    """Connect clips that share a pair, a sentence or a word; return groups and what ties them."""
+    ties = {
+        tie: values
+        for tie, values in list_ties(clips).items()
+        if values[values != ""].duplicated().any()
+    }
+    # From the coarsest to the finest; the pair is what a study was built of, and stays.
+    for tie in ("the target word", "the sentence"):
+        groups = connect_clips(names, list(ties.values()))
+        if groups.nunique() >= min(_MIN_GROUPS, len(clips)):
+            break
+        ties.pop(tie, None)
+    return connect_clips(names, list(ties.values())), " or ".join(ties)
+
+
+def _find_column(clips: pd.DataFrame, name: str) -> str:
+    """Find the column of a clip table that has this name in the manifest."""
+    manifest_name = f"manifest_{name}"
+    if name in clips and manifest_name in clips:
+        raise InputError(
+            f"{name!r} is a column of the run and one of the manifest: for the manifest's say "
+            f"{manifest_name!r}"
+        )
+    if name not in clips and manifest_name not in clips:
+        raise InputError(
+            f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}"
+        )
+    return name if name in clips else manifest_name
+
+
+def _read_labels(column: pd.Series) -> pd.Series:
+    """Return the cells of a column as text, "" where there is none."""
+    return column.astype(object).fillna("").astype(str).str.strip()
+
+
+def list_ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """List what may tie clips together: for each kind a label, "" if there is none."""
     columns = [name for name in GROUPING_COLUMNS if name in clips]
-    column_texts = (
-        clips[columns]
-        .fillna("")
-        .astype(str)
-        .apply(lambda column: column.str.strip().str.casefold())
-    )
+    column_texts = clips[columns].apply(lambda column: _read_labels(column).str.casefold())
     lemma = next((name for name in LEMMA_COLUMNS if name in column_texts), None)
     ties = {
         tie: column_texts[name]

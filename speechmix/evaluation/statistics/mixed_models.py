@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
+from .group_sentences import list_missing_speakers
 from .intervals import LEVEL
 from .model_design import ModelDesign, build_design
 from .reml import fit_reml
@@ -117,6 +118,7 @@ def mixed_model(
     fixed["sign_flip_p"] = [design.sign_flip_p(index) for index in range(len(design.terms))]
     doubtful = fixed[(fixed["p"] < 1 - LEVEL) & (fixed["sign_flip_p"] >= 1 - LEVEL)]["term"]
     notes += [f"{term}: sign flips do not confirm the effect" for term in doubtful]
+    notes += list_missing_speakers(table, list(design.groups), formula)
     counts = {"rows": len(design.y)} | {g: int(c.max()) + 1 for g, c in design.groups.items()}
     return MixedModel(formula, fixed, random, counts, (*design.notes, *notes))
 

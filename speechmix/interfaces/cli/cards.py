@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .command_parser import Subparsers
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix card runs/small --out cards
@@ -24,6 +25,7 @@ def add_commands(commands: Subparsers) -> None:
     card.add_argument(
         "--out", metavar="FOLDER", default="cards", help="folder of the cards (default: cards)"
     )
+    add_group_option(card)
     gallery = commands.add_parser(
         "gallery",
         help="write a page that compares the model cards of a folder",
@@ -40,7 +42,7 @@ def _card(options: argparse.Namespace) -> int:
     from ...reporting.cards.card_texts import write_model_cards
     from ...reporting.cards.model_card import model_cards
 
-    for page in write_model_cards(model_cards(*options.runs), options.out):
+    for page in write_model_cards(model_cards(*options.runs, group=options.group), options.out):
         print(f"card: {page}, with the same name .json and .md")
     return 0
 

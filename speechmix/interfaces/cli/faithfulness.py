@@ -36,6 +36,7 @@ from .model_options import (
     requested_measures,
     select_only_model,
 )
+from .score_options import add_group_option
 from .text_faithfulness import (
     add_blank_out,
     add_deletion,
@@ -84,6 +85,7 @@ def _add_faithfulness(commands: Subparsers) -> None:
         "--metric", default="spearman", help="metric of the printed table (default: spearman)"
     )
     add_min_words_option(command)
+    add_group_option(command)
     command.add_argument(
         "--rows", type=int, default=12, metavar="N", help="rows of the printed table (default: 12)"
     )
@@ -141,6 +143,7 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
         "measures": requested_measures(options),
         "perturbations": options.perturbations,
         "min_words": options.min_words,
+        "group": options.group,
         "progress": sys.stderr.isatty(),
     }
     if not options.out:

@@ -10,7 +10,12 @@ from .command_parser import Subparsers
 from .executor_options import add_pool_options, choose_executor
 from .model_options import add_model_option, add_seed_option, add_twin_options, list_twin_seeds
 from .option_checks import select_arguments
-from .score_options import add_explain_option, add_stack_option, add_twin_clips_option
+from .score_options import (
+    add_explain_option,
+    add_group_option,
+    add_stack_option,
+    add_twin_clips_option,
+)
 from .study_options import add_mining_options, add_selection_options, collect_selection_arguments
 
 _EXAMPLES = """examples:
@@ -45,6 +50,7 @@ def add_commands(commands: Subparsers) -> None:
     add_twin_options(study, default=len(SEEDS), note="; a conclusion needs 5")
     add_seed_option(study, note=", and --sample and the selection")
     add_twin_clips_option(study, default=TWIN_CLIPS)
+    add_group_option(study)
     study.add_argument(
         "--measure", action="append", help=f"may be repeated (default: {' '.join(MEASURES)})"
     )

@@ -25,6 +25,7 @@ from .model_options import (
     load_model,
     select_only_model,
 )
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix heads --model whisper-finetuned --clips aligned.tsv --write
@@ -64,6 +65,7 @@ def add_commands(commands: Subparsers) -> None:
         help="write the heads into generation_config.json of the model's folder, or of --out",
     )
     heads.add_argument("--out", metavar="FOLDER", help="folder for the tables and the figure")
+    add_group_option(heads)
     add_outside_option(heads)
     add_loading_options(heads)
 
@@ -83,6 +85,7 @@ def _heads(options: argparse.Namespace) -> int:
         clips,
         max_heads=options.max_heads,
         effect_clips=options.effects,
+        group=options.group,
         seed=options.seed or 0,
         progress=sys.stderr.isatty(),
     )

@@ -12,6 +12,7 @@ from .clip_options import SkippedItems, add_outside_option, print_skipped
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor, refuse_executor_options
 from .model_options import add_loading_options, add_task_option, create_loaders
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     from ...evaluation.listening.listening_result import Listening
@@ -50,6 +51,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument("--out", metavar="FOLDER", help="folder of a run, for tables and the page")
     add_executor_options(command.add_argument_group("shards and processes, with --out"))
     add_task_option(command)
+    add_group_option(command)
     add_outside_option(command)
     add_loading_options(command, precision=True)
 
@@ -69,6 +71,7 @@ def _listening(options: argparse.Namespace) -> int:
     )
     loaders, out = create_loaders(options, sources), options.out
     request: dict[str, Any] = {"seconds": options.seconds, "where": options.where}
+    request["group"] = options.group
     request["progress"] = sys.stderr.isatty()
     results: Sequence[Listening] | None
     if out:

@@ -17,6 +17,7 @@ from .command_parser import Subparsers
 from .executor_options import add_executor_options, refuse_executor_options
 from .model_options import add_loading_options, add_model_option, load_model, select_only_model
 from .run_results import compute_kind_in_run
+from .score_options import add_group_option
 
 _EXAMPLES = """examples:
   speechmix look-ahead clips.tsv --model facebook/wav2vec2-base-960h --out look_ahead
@@ -64,6 +65,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--left", type=float, metavar="MS", help="left context of chunks (default: all)"
     )
+    add_group_option(command)
     command.add_argument(
         "--out", metavar="FOLDER", help="folder for tables, JSON and figure; or that of a run"
     )
@@ -96,6 +98,7 @@ def _look_ahead(options: argparse.Namespace) -> int:
         load_model(options, select_only_model(options)),
         collect_aligned_clips(options, skipped),
         words="all" if options.all_words else "target",
+        group=options.group,
         progress=sys.stderr.isatty(),
         **settings,
     )

@@ -31,7 +31,7 @@ from .model_options import (
     create_loaders,
     list_twin_seeds,
 )
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,11 +79,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--by", metavar="COLUMN", help="also probe each group of clips of this column by itself"
     )
-    command.add_argument(
-        "--group",
-        metavar="COLUMN",
-        help="keep clips of one group in one fold (default: pair, sentence and target word)",
-    )
+    add_group_option(command)
     command.add_argument(
         "--method",
         choices=("logistic", "online_code", "ridge"),
@@ -219,8 +215,9 @@ def _format_probes(probes: Probes) -> str:
     )
     columns = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
     text = columns.to_string(index=False, na_rep="", float_format="{:.2f}".format)
+    grouping = str(probes.provenance["grouping"])
     if "bits" in probes.answers:
-        return text
+        return f"{text}\n\n{grouping}"
     claims = draw_conclusions(probes.to_dataframe(), probes.answers)
     names = {name: model_name(name) for name in claims["model"].unique()}
-    return "\n".join([text, "", *describe_conclusions(claims, names)])
+    return "\n".join([text, "", *describe_conclusions(claims, names), grouping])

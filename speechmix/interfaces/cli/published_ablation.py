@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .clip_options import SkippedItems, create_aligner_loader, print_skipped
+from .clip_options import (
+    SkippedItems,
+    create_aligner_loader,
+    print_skipped,
+)
 from .executor_options import choose_executor
 from .fill_options import add_fill_option, split_fills_by_side
 from .model_options import add_seed_option, add_twin_options, create_loaders, list_twin_seeds
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +40,7 @@ def add_published_options(ablate: argparse.ArgumentParser) -> None:
     add_twin_options(group, note=", with --published")
     add_seed_option(group)
     add_fill_option(group, default="zeros, unk, remove")
+    add_group_option(group)
 
 
 def refuse_published_options(options: argparse.Namespace) -> None:
@@ -44,7 +50,7 @@ def refuse_published_options(options: argparse.Namespace) -> None:
     ------
     InputError
     """
-    for name in ("twins", "seed", "fill"):
+    for name in ("twins", "seed", "fill", "group"):
         if getattr(options, name):
             raise InputError(f"--{name} needs --published here: add it, or leave --{name} out")
 
@@ -65,6 +71,7 @@ def run_published_ablation(
         sound_fills=audio_fills or ("zeros",),
         fills_of_tokens=token_fills
         and [int(fill) if fill.isdigit() else fill for fill in token_fills],
+        group=options.group,
         aligner=create_aligner_loader(options),
         align_method=options.align,
         executor=choose_executor(options, options.model) if options.out else None,
@@ -83,7 +90,7 @@ def run_published_ablation(
         print(means[_COLUMNS].to_string(index=False, na_rep="", float_format="{:.2f}".format))
         print(
             "\ntrained, random, difference: mean drops, in points of probability (arg-max) or nats "
-            "(margin)"
+            f"(margin)\n{result.grouping}"
         )
     print_skipped([(f"{row['clip']} {row['model']}", row["reason"]) for row in result.skipped])
     if options.out:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...errors import InputError
 from .command_parser import Subparsers
 from .model_options import add_model_option, create_loaders
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _REPORT_EXAMPLES = """examples:
   speechmix report runs/small --clip cv_fr_123 --published
@@ -38,9 +38,7 @@ def add_commands(commands: Subparsers) -> None:
     report.add_argument(
         "--audio", metavar="FOLDER", help="folder of the audio files, if they were moved"
     )
-    report.add_argument(
-        "--group", metavar="COLUMN", help="column of clips.csv that groups dependent clips"
-    )
+    add_group_option(report)
     _add_published(report)
     report.add_argument(
         "--move-words",
@@ -67,6 +65,7 @@ def add_commands(commands: Subparsers) -> None:
     )
     compare.add_argument("--measure", action="append", help="only this measure; may be repeated")
     add_stack_option(compare)
+    add_group_option(compare)
     _add_published(compare)
 
 
@@ -119,11 +118,14 @@ def _compare(options: argparse.Namespace) -> int:
     from ...reporting.pages.model_comparison import compare
     from ...reporting.pages.table_format import format_contribution_table
 
-    comparison = compare(*options.runs, measures=options.measure, stacks=options.stack)
+    comparison = compare(
+        *options.runs, measures=options.measure, stacks=options.stack, group=options.group
+    )
     print(format_contribution_table(comparison.headline).to_string(index=False))
     if len(comparison.pairs):
         print("\ndifferences between models, trained - random:")
         print(format_contribution_table(comparison.pairs).to_string(index=False))
+    print(f"\ngroups: {comparison.grouping}")
     with remove_leftovers(options.out):
         print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -30,6 +30,7 @@ def compute_kind_in_run(
         clips,
         options.out,
         {kind: kind_options},
+        group=vars(options).get("group"),
         aligner=create_aligner_loader(options),
         align_method=options.align,
         executor=choose_executor(options, options.model),

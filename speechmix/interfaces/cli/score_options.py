@@ -40,6 +40,7 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
         help="what the model would have written from each layer",
     )
     add_twin_clips_option(stages, default=0)
+    add_group_option(stages)
     add_executor_options(score.add_argument_group("shards, processes, clusters"))
 
 
@@ -83,6 +84,7 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "kinds": {name: {} for name in ("knock_out", "faithfulness") if vars(options)[name]}
         | ({"lens": {"kind": options.lens}} if options.lens else {}),
         "twin_clips": options.twin_clips or None,
+        "group": options.group,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,
         "profile": options.profile,
@@ -151,6 +153,16 @@ def add_stack_option(
     """Add `--stack`, which may be repeated."""
     command.add_argument(
         "--stack", action="append", help=f"only this stack: {names}; may be repeated (default: all)"
+    )
+
+
+def add_group_option(command: argparse._ActionsContainer) -> None:
+    """Add `--group`, the column of clips that says which belong together."""
+    command.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="column whose values say which clips belong together (default: speakers, or pair, "
+        "sentence and target word)",
     )
 
 

@@ -15,7 +15,7 @@ from .clip_options import (
 )
 from .command_parser import Subparsers
 from .model_options import add_loading_options, add_model_option, load_model, select_only_model
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _EXAMPLES = """examples:
   speechmix states --model openai/whisper-small --clips clips.tsv --out states.parquet
@@ -37,11 +37,7 @@ def add_commands(commands: Subparsers) -> None:
         "--level", choices=AUDIO_UNITS, default="word", help="units of the rows (default: word)"
     )
     add_stack_option(command, names="encoder, decoder")
-    command.add_argument(
-        "--group",
-        metavar="COLUMN",
-        help="column of clips that belong together (default: pair, sentence and target word)",
-    )
+    add_group_option(command)
     command.add_argument("--out", required=True, metavar="FILE", help="Parquet file to write")
     add_alignment_options(command)
     add_loading_options(command)
@@ -51,12 +47,14 @@ def _write(options: argparse.Namespace) -> int:
     import pyarrow.parquet as pq
 
     from ...evaluation.states_file import write_states
+    from ...evaluation.statistics.group_sentences import describe_item_groups
 
     source, skipped = select_only_model(options), SkippedItems()
     collect = collect_clips if options.level == "frame" else collect_aligned_clips
+    clips = collect(options, skipped)
     skipped += write_states(
         load_model(options, source),
-        collect(options, skipped),
+        clips,
         options.out,
         level=options.level,
         stacks=options.stack,
@@ -66,4 +64,5 @@ def _write(options: argparse.Namespace) -> int:
     print_skipped(skipped)
     metadata = pq.ParquetFile(options.out).metadata
     print(f"table: {options.out} ({metadata.num_rows} rows, {metadata.num_columns} columns)")
+    print(describe_item_groups(clips, options.group))
     return 0

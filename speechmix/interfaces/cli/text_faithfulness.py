@@ -21,6 +21,7 @@ from .model_options import (
     requested_measures,
     select_only_model,
 )
+from .score_options import add_group_option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,6 +125,7 @@ def _add_text_command(
         "--units", choices=("token", "word"), default="token", help="token (default) or word"
     )
     add_min_words_option(command)
+    add_group_option(command)
     command.add_argument("--out", metavar="FOLDER", help="folder for the tables (CSV) and a figure")
     add_loading_options(command)
     return command
@@ -145,7 +147,7 @@ def _blank_out(options: argparse.Namespace) -> int:
         **_collect_text_arguments(options),
     )
     print_skipped_units(results, "times")
-    print(results.text())
+    print(f"{results.text()}\n\n{results.provenance['grouping']}")
     if options.out:
         _write_results(results, options.out, "blank_out", blank_out_figure(results))
     return 0
@@ -176,6 +178,7 @@ def _collect_text_arguments(options: argparse.Namespace) -> JsonObject:
         "measures": requested_measures(options),
         "units": options.units,
         "min_words": options.min_words,
+        "group": options.group,
         "progress": sys.stderr.isatty(),
     }
 

@@ -17,7 +17,7 @@ from .clip_options import (
 from .command_parser import Subparsers
 from .executor_options import add_executor_options, choose_executor
 from .model_options import add_seed_option, add_twin_options, list_twin_seeds
-from .score_options import add_stack_option
+from .score_options import add_group_option, add_stack_option
 
 _EXAMPLES = """examples:
   speechmix trajectory runs/seed-0 --clips clips.tsv --twins 9 --out runs/trajectory
@@ -59,6 +59,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--transcribe", action="store_true", help="also transcribe the clips at each checkpoint"
     )
+    add_group_option(command)
     command.add_argument("--out", required=True, help="folder of the run: tables, figures, page")
     command.add_argument(
         "--animation", metavar="FILE", help="also write an animation: .gif, or .mp4 with ffmpeg"
@@ -94,6 +95,7 @@ def _trajectory(options: argparse.Namespace) -> int:
         measures=options.measure or MixRequest.measures,
         stacks=options.stack,
         probes=options.probe,
+        group=options.group,
         aligner=create_aligner_loader(options),
         align_method=options.align,
         overwrite=options.overwrite,

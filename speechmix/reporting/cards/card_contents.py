@@ -62,7 +62,8 @@ class MixingProfile:
     Attributes
     ----------
     clips : dict
-        count, groups, seconds, languages, fingerprint (of sounds, texts, words, cues and targets).
+        count, groups, grouping (both with speakers, in a sentence), seconds, languages, fingerprint
+        (of sounds, texts, words, cues and targets).
     options : dict
         Options of the run that decide its numbers.
     twins : int

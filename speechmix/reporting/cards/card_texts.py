@@ -197,9 +197,10 @@ def _measure_items(measures: pd.DataFrame) -> list[Item]:
 def _clips_sentence(profile: MixingProfile) -> str:
     clips = profile.clips
     languages = ", ".join(clips["languages"]) or "not recorded"
+    counts = clips.get("grouping", f"{clips['count']} in {clips['groups']} groups.")
     return (
-        f"Clips: {clips['count']} in {clips['groups']} groups, {clips['seconds']:.1f} s, language: "
-        f"{languages}, fingerprint {clips['fingerprint']}. Untrained twins: {profile.twins}."
+        f"Clips: {counts} Length: {clips['seconds']:.1f} s. Language: {languages}. Fingerprint: "
+        f"{clips['fingerprint']}. Untrained twins: {profile.twins}."
     )
 
 

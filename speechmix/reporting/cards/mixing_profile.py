@@ -42,6 +42,7 @@ def read_mixing_profile(study: Study, model: str) -> MixingProfile:
         clips={
             "count": len(clips),
             "groups": int(clips["group"].nunique()),
+            "grouping": study.grouping,
             "seconds": _rounded(clips["seconds"].astype(float).sum()),
             "languages": sorted({str(name) for name in clips.get("language", []) if name}),
             "fingerprint": _clips_fingerprint(clips),

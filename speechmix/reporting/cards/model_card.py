@@ -48,13 +48,16 @@ class ModelCard:
         return {_KEY: FORMAT, **asdict(self)}
 
 
-def model_cards(*runs: str | PathLike[str]) -> list[ModelCard]:
+def model_cards(*runs: str | PathLike[str], group: str | None = None) -> list[ModelCard]:
     """Make a card of each trained model in some runs.
 
     Parameters
     ----------
     *runs : path
         Folders of finished runs; a model may be in several of them.
+    group : str, optional
+        Column of the clips that says which belong together; by default that of the run, else
+        speakers, or pair, sentence and target word.
 
     Returns
     -------
@@ -76,7 +79,7 @@ def model_cards(*runs: str | PathLike[str]) -> list[ModelCard]:
     profiles: dict[str, list[MixingProfile]] = {}
     weights: dict[str, str] = {}
     for path in runs:
-        study = Study.open(path)
+        study = Study.open(path, group=group)
         if study.run.description.get("state") == RUNNING:
             raise InputError(f"{path} is not finished: start the run again, then make the card")
         trained = [model for model in scored_models(study.run) if model.init == "trained"]

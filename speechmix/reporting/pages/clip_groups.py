@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...errors import InputError
 from ...evaluation.statistics.groups import assign_groups
 
 
@@ -23,11 +22,7 @@ def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.Data
     InputError
         If there is no such column, or two that may be meant.
     """
-    groups, ties = (
-        assign_groups(clips)
-        if group is None
-        else (clips[_find_column(clips, group)].astype(str), group)
-    )
+    groups, ties = assign_groups(clips, group)
     clips = clips.assign(group=groups, content=_first_copies(clips))
     clips.attrs["ties"] = ties
     return clips
@@ -41,18 +36,3 @@ def _first_copies(clips: pd.DataFrame) -> pd.Series:
         return clips["clip"]
     first = clips.groupby(columns, sort=False, dropna=False)["clip"].transform("first")
     return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
-
-
-def _find_column(clips: pd.DataFrame, name: str) -> str:
-    """Find the column of the clip table that has this name in the manifest."""
-    manifest_name = f"manifest_{name}"
-    if name in clips and manifest_name in clips:
-        raise InputError(
-            f"{name!r} is a column of the run and one of the manifest: for the manifest's say "
-            f"{manifest_name!r}"
-        )
-    if name not in clips and manifest_name not in clips:
-        raise InputError(
-            f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}"
-        )
-    return name if name in clips else manifest_name

@@ -40,7 +40,7 @@ LIMITS = (
     "shows that the information is in these positions at this layer; it does not show that it is in no other.",
     "Needs the sound: the share of items that are right with their own sound, minus the share that are right with the "
     "sound of another item, over items whose other sound has another answer. In brackets: 95 % confidence intervals "
-    "over groups of items that share a recording, a pair or a transcript. Grey line in the figure: guessing.",
+    "over groups of items. Grey line in the figure: guessing.",
 )
 
 
@@ -79,7 +79,7 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
     figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.6 * len(results))
     listening_panel(results, ax=figure.subplots())
     parts: list[Part] = [
-        ("Results", [_compare_models(results), figure, *LIMITS[1:]]),
+        ("Results", [_compare_models(results), figure, results[0].grouping, *LIMITS[1:]]),
         ("By kind of item", list(_kind_tables(results))),
         ("Examples to hear", list(_examples(results))),
         ("Which seconds", list(_seconds_items(results))),

@@ -82,8 +82,8 @@ class ModelComparison:
         Rank correlation between measures, layer by layer.
     curves : DataFrame
         Rank correlation between the measures' curves over layers.
-    ties : str
-        What makes clips one group.
+    ties, grouping : str
+        What makes clips one group; how many groups and speakers there are.
     options : dict
         Of `mix`, as far as all runs share them.
     """
@@ -96,6 +96,7 @@ class ModelComparison:
     agreement: pd.DataFrame
     curves: pd.DataFrame
     ties: str
+    grouping: str
     options: Mapping[str, object] = field(default_factory=dict)
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -191,7 +192,7 @@ class ModelComparison:
         legend = explain_columns(self.headline, ties=self.ties)
         by_depth = SortableTable(format_contribution_table(self.by_depth))
         page_sections: list[Part] = [
-            ("Runs", [run_list]),
+            ("Runs", [run_list, f"Groups: {self.grouping}"]),
             ("By stack and measure", [headline, *legend]),
             ("By depth", [_DEPTH_NOTE, pictures["by_depth"], by_depth]),
             ("Layer by layer", [pictures["heat_map"]]),
@@ -218,6 +219,7 @@ def compare(
     *runs: str | PathLike[str] | Run | StoredRun,
     measures: Sequence[str] | None = None,
     stacks: Sequence[str] | None = None,
+    group: str | None = None,
 ) -> ModelComparison:
     """Compare the models of one or several runs.
 
@@ -227,6 +229,8 @@ def compare(
         Folders of finished runs.
     measures, stacks : sequence of str, optional
         Only these; all by default.
+    group : str, optional
+        Column that says which clips belong together; by default that of the runs, see `Study`.
 
     Returns
     -------
@@ -241,7 +245,7 @@ def compare(
     if not runs:
         raise InputError("compare needs at least one run's folder")
     studies = [Study.open(run) for run in runs]
-    groups, ties = combine_groups([study.run for study in studies])
+    groups, ties, grouping = combine_groups([study.run for study in studies], group)
     table, as_published = (
         combine_contributions(studies, tables, measures, stacks)
         for tables in (
@@ -282,6 +286,7 @@ def compare(
         agreement=measure_agreement(studied_rows),
         curves=curve_agreement(studied_rows),
         ties=ties,
+        grouping=grouping,
         options=shared_options(studies),
     )
 

@@ -78,8 +78,8 @@ _WORDS = {
     ),
     "group": (
         r"\bgroups?\b",
-        "Clips that belong together, such as those of one pair. They are not independent, so each "
-        "group counts as one observation.",
+        "Clips that belong together, such as those of one speaker or one pair. They are not "
+        "independent, so each group counts as one observation.",
     ),
     "deciding position": (
         r"\bdeciding position\b",

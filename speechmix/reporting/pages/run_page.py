@@ -253,6 +253,8 @@ def _count_notes(content: PageContent) -> list[str]:
     doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     if doubtful_count:
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
+    if content.has_results and not content.is_single_clip:
+        text += f" Groups: {content.study.grouping}"
     notes = [selection_sentence(run), text]
     if content.has_results:
         notes.append(_CUE_NOTE)

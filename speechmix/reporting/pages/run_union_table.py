@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ...errors import InputError
+from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.grouped_means import grouped_means
 from ...evaluation.statistics.groups import assign_groups
 from ...evaluation.statistics.random_twin_comparison import STRENGTH
@@ -97,8 +98,11 @@ def _run_names(runs: Sequence[StoredRun]) -> list[str]:
     )
 
 
-def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
-    """Group the clips of all runs together."""
+def combine_groups(
+    runs: Sequence[StoredRun], group: str | None = None
+) -> tuple[dict[str, str], str, str]:
+    """Group the clips of all runs together, by a column of them or that of the runs; return groups,
+    what ties clips, and how many groups there are in a sentence."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     for column in ("text", "sound", "cue", "target", "foil"):
         values = clips[clips[column] != ""].groupby("clip")[column].nunique()
@@ -112,8 +116,11 @@ def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
                 "the same"
             )
     clips = clips.drop_duplicates("clip").reset_index(drop=True)
-    groups, ties = assign_groups(clips)
-    return dict(zip(clips["clip"], groups, strict=True)), ties
+    if group is None and len({run.group for run in runs}) == 1:
+        group = runs[0].group
+    groups, ties = assign_groups(clips, group)
+    grouping = describe_groups(clips.assign(group=groups), ties)
+    return dict(zip(clips["clip"], groups, strict=True)), ties, grouping
 
 
 def _distinct_model_names(table: pd.DataFrame) -> pd.Series:

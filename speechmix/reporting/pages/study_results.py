@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.grouped_means import TableRow, select_cells
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
@@ -44,8 +45,8 @@ class Study:
     run : StoredRun
         From `open_run`.
     group : str, optional
-        Column of the clip table that says which clips belong together; by default pair, sentence
-        and target word.
+        Column of the clip table that says which clips belong together; by default that of the run,
+        else speakers, or pair, sentence and target word.
     """
 
     run: StoredRun
@@ -65,12 +66,17 @@ class Study:
     @cached_property
     def clips(self) -> pd.DataFrame:
         """Table of the clips, with their group."""
-        return add_clip_groups(self.run.clips, group=self.group)
+        return add_clip_groups(self.run.clips, group=self.group or self.run.group)
 
     @property
     def ties(self) -> str:
         """What makes clips a group, in words; "" if nothing does."""
         return str(self.clips.attrs["ties"])
+
+    @property
+    def grouping(self) -> str:
+        """How many groups and speakers there are, in a sentence."""
+        return describe_groups(self.clips, self.ties)
 
     @cached_property
     def table(self) -> pd.DataFrame:

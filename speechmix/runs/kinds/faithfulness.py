@@ -23,7 +23,6 @@ from ...evaluation.faithfulness.perturbations import (
     split_fills_from_name,
 )
 from ...evaluation.faithfulness.results import FaithfulnessResults
-from ...evaluation.statistics.groups import build_item_table
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.measures.measure_functions import custom_identities
@@ -69,7 +68,8 @@ def _compute(item: ResultItem) -> Result:
 
 
 def _finish(finished: FinishedResults) -> None:
-    for results in stored_faithfulness(finished.parts_by_owner.values(), finished.clips):
+    models = finished.parts_by_owner.values()
+    for results in stored_faithfulness(models, finished.clips, finished.group):
         results.write(finished.folder.path)
 
 
@@ -79,7 +79,7 @@ FAITHFULNESS_KIND = ResultKind(
 
 
 def stored_faithfulness(
-    models: Iterable[Sequence[Part]], clips: Sequence[Clip]
+    models: Iterable[Sequence[Part]], clips: Sequence[Clip], group: str | None = None
 ) -> list[FaithfulnessResults]:
     """Return what was found of each model, over all clips that have results.
 
@@ -88,7 +88,9 @@ def stored_faithfulness(
     models : iterable of sequence of Part
         Part files of each model.
     clips : sequence of Clip
-        With words; their tables say now what ties them together.
+        With words; their metadata says now what ties them together.
+    group : str, optional
+        The column that does.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def stored_faithfulness(
         if evaluated:
             facts = contents[evaluated[0].name]["facts"]
             items = [_decode_item_result(contents[clip.name]) for clip in evaluated]
-            evaluations.append(combine_items(items, build_item_table(evaluated), facts))
+            evaluations.append(combine_items(items, evaluated, facts, group))
     return evaluations
 
 

@@ -129,7 +129,7 @@ def write_probes(
     clips = [clip for clip in finished.clips if clip.meta.get(CONTROL) != "yes"]
     try:
         by = SIDE if any(clip.meta.get(SIDE) for clip in clips) else None
-        task = ProbeTask.from_items(clips, LABEL, by=by)
+        task = ProbeTask.from_items(clips, LABEL, group=finished.group, by=by)
     except InputError as error:
         report(f"nothing is probed: {error}")
         return

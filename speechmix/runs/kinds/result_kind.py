@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..results.clip_result_files import Owner, Part
     from ..results.run_folder import RunFolder
 
+ClipColumns = Callable[["Sequence[Clip]", "str | None"], Mapping[str, Mapping[str, object]]]
 Outcome = list[Key] | SpeechmixError  # keys of what is stored of an item, or why it failed
 
 
@@ -120,6 +121,8 @@ class FinishedResults:
         Gets a line for what cannot be done.
     job : str
         Name of the job that computed kinds alone; empty in a run.
+    group : str, optional
+        Column that says which clips belong together.
     """
 
     folder: RunFolder
@@ -127,6 +130,7 @@ class FinishedResults:
     clips: Sequence[Clip]
     report: Callable[[str], None]
     job: str = ""
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,8 @@ class ResultKind:
     finish : callable, optional
         Gets `FinishedResults` when all shards are done: writes what is made of all clips.
     clip_columns : callable, optional
-        Clips -> further columns of the table by clip, put behind those that name clip and model.
+        Clips and the column of their groups (or None) -> further columns of the table by clip, put
+        behind those that name clip and model.
     uses_pairs : bool
         Whether an item needs the other clip of its pair, which may be in another shard.
     needs_words : bool
@@ -173,7 +178,7 @@ class ResultKind:
     cache_key: Callable[[ResultItem], Mapping[str, object] | None] = default_cache_key
     columns: Mapping[str, str] | None = None
     finish: Callable[[FinishedResults], None] | None = None
-    clip_columns: Callable[[Sequence[Clip]], Mapping[str, Mapping[str, object]]] | None = None
+    clip_columns: ClipColumns | None = None
     uses_pairs: bool = False
     needs_words: bool = True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...evaluation.speech_ablation_summary import PART_COLUMNS, summarize_speech_ablation
+from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.groups import assign_groups
 from ...files.parquet_files import read_parquet
 from ...files.text_files import write_csv
@@ -29,18 +30,21 @@ def _cache_key(item: ResultItem) -> dict[str, object]:
     return {**item.ingredients, **item.options}
 
 
-def clip_groups(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, object]], str]:
-    """By clip what it is grouped and parted by, and what ties clips together, in words."""
+def clip_groups(
+    clips: Sequence[Clip], group: str | None
+) -> tuple[dict[str, dict[str, object]], str]:
+    """By clip what it is grouped and parted by, and how many groups and speakers there are."""
     table = clip_table(clips)
-    groups, ties = assign_groups(table)
+    groups, ties = assign_groups(table, group)
     defaults = {"side": "all", **dict.fromkeys(PART_COLUMNS, ""), "control": "no"}
     facts = table.reindex(columns=list(defaults)).fillna(defaults).astype(str).assign(group=groups)
     rows = zip(table["clip"], facts.to_dict("records"), strict=True)
-    return {clip: {str(name): cell for name, cell in row.items()} for clip, row in rows}, ties
+    columns = {clip: {str(name): cell for name, cell in row.items()} for clip, row in rows}
+    return columns, describe_groups(table.assign(group=groups), ties)
 
 
-def _clip_columns(clips: Sequence[Clip]) -> Mapping[str, Mapping[str, object]]:
-    return clip_groups(clips)[0]
+def _clip_columns(clips: Sequence[Clip], group: str | None) -> Mapping[str, Mapping[str, object]]:
+    return clip_groups(clips, group)[0]
 
 
 def _finish(finished: FinishedResults) -> None:

@@ -192,6 +192,7 @@ def read_run_description(folder: RunFolder) -> JsonObject:
     kinds = {
         "options": dict,
         "state": str,
+        "group": str,
         "title": str,
         "notes": list,
         "parts": dict,

@@ -114,6 +114,11 @@ class StoredRun:
     _maps: _ReadMaps = field(default_factory=_ReadMaps, repr=False)
 
     @property
+    def group(self) -> str | None:
+        """Column of the clips that says which belong together, where the run was given one."""
+        return self.description.get("group")
+
+    @property
     def out(self) -> Path:
         """The folder's path."""
         return self.folder.path

@@ -7,6 +7,7 @@ In: a run's folder, options, completion records. Out: `run.json`:
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
     parts        the part files (clip_result_files.py) that its tables are made of, with size and hash of each
     asked        hash of clips and options of the last start: a shard with another hash is outdated
+    group        column of the clips that says which belong together, where one was named
     state        "running", or "complete" when all tables are written
 
 The file is written whole or not at all. A damaged one is set aside and made again; nothing else
@@ -55,6 +56,7 @@ class RunState:
         *,
         shard_count: int = 1,
         request_hash: str = "",
+        group: str | None = None,
     ) -> None:
         """Write which run the folder holds from now on; the caller holds its lock.
 
@@ -69,6 +71,8 @@ class RunState:
         shard_count : int
         request_hash : str
             Hash of clips and options, with which completion records of shards begin.
+        group : str, optional
+            Column that says which clips belong together.
 
         Raises
         ------
@@ -93,6 +97,7 @@ class RunState:
             "versions": versions(),
         }
         description |= {"state": RUNNING, "shards": shard_count, "asked": request_hash}
+        description |= {"group": group} if group else {}
         description |= {name: stored[name] for name in _TABLE_ENTRIES if name in stored}
         if "standing" not in stored and stored_options != options:
             description["standing"] = {"options": stored["options"]}  # of the tables until new ones
@@ -108,6 +113,12 @@ class RunState:
             clear_leftovers(path, below=stored.get("state") != COMPLETE)
             clear_leftovers(path / DIGESTS, below=False)
         write_json(self.folder.description_path, description)
+
+    @property
+    def group(self) -> str | None:
+        """Column that says which clips of the run belong together, where one was named."""
+        path = self.folder.description_path
+        return read_json_object(path).get("group") if path.is_file() else None
 
     def clear_job_leftovers(self) -> None:
         """Remove what dead processes left of jobs; the caller holds the folder's lock."""

@@ -40,6 +40,7 @@ def french_study(
     language: str = "fr",
     seeds: Sequence[int] = SEEDS,
     twin_clips: int | None = TWIN_CLIPS,
+    group: str | None = None,
     measures: Sequence[str] = MEASURES,
     stacks: Sequence[str] | None = None,
     mining: Mapping[str, Json] | None = None,
@@ -81,6 +82,9 @@ def french_study(
         Of the untrained twins; a conclusion takes 5.
     twin_clips : int, optional
         Clips on which twins after the first are scored, evenly chosen; all by default of None.
+    group : str, optional
+        A column of the clips that says which belong together; by default speakers, or pair, sentence
+        and target word.
     measures, stacks : sequence of str
         As `mix` takes them.
     mining, selection : mapping, optional
@@ -188,6 +192,7 @@ def french_study(
         "report": print if verbose else lambda line: None,
         "skipped": skipped,
         "twin_clips": twin_clips or None,
+        "group": group,
         "probes": probes,
         "explain": explain or 0,
     }
@@ -203,6 +208,7 @@ def french_study(
                 Path(out),
                 aligner=load_aligner,
                 twin_clips=twin_clips or None,
+                group=group,
                 executor=executor,
             )
         except InputError as error:

@@ -22,6 +22,7 @@ from ...alignment.confidence import TRUSTED_TEXT
 from ...alignment.speaker_sounds import SpeakerVoice
 from ...alignment.synthesis_aligner import ADAPTED, align_by_synthesis, words_by_synthesis
 from ...errors import InputError
+from ...evaluation.statistics.groups import SPEAKER_COLUMNS
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.shard_assignment import WHOLE, Shard
@@ -43,7 +44,6 @@ ADAPTATION = "adaptation"
 _REVISION = 3
 _ADAPT_OPTION = 2  # what stored headers say since there is adaptation
 _MAX_SHIFT_SECONDS = 0.010  # seconds that a boundary of a trusted text moves
-_SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")  # columns that name one
 _STORED_FIELDS = ("seconds", "alignment", "score", "doubts", "words")
 
 
@@ -203,7 +203,7 @@ def _align_first(line: JsonObject) -> JsonObject:
     clip = clip_from_line(line)
     check_audio(clip)
     speaker = next(
-        (line["meta"][column] for column in _SPEAKER_COLUMNS if line.get("meta", {}).get(column)),
+        (line["meta"][column] for column in SPEAKER_COLUMNS if line.get("meta", {}).get(column)),
         "",
     )
     if "words" in line:

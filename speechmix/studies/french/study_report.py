@@ -133,6 +133,7 @@ def print_report(
             "known:"
         )
         print(format_contribution_table(study.headline).to_string(index=False))
+        print(f"groups: {study.grouping}")
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
             print(format_contribution_table(study.ablation).to_string(index=False))
