@@ -11,6 +11,10 @@ folds,
     share of all sets        1 - S(all) / T
     share of one set alone   1 - S(set) / T
     unique share of a set    ( S(all but this set) - S(all) ) / T
+
+A feature may look present because it is correlated with one that is measured with error. So the unique
+share is also computed with the other sets as they are expected to be without error, for several
+reliabilities (`measurement_error`). A set is present only if the least of these shares is above zero.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,14 +30,20 @@ import pandas as pd
 from ..adapters.capture.hidden_states import INPUT
 from ..adapters.model import Model
 from ..errors import InputError
+from .measurement_error import (
+    CORRELATED,
+    ERROR_STEPS,
+    LOWEST_RELIABILITY,
+    calibrate_features,
+    multiple_correlation,
+)
 from .probing.ridge import assign_group_folds, predict_values
 from .probing.scores import ratio_by_group
 from .probing.unit_task import join_units
 from .statistics.group_sentences import describe_item_groups
 from .statistics.groups import build_item_table, content_key
-from .statistics.intervals import mean_interval
+from .statistics.intervals import LEVEL, mean_interval
 from .statistics.random_twin_comparison import compare_with_twins
-from .statistics.twin_rank_test import FALSE_CLAIM_RATE
 from .unit_features import unit_features
 from .unit_states import unit_states
 
@@ -47,6 +57,7 @@ _MODEL_KEYS = ["model", "init", "seed"]
 _KEYS = [*_MODEL_KEYS, "stack", "layer", "depth", "set"]
 _MISSING = ["", np.inf, -np.inf]
 _MAX_VALUES = 2 * 10**7  # units x dimensions of layers that are fitted at once
+_TWIN_COLUMNS = ["untrained", "twins", "difference", "difference_low", "difference_high"]
 Row = dict[str, Any]
 
 
@@ -60,21 +71,27 @@ class Encoding:
         A row for each model, stack, layer (-1: the input of the first) and set; the set "all" is all of
         them. share (of "all": explained together; of a set: explained by nothing else) with low and
         high (95 % over groups; missing for fewer than eight groups); alone (explained by the set
-        alone); n (units), groups;
-        present (whether the interval, corrected over all rows of the model, is above 0); untrained
-        (mean of twins), twins, more (whether it is more than in untrained models).
+        alone); least (the share that is left if the features of the other sets are measured with
+        error); n (units), groups;
+        present (whether the interval of `least`, corrected over all rows of the model, is above 0),
+        present_if_exact (the same of `share`); untrained (mean of twins), twins, difference with
+        difference_low, difference_high (of `least` to one more untrained model, 95 % together over
+        all rows), more (whether it is present, and more than in untrained models).
     by_group : DataFrame
-        The share of each group, whose mean is the share.
+        The share and `least` of each group, whose means are those of the scores.
     left_out : int
         Units without one of the features.
     provenance : dict
         Sets of features, level, grouping (how many groups and speakers there are).
+    notes : tuple of str
+        Sets that go together with a feature of another set, which may be measured with error.
     """
 
     scores: pd.DataFrame
     by_group: pd.DataFrame
     left_out: int = 0
     provenance: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a copy of the scores."""
@@ -85,7 +102,8 @@ class Encoding:
         models = self.scores[["model", "init", "seed"]].drop_duplicates().shape[0]
         counts = f"{models} model{'s' * (models != 1)}, {self.scores['n'].max()} units"
         grouping = str(self.provenance.get("grouping", "")).rstrip(".")
-        return f"Encoding({sets}: {'; '.join(filter(None, (counts, grouping)))})"
+        line = f"Encoding({sets}: {'; '.join(filter(None, (counts, grouping)))})"
+        return "\n".join([line, *(f"Note: {note}" for note in self.notes)])
 
 
 def encode(
@@ -98,6 +116,7 @@ def encode(
     stacks: Sequence[str] | None = None,
     group: str | None = None,
     folds: int = 5,
+    reliability: float | Mapping[str, float] = LOWEST_RELIABILITY,
     seed: int = 0,
     progress: bool = False,
 ) -> Encoding:
@@ -118,6 +137,9 @@ def encode(
         Values of one's own, as for `unit_features`.
     folds : int
         Of the cross-validation: three or more.
+    reliability : float or mapping of str to float
+        The lowest share of the variance of numeric features that is no measurement error, above 0 to
+        1 (exact); of those that a mapping names, the others have 0.7. Texts are exact.
     seed : int
         Of the folds.
 
@@ -128,7 +150,8 @@ def encode(
     Raises
     ------
     InputError
-        If a set is empty or unknown, no unit has all features, or there are fewer than three groups.
+        If a set is empty or unknown, no unit has all features, there are fewer than three groups, or
+        a reliability is none.
 
     Examples
     --------
@@ -146,10 +169,11 @@ def encode(
             f"{dict(features)!r}"
         )
     names = list(dict.fromkeys(name for members in features.values() for name in members))
+    reliabilities = _list_reliabilities(names, reliability)
     columns: pd.DataFrame | None = None
     rows: list[Row] = []
     by_group: list[Row] = []
-    left_out, used = 0, set[str]()
+    left_out, used, correlations = 0, set[str](), dict[tuple[str, str], float]()
     for source in [models] if isinstance(models, Model) else models:
         model = source if isinstance(source, Model) else source()
         found = unit_states(
@@ -165,21 +189,36 @@ def encode(
         for stack, of_stack in found.items():
             is_used, complete = _select_units(of_stack.units, columns, names)
             left_out = max(left_out, int((~is_used).sum()))
-            sets = {name: _to_numbers(complete[list(set_)]) for name, set_ in features.items()}
+            sets = {
+                name: _build_set(complete[list(set_)], reliabilities)
+                for name, set_ in features.items()
+            }
+            for pair, found_r in _correlate_sets(sets).items():
+                correlations[pair] = max(found_r, correlations.get(pair, 0.0))
             groups = complete["group"].to_numpy(str)
             used |= set(complete["clip"])
             keys = _content_keys(complete["clip"], items)
             fold = assign_group_folds(groups, keys, folds=folds, seed=seed)
             place = {"model": model.name, "init": model.init, "seed": model.seed, "stack": stack}
-            for row, shares in _divide_variance(of_stack.values[is_used], sets, groups, fold):
+            for row, *shares in _divide_variance(
+                of_stack.values[is_used],
+                {name: each.values for name, each in sets.items()},
+                groups,
+                fold,
+                {name: each.reliability for name, each in sets.items()},
+            ):
                 rows.append({**place, **row})
                 key = {name: rows[-1][name] for name in _KEYS}
-                shares_by_group = zip(np.unique(groups), shares, strict=True)
-                by_group += [{**key, "group": name, "share": x} for name, x in shares_by_group]
+                by_group += [
+                    {**key, "group": name, "share": share, "least": least}
+                    for name, share, least in zip(np.unique(groups), *shares, strict=True)
+                ]
     scores, of_groups = (pd.DataFrame(x).astype({"seed": "Int64"}) for x in (rows, by_group))
     provenance = {"features": {name: list(set_) for name, set_ in features.items()}, "level": level}
     provenance["grouping"] = describe_item_groups(items, group, names=used)
-    return Encoding(conclude_shares(scores, of_groups), of_groups, left_out, provenance)
+    scores = conclude_shares(scores, of_groups)
+    notes = _describe_confounders(scores, correlations, reliabilities)
+    return Encoding(scores, of_groups, left_out, provenance, notes)
 
 
 def _select_units(
@@ -205,39 +244,119 @@ def _content_keys(clips: pd.Series, items: Sequence[Clip | Sentence]) -> list[st
     return [keys[name] for name in clips]
 
 
-def _to_numbers(columns: pd.DataFrame) -> np.ndarray:
-    """Return features as numbers [N, P]; texts as one column for each value."""
-    parts = []
+def _list_reliabilities(
+    names: Sequence[str], reliability: float | Mapping[str, float]
+) -> dict[str, float]:
+    """Return the reliability of each feature."""
+    stated = reliability if isinstance(reliability, Mapping) else dict.fromkeys(names, reliability)
+    for name, value in stated.items():
+        if name not in names or not 0 < value <= 1:
+            raise InputError(
+                f"expected reliabilities above 0 to 1 of features ({', '.join(names)}), found {value} "
+                f"of {name!r}"
+            )
+    return {name: float(stated.get(name, LOWEST_RELIABILITY)) for name in names}
+
+
+class _FeatureSet(NamedTuple):
+    """A set of features as numbers; a text is one exact column for each value."""
+
+    values: np.ndarray  # [N, P]
+    names: list[str]  # the feature of each column
+    reliability: np.ndarray  # [P]
+
+
+def _build_set(columns: pd.DataFrame, reliabilities: Mapping[str, float]) -> _FeatureSet:
+    """Build a set from the columns of its features."""
+    parts, names, reliability = [], list[str](), list[float]()
     for name in columns:
         numbers = pd.to_numeric(columns[name], errors="coerce")
-        is_text = numbers.isna().any()
+        is_text = bool(numbers.isna().any())
         part = pd.get_dummies(columns[name].astype(str)) if is_text else numbers.to_frame()
         parts.append(part.to_numpy(dtype=float))
-    return np.hstack(parts)
+        names += [str(name)] * part.shape[1]
+        reliability += [1.0 if is_text else reliabilities[str(name)]] * part.shape[1]
+    return _FeatureSet(np.hstack(parts), names, np.array(reliability))
+
+
+def _correlate_sets(sets: Mapping[str, _FeatureSet]) -> dict[tuple[str, str], float]:
+    """Return how closely each inexact feature of another set follows a set, by (set, feature)."""
+    return {
+        (name, feature): multiple_correlation(each.values, other.values[:, index])
+        for name, each in sets.items()
+        for other_name, other in sets.items()
+        for index, feature in enumerate(other.names)
+        if other_name != name and other.reliability[index] < 1
+    }
+
+
+def _describe_confounders(
+    scores: pd.DataFrame,
+    correlations: Mapping[tuple[str, str], float],
+    reliabilities: Mapping[str, float],
+) -> tuple[str, ...]:
+    """Say which sets look present and go together with a feature that may be measured with error."""
+    notes = []
+    for (name, feature), correlation in correlations.items():
+        rows = scores[(scores["set"] == name) & scores["present_if_exact"]]
+        if correlation >= CORRELATED and len(rows):
+            notes.append(
+                f"{name!r} goes together with {feature!r} (correlation {correlation:.2f}). If "
+                f"{feature!r} is measured with error, {name!r} can look present where it is not. Rows "
+                f"where it looks present: {len(rows)}; where it is, if the reliability of {feature!r} "
+                f"may be as low as {reliabilities[feature]:g}: {rows['present'].sum()}"
+            )
+    return tuple(notes)
 
 
 def _divide_variance(
-    states: np.ndarray, sets: Mapping[str, np.ndarray], groups: np.ndarray, fold: np.ndarray
-) -> Iterator[tuple[Row, np.ndarray]]:
+    states: np.ndarray,
+    sets: Mapping[str, np.ndarray],
+    groups: np.ndarray,
+    fold: np.ndarray,
+    reliability: Mapping[str, np.ndarray],
+) -> Iterator[tuple[Row, np.ndarray, np.ndarray]]:
     """Yield for each layer of states [N, L + 1, D] a row for all sets [N, P] together and for each,
-    with the shares by group."""
+    with the shares and the least shares by group."""
     count, layers, width = states.shape
     step = max(1, _MAX_VALUES // (count * width))
+    variants = _vary_sets(sets, reliability)
     for start in range(0, layers, step):
         part = states[:, start : start + step].astype(float)
         total, of_all = _squared_errors(part, list(sets.values()), fold)
-        gains = {ALL: (total - of_all, np.full(total.shape, np.nan))}
+        gains = {ALL: ([total - of_all], np.full(total.shape, np.nan))}
         for name in sets:
-            others = [found for other, found in sets.items() if other != name]
-            without = _squared_errors(part, others, fold)[1] if others else total
-            alone = total - _squared_errors(part, [sets[name]], fold)[1]
-            gains[name] = without - of_all, alone
-        for index, (name, (gain, alone)) in product(range(part.shape[1]), gains.items()):
+            gains[name] = (
+                [
+                    (_squared_errors(part, others, fold)[1] if others else total) - of_all
+                    for others in variants[name]
+                ],
+                total - _squared_errors(part, [sets[name]], fold)[1],
+            )
+        for index, (name, (of_variants, alone)) in product(range(part.shape[1]), gains.items()):
             of_layer, layer = total[:, index], start + index + INPUT
-            shares = ratio_by_group(gain[:, index], groups, of_layer)
+            by_variant = [gain[:, index] for gain in of_variants]
+            shares, least = (
+                ratio_by_group(gain, groups, of_layer)
+                for gain in (by_variant[0], min(by_variant, key=np.sum))
+            )
             row = {"layer": layer, "depth": layer / max(layers - 2, 1), "set": name}
             row |= {"share": shares.mean(), "alone": alone[:, index].sum() / of_layer.sum()}
-            yield row | {"n": count, "groups": len(shares)}, shares
+            yield row | {"least": least.mean(), "n": count, "groups": len(shares)}, shares, least
+
+
+def _vary_sets(
+    sets: Mapping[str, np.ndarray], reliability: Mapping[str, np.ndarray]
+) -> dict[str, list[list[np.ndarray]]]:
+    """Return for each set the others: as measured, and as expected without errors of several sizes."""
+    calibrated = [calibrate_features(sets, reliability, step=step) for step in ERROR_STEPS]
+    varied = {}
+    for name in sets:
+        others = [other for other in sets if other != name]
+        is_exact = all((reliability[other] == 1).all() for other in others)
+        variants = [sets] if is_exact else [sets, *calibrated]
+        varied[name] = [[variant[other] for other in others] for variant in variants]
+    return varied
 
 
 def _squared_errors(
@@ -261,16 +380,22 @@ def conclude_shares(scores: pd.DataFrame, by_group: pd.DataFrame) -> pd.DataFram
     rows = by_group.groupby([key for key in _KEYS if key != "depth"], sort=False, dropna=False)
     counts = scores.groupby(_MODEL_KEYS, dropna=False)["share"].transform("size")
     limits = []
-    for (_, shares), count in zip(rows["share"], counts, strict=True):
-        corrected = mean_interval(shares, level=1 - FALSE_CLAIM_RATE / count)
-        limits.append((*mean_interval(shares), corrected[0] > 0))
+    for (_, found), count in zip(rows[["share", "least"]], counts, strict=True):
+        is_above = [
+            mean_interval(found[name], level=1 - (1 - LEVEL) / count)[0] > 0
+            for name in ("least", "share")
+        ]
+        limits.append((*mean_interval(found["share"]), *is_above))
     scores = scores.copy()
-    scores[["low", "high", "present"]] = pd.DataFrame(limits, index=scores.index)
+    columns = ["low", "high", "present", "present_if_exact"]
+    scores[columns] = pd.DataFrame(limits, index=scores.index)
     cells = ["model", "stack", "layer", "set"]
-    contributions = by_group.assign(contribution=100 * by_group["share"])
-    comparison = compare_with_twins(contributions, by=cells, group="group")
-    scores = scores.merge(comparison[[*cells, "random", "twins", "claim"]], on=cells, how="left")
-    scores["untrained"] = scores["random"] / 100
-    scores["more"] = (scores["claim"] == "more") & (scores["init"] == "trained")
-    order = [*_KEYS, "share", "low", "high", "alone", "n", "groups", "present", "untrained"]
-    return scores.reindex(columns=[*order, "twins", "more"])
+    contributions = by_group.assign(contribution=by_group["least"])
+    twins = compare_with_twins(contributions, by=cells, group="group", primary={})
+    untrained = scores[scores["init"] == "random"].groupby(cells)["share"].mean()
+    twins = twins.join(untrained.rename("untrained"), on=cells)
+    twins = twins.rename(columns={"low": "difference_low", "high": "difference_high"})
+    scores = scores.merge(twins[[*cells, *_TWIN_COLUMNS, "claim"]], on=cells, how="left")
+    scores["more"] = (scores["claim"] == "more") & scores["present"] & (scores["init"] == "trained")
+    order = [*_KEYS, "share", "low", "high", "alone", "least", "n", "groups", "present"]
+    return scores.reindex(columns=[*order, "present_if_exact", *_TWIN_COLUMNS, "more"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from speechmix.inputs import bundled
 from speechmix.reporting.plots import encoding_figure
 from tests.conftest import trained
 
+encoding = importlib.import_module("speechmix.evaluation.encoding")
 WIDTHS = {"a": 3, "b": 2, "null": 4}
 
 
@@ -55,12 +58,12 @@ def plant_states(seed, groups=40, units=8, dimensions=12, correlation=0.6, noise
 
 
 def divide(sets, states, groups, seed=0):
-    """Share of each set, with the values by group."""
+    """Share of each set, with the values by group; features are exact."""
     keys = [f"clip {name}" for name in groups]
     fold = assign_group_folds(groups, keys, seed=seed)
-    return {
-        row["set"]: (row, shares) for row, shares in _divide_variance(states, sets, groups, fold)
-    }
+    exact = {name: np.ones(columns.shape[1]) for name, columns in sets.items()}
+    found = _divide_variance(states, sets, groups, fold, exact)
+    return {row["set"]: (row, shares) for row, shares, _ in found}
 
 
 def test_planted_shares_are_found_within_five_points():
@@ -143,7 +146,9 @@ def tables(trained_shares, twin_shares):
                 place = {"model": "m", "init": init, "seed": seed, "stack": "encoder"}
                 place |= {"layer": layer, "depth": layer / 2, "set": name}
                 rows.append(place | {"share": values.mean(), "n": 40, "groups": len(values)})
-                groups += [place | {"group": f"g{i}", "share": v} for i, v in enumerate(values)]
+                groups += [
+                    place | {"group": f"g{i}", "share": v, "least": v} for i, v in enumerate(values)
+                ]
     rows, groups = (pd.DataFrame(table).astype({"seed": "Int64"}) for table in (rows, groups))
     return Encoding(conclude_shares(rows, groups), groups)
 
@@ -154,11 +159,11 @@ def test_a_share_is_claimed_by_its_interval_and_compared_with_twins():
     def draw(mean, groups=20):
         return [m + 0.02 * generator.standard_normal(groups) for m in mean]
 
-    found = tables(draw([0, 0.1, 0.2]), [draw([0, 0, 0.2]) for _ in range(39)])
+    found = tables(draw([0, 0.1, 0.2]), [draw([0, 0, 0.2]) for _ in range(9)])
     trained_rows = found.scores[lambda t: (t["init"] == "trained") & (t["set"] == "sound")]
     assert trained_rows["present"].tolist() == [False, True, True]
     assert trained_rows["more"].tolist() == [False, True, False]
-    assert set(trained_rows["twins"]) == {39}
+    assert set(trained_rows["twins"]) == {9}
     assert found.scores["present"].sum() > 2  # twins have shares of their own, too
     alone = tables(draw([0.2, 0.2]), []).scores
     assert alone["present"].all()
@@ -231,3 +236,68 @@ def test_sets_that_cannot_be_are_refused():
         InputError, match="frames of tiny-french-whisper are not those of the first"
     ):
         speechmix.encode(models, bundled.clips()[:6], {"a": ["intensity"]}, level="frame")
+
+
+@functools.cache
+def words_of_clips():
+    return speechmix.unit_states(trained("tiny-french-ctc"), bundled.clips())["encoder"]
+
+
+def encode_planted(monkeypatch, seed, *, error=0.25, correlation=0.8, own=0.0, **options):
+    """States that depend on the true duration, and by `own` on frequency, which is correlated with it.
+    The duration is measured with an error, in shares of its variance."""
+    rng, words = np.random.default_rng(seed), words_of_clips()
+    count = len(words.units)
+    true = rng.standard_normal(count)
+    frequency = correlation * true + np.sqrt(1 - correlation**2) * rng.standard_normal(count)
+    measured = true + np.sqrt(error) * rng.standard_normal(count)
+    weights = rng.standard_normal((2, 12))
+    states = np.column_stack([true, own * frequency]) @ weights
+    states += 0.5 * rng.standard_normal(states.shape)
+    planted = dataclasses.replace(words, values=states[:, None])
+    monkeypatch.setattr(encoding, "unit_states", lambda *_, **__: {"encoder": planted})
+    table = words.units[["clip", "index"]].assign(measured=measured, frequency=frequency)
+    sets = {"duration": ["measured"], "frequency": ["frequency"]}
+    return speechmix.encode(
+        trained("tiny-french-ctc"), bundled.clips(), sets, table=table, **options
+    )
+
+
+def test_a_feature_is_not_claimed_for_one_that_is_measured_with_error(monkeypatch):
+    """The states depend on duration alone. With the measured duration as if it were exact, frequency
+    is claimed in nine of ten."""
+    claims = 0
+    for seed in range(11):
+        found = encode_planted(monkeypatch, seed)
+        row = found.scores.set_index("set").loc["frequency"]
+        assert not row["present"]
+        assert row["least"] < 0.01 < row["share"]
+        if row["present_if_exact"]:
+            note = next(
+                each for each in found.notes if each.startswith("'frequency' goes together")
+            )
+            assert "can look present where it is not" in note
+            assert note.endswith("if the reliability of 'measured' may be as low as 0.7: 0")
+            assert note in repr(found)
+            claims += 1
+    assert claims >= 9
+
+
+def test_errors_of_other_sizes_explain_it_away_too(monkeypatch):
+    for error in (0.06, 0.15, 0.4):
+        for seed in range(3):
+            found = encode_planted(monkeypatch, seed, error=error)
+            assert not found.scores.set_index("set").loc["frequency", "present"]
+
+
+def test_a_feature_with_a_share_of_its_own_is_present_where_the_other_is_exact(monkeypatch):
+    exact = {"measured": 1.0, "frequency": 1.0}
+    found = encode_planted(monkeypatch, 0, error=0.0, own=0.8, reliability=exact)
+    assert found.scores["present"].all()
+    assert (found.scores["least"] == found.scores["share"]).all()
+    assert not found.notes
+    loose = encode_planted(monkeypatch, 0, error=0.0, own=0.8, correlation=0.3)
+    assert loose.scores["present"].all()  # a weak correlation explains little, whatever the error
+    for reliability in ({"pitch": 0.8}, {"measured": 0.0}, 1.2):
+        with pytest.raises(InputError, match="expected reliabilities above 0 to 1"):
+            encode_planted(monkeypatch, 0, reliability=reliability)

@@ -6,7 +6,7 @@ item's variance the probe explains. The nulls:
     by_position  R^2 of the same regression from the position in the clip alone: index from both
                ends, relative position, and their squares
     control    R^2 for random values, one for each word type
-    p          rank of R^2 among shuffles, corrected over layers (`twin_rank_test.rank_p`). In a shuffle
+    p          of R^2 among shuffles, corrected over layers (`permutation.permutation_p`). In a shuffle
                each group takes over the values of another group, each clip in it those of another
                clip, by relative position. So values keep their likeness within groups, from one unit
                to the next, and to their position. With groups of one size the test is exact.
@@ -22,7 +22,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ..statistics.groups import content_key
-from ..statistics.twin_rank_test import rank_p
+from ..statistics.permutation import permutation_p
 from .logistic import control_labels, predict_with_estimator, scaling_moments
 from .ridge import Fit, assign_group_folds, predict_values
 from .scores import ratio_interval
@@ -109,7 +109,7 @@ class ValueFitter:
         """Add the p value of each layer that was fitted, corrected over all of them."""
         table = np.array(self._r2_of_columns)  # [layers, columns]
         draws = np.delete(table, np.s_[1 : 1 + self._control_count], axis=1).T
-        for row, p in zip(rows, rank_p(100 * draws)[0], strict=True):
+        for row, p in zip(rows, permutation_p(draws), strict=True):
             row["p"] = float(p)
 
     def _predict(self, states: np.ndarray) -> Fit:

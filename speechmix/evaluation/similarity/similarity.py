@@ -2,7 +2,7 @@
 
 In: a model, what it is compared with, clips, untrained twins. Out: a `SimilarityResult`: each pair of a
 layer and a feature, beside units that are shuffled and beside untrained twins. What units are compared,
-and how, is in `unit_reader` and `measure_table`.
+and how, is in `unit_reader` and `measure_table`; how they are shuffled, in `unit_shuffles`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from ...adapters.model import Model
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ..statistics.intervals import mean_interval, twin_difference_interval
-from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, rank_p, twin_limits
+from ..statistics.intervals import one_more_twin_intervals, twin_bands
+from ..statistics.permutation import permutation_p
+from ..statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .grouped_units import SimilarityEstimate
 from .measure_table import SimilarityMeasure, find_similarity
 from .similarity_result import SimilarityResult
 from .unit_reader import FeatureSource, LayerFeatures, ModelSource, UnitReader
+from .unit_shuffles import remove_drift, roll_units, shuffle_groups
 
 _PAIR_COLUMNS = "stack layer feature feature_stack feature_layer value low high".split()
+_SHUFFLE_COLUMNS = "without_drift shuffled p_shuffled".split()
 _TWIN_COLUMNS = (
-    "twins random twin_low twin_high difference difference_low difference_high p claim"
+    "twins random twin_low twin_high difference difference_low difference_high claim"
 ).split()
-_SCALE = 100.0  # the rank test takes spreads below 0.001 as that
 
 
 def similarity(
@@ -61,7 +62,8 @@ def similarity(
         "articulation": all those of PanPhon. "label": for "abx" and "mutual_information", their
         default. By default the other layers of `a`.
     clips : sequence of Clip or Sentence
-        With words, or with phones for ``level="phone"``.
+        With words, or with phones for ``level="phone"``; in the order in which they were recorded: a
+        slow drift over it shows no relation.
     level : {"word", "phone", "syllable", "frame"}
         Units: states are averaged over each. Of frames, the label is their phone, or else their word.
     measure : {"cka", "cca", "rsa", "abx", "mutual_information"}
@@ -69,10 +71,10 @@ def similarity(
     stacks : str or sequence of str, optional
         "encoder", "decoder"; by default the one that reads the input. Of model `b` the same.
     twins : iterable of Model or of functions that load one
-        Untrained twins of `a`. Conclusions about training need 39.
+        Untrained twins of `a`; nine are usual. Conclusions about training need 5, and 15 groups.
     shuffles : int
-        How often the units of `b` are shifted against those of `a`, by more than a group of clips;
-        "related" needs 19.
+        How often the units of `b` are shuffled against those of `a`, each of two ways: shifted by more
+        than a group of clips, and groups at random. "Related" needs 19.
     group : str, optional
         A column of the clips' `meta` that says which belong together; by default speakers, or pair,
         sentence and target word. Intervals are over groups.
@@ -116,16 +118,12 @@ def similarity(
     own = comparison.prepare(first)
     other = own if b is None else comparison.prepare_second(second)
     estimates = comparison.compare(own, other)
-    drawn = [
-        [each.value for each in comparison.compare(own, comparison.prepare_second(second, offset))]
-        for offset in comparison.draw_offsets(shuffles, seed)
-    ]
     twin_estimates = []
     for source in twins:
         twin = comparison.prepare(reader.read_model(source, stack_names))
         twin_estimates.append(comparison.compare(twin, twin if b is None else other))
     table = comparison.describe_pairs(first, second, estimates)
-    table = table.join(_compare_shuffled(estimates, drawn))
+    table = table.join(comparison.compare_shuffled(first, second, shuffles, seed))
     table = table.join(_compare_twins(estimates, twin_estimates))
     provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
     provenance |= {"level": level, "measure": measure, "label": found.label, "ties": reader.ties}
@@ -152,8 +150,11 @@ class _Comparison:
                     f"measure {measure.name!r} compares layers with {wanted}; {each.name!r} has {found}"
                 )
         self._is_complete = reader.select_complete([*first, *second])
-        # units lie in the order of groups
-        self._groups = pd.factorize(reader.units["group"][self._is_complete])[0]
+        # units lie in the order of groups, which is not that of the recording
+        units = reader.units[self._is_complete]
+        self._groups = pd.factorize(units["group"])[0]
+        positions = units["clip"].map(reader.positions).groupby(self._groups).transform("mean")
+        self._ranks = (positions.rank(method="dense").to_numpy() - 1).astype(int)
         indices = range(len(first))
         self._pairs: list[tuple[int, int]] = (
             list(itertools.combinations(indices, 2))
@@ -163,27 +164,60 @@ class _Comparison:
 
     def prepare(self, features: Sequence[LayerFeatures]) -> list[Any]:
         """Prepare the layers of a model."""
-        return [
-            self._measure.prepare(each.values[self._is_complete], self._groups, **self._options)
-            for each in features
-        ]
+        return self._prepare(self._select_units(features))
 
-    def prepare_second(self, features: Sequence[LayerFeatures], offset: int = 0) -> list[Any]:
-        """Prepare what layers are compared with, its units shifted by an offset."""
-        values = [np.roll(each.values[self._is_complete], offset, axis=0) for each in features]
+    def prepare_second(self, features: Sequence[LayerFeatures]) -> list[Any]:
+        """Prepare what layers are compared with."""
+        return self._prepare_second(self._select_units(features))
+
+    def _select_units(self, features: Sequence[LayerFeatures]) -> list[np.ndarray]:
+        return [each.values[self._is_complete] for each in features]
+
+    def _prepare(self, features: Sequence[np.ndarray]) -> list[Any]:
+        return [self._measure.prepare(each, self._groups, **self._options) for each in features]
+
+    def _prepare_second(self, features: Sequence[np.ndarray]) -> list[Any]:
         return [
-            self._measure.prepare_second(each, self._groups, **self._options) for each in values
+            self._measure.prepare_second(each, self._groups, **self._options) for each in features
         ]
 
     def compare(self, first: Sequence[Any], second: Sequence[Any]) -> list[SimilarityEstimate]:
         """Compare all pairs of prepared features."""
         return [self._measure.compare(first[i], second[j]) for i, j in self._pairs]
 
-    def draw_offsets(self, count: int, seed: int) -> list[int]:
-        """Draw by how many units to shift: at least by the largest group."""
-        largest = int(np.bincount(self._groups).max())
-        offsets = np.arange(largest, len(self._groups) - largest + 1)
-        return [int(each) for each in np.random.default_rng(seed).permutation(offsets)[:count]]
+    def compare_shuffled(
+        self,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures],
+        count: int,
+        seed: int,
+    ) -> pd.DataFrame:
+        """Compare features without drift, and shuffle the second in both ways of `unit_shuffles`.
+
+        The columns: without_drift, the similarity that is tested; shuffled, the mean of all shuffles;
+        p_shuffled, the larger p of both ways, corrected over all pairs.
+        """
+        if not count:
+            return pd.DataFrame(dict.fromkeys(_SHUFFLE_COLUMNS, np.nan), range(len(self._pairs)))
+        own, other = (
+            [each if each.ndim == 1 else remove_drift(each, self._ranks) for each in features]
+            for features in (self._select_units(first), self._select_units(second))
+        )
+        prepared = self._prepare(own)
+
+        def list_values(donors: np.ndarray) -> list[float]:
+            shuffled = self._prepare_second([each[donors] for each in other])
+            return [estimate.value for estimate in self.compare(prepared, shuffled)]
+
+        without_drift = list_values(np.arange(len(self._ranks)))
+        drawn = [
+            [list_values(donors) for donors in draw(self._ranks, count, seed=seed)]
+            for draw in (roll_units, shuffle_groups)
+        ]
+        p = [permutation_p(np.array([without_drift, *values])) for values in drawn]
+        shuffled = np.mean([value for values in drawn for value in values], axis=0)
+        columns = (without_drift, shuffled, np.maximum(*p))
+        return pd.DataFrame(dict(zip(_SHUFFLE_COLUMNS, columns, strict=True)))
 
     def describe_pairs(
         self,
@@ -201,57 +235,28 @@ class _Comparison:
         return table.astype({"feature_layer": "Int64"})
 
 
-def _compare_shuffled(
-    estimates: Sequence[SimilarityEstimate], drawn: Sequence[Sequence[float]]
-) -> pd.DataFrame:
-    """Average the shuffles of each pair, and compute p corrected over all pairs."""
-    values = np.array([[each.value for each in estimates], *drawn])
-    columns = {"shuffled": values[1:].mean(axis=0) if len(drawn) else np.nan}
-    return pd.DataFrame({**columns, "p_shuffled": rank_p(_SCALE * values)[0]})
-
-
 def _compare_twins(
     estimates: Sequence[SimilarityEstimate], twins: Sequence[Sequence[SimilarityEstimate]]
 ) -> pd.DataFrame:
-    """Compare each pair with those of the twins: by its rank, and by its groups of clips.
+    """Compare each pair with those of the twins: one interval to one more untrained model.
 
-    The rank (`rank_p`) is exact for these clips, whatever the number of pairs. A claim also needs an
-    interval of the difference over groups and twins without zero, at a level that is corrected over
-    all pairs (Bonferroni): other clips would give other values.
+    The intervals hold together over all pairs (`one_more_twin_intervals`), over the pseudo-values of
+    the groups. A claim is made if and only if the interval excludes zero, with enough groups and twins.
     """
-    values = np.array([[each.value for each in pairs] for pairs in (estimates, *twins)])
-    p = rank_p(_SCALE * values)
-    rows = []
-    for index, estimate in enumerate(estimates):
-        of_twins = values[1:, index]
-        row: dict[str, object] = {"twins": len(twins), "claim": ""}
-        if len(twins):
-            groups = [pairs[index].pseudo_values for pairs in twins]
-            differences = estimate.pseudo_values - np.mean(groups, axis=0)
-            low, high = twin_difference_interval(differences, of_twins)
-            is_above, is_below = p[:, index] <= FALSE_CLAIM_RATE / 2 + 1e-9
-            if (is_above or is_below) and _is_sure(differences, of_twins, len(estimates)):
-                row["claim"] = "more" if is_above else "less"
-            row |= dict(zip(("twin_low", "twin_high"), twin_limits(of_twins), strict=True))
-            row |= {"random": of_twins.mean(), "difference": estimate.value - of_twins.mean()}
-            row |= {"difference_low": low, "difference_high": high}
-        rows.append({**row, "p": np.minimum(1, 2 * p[:, index].min())})
-    return pd.DataFrame(rows, columns=_TWIN_COLUMNS)
-
-
-def _is_sure(differences: np.ndarray, twins: np.ndarray, pair_count: int) -> bool:
-    """Tell whether the mean difference is not zero for other clips and twins, at a corrected level.
-
-    Both intervals must exclude zero: that of `mean_interval` over groups; and Student's over twins and
-    groups, with one more group that lies as far on the other side as any, because a sample may lack a
-    kind of clip (as in `twin_rank_test`).
-    """
-    level = 1 - FALSE_CLAIM_RATE / pair_count
-    low, high = mean_interval(differences, level=level)
-    sizes = differences * np.sign(differences.mean())
-    cautious = np.append(sizes, -np.abs(sizes).max())
-    reaches = [
-        student.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-        for values in (cautious, twins)
-    ]
-    return bool((low > 0 or high < 0) and cautious.mean() > np.hypot(*reaches))
+    columns: dict[str, object] = dict.fromkeys(_TWIN_COLUMNS, np.nan)
+    columns |= {"twins": len(twins), "claim": ""}
+    if len(twins):
+        values = np.array([[each.value for each in pairs] for pairs in twins]).T  # [pairs, T]
+        by_group = np.array([[each.pseudo_values for each in pairs] for pairs in twins])
+        own = np.array([each.pseudo_values for each in estimates])  # [pairs, G]
+        differences = own - by_group.mean(axis=0)
+        low, high = one_more_twin_intervals(differences, values, rows=len(estimates))
+        twin_low, twin_high = twin_bands(values, rows=len(estimates))
+        may_claim = own.shape[1] >= FEWEST_CLAIM_GROUPS and len(twins) >= FEWEST_TWINS
+        columns |= {"random": values.mean(axis=1), "twin_low": twin_low, "twin_high": twin_high}
+        columns["difference"] = [each.value for each in estimates] - values.mean(axis=1)
+        columns |= {"difference_low": low, "difference_high": high}
+        columns["claim"] = np.select(
+            [may_claim & (low > 0), may_claim & (high < 0)], ["more", "less"], ""
+        )
+    return pd.DataFrame(columns, index=range(len(estimates)))

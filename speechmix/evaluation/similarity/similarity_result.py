@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...files.json_files import JsonObject
-from ..statistics.intervals import FEWEST_GROUPS
-from ..statistics.twin_rank_test import FALSE_CLAIM_RATE, TWINS_NEEDED
+from ..statistics.intervals import FEWEST_GROUPS, LEVEL
+from ..statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,11 +27,12 @@ class SimilarityResult:
     table : DataFrame
         A row for each pair: stack, layer (-1 is the input of the first layer); feature, feature_stack,
         feature_layer (missing for external features); value with low, high (95 % over groups of
-        clips); units, groups; shuffled (mean value of shuffled units), p_shuffled (that units are
-        unrelated); twins, random (mean of the twins), twin_low, twin_high, difference with
-        difference_low, difference_high (95 % over groups and twins), p (rank among the twins), claim
-        ("more", "less" or ""). p, p_shuffled and claim are corrected over all rows. Of a model and
-        itself each pair of layers is there once.
+        clips); units, groups; without_drift (value without a slow drift over the clips, which is what
+        shuffled units are compared with), shuffled (mean value of shuffled units), p_shuffled (that
+        units are unrelated, corrected over all rows); twins, random (mean of the twins), twin_low,
+        twin_high (where one more twin is expected), difference with difference_low, difference_high
+        (to one more untrained model, 95 % together over all rows), claim ("more", "less" or "").
+        Of a model and itself each pair of layers is there once.
     skipped : tuple of (str, str)
         Clips that the model does not take, and why.
     provenance : dict
@@ -72,20 +73,28 @@ class SimilarityResult:
 def _describe_related(rows: pd.DataFrame) -> str:
     if rows["groups"].iloc[0] < FEWEST_GROUPS:
         return f"fewer than {FEWEST_GROUPS} groups of clips allow no conclusion."
-    is_related = (rows["p_shuffled"] <= FALSE_CLAIM_RATE + 1e-9) & (rows["low"] > 0)
-    if rows["p_shuffled"].isna().all():
+    is_related = (rows["p_shuffled"] <= 1 - LEVEL + 1e-9) & (rows["low"] > 0)
+    if rows["shuffled"].isna().all():
         return "no units were shuffled."
     return (
         f"{is_related.sum()} of {len(rows)} similarities are above those of shuffled units "
-        "(corrected over all)."
+        "(corrected over all, without slow drift over the clips)."
     )
 
 
 def _describe_training(rows: pd.DataFrame) -> str:
-    if rows["groups"].iloc[0] < FEWEST_GROUPS:
+    groups, twins = int(rows["groups"].iloc[0]), int(rows["twins"].max())
+    if groups < FEWEST_GROUPS:
         return ""
-    twins = int(rows["twins"].max())
-    if twins < TWINS_NEEDED:
-        return f"A conclusion about training needs {TWINS_NEEDED} untrained twins, found {twins}."
+    if twins < FEWEST_TWINS:
+        return (
+            f"A conclusion about training needs {FEWEST_TWINS} untrained twins, which show how much "
+            f"untrained models differ; found {twins}."
+        )
+    if groups < FEWEST_CLAIM_GROUPS:
+        return (
+            f"A conclusion about training needs {FEWEST_CLAIM_GROUPS} groups of clips, found {groups}: "
+            f"{FEWEST_CLAIM_GROUPS - groups} missing."
+        )
     counts = [f"{(rows['claim'] == claim).sum()} are {claim} similar" for claim in ("more", "less")]
     return f"{' and '.join(counts)} than in untrained twins; the others are inconclusive."

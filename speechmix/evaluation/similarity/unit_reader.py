@@ -59,6 +59,8 @@ class UnitReader:
         What makes items a group, in words.
     grouping : str
         How many groups and speakers there are.
+    positions : dict of str to int
+        The place of each item in `items`.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class UnitReader:
         self._items = [items[index] for index in order]
         names = build_item_table(self._items)["clip"]
         self._by_name = dict(zip(names, self._items, strict=True))
+        self.positions = dict(zip(names, map(int, order), strict=True))
         self._group_keys = dict(zip(names, table["group_key"][order].map(str), strict=True))
         self._level, self._limit = level, units_per_clip
         self.units = pd.DataFrame()

@@ -105,7 +105,8 @@ def test_a_model_is_like_itself_and_not_like_shuffled_units():
     assert (same["p_shuffled"] <= 0.05).all()
     assert table["shuffled"].abs().max() < 0.15
     assert "20 of 25 similarities are above those of shuffled units" in result.summary
-    assert "needs 39 untrained twins, found 0" in result.summary
+    assert "needs 5 untrained twins" in result.summary
+    assert result.summary.endswith("found 0.")
 
 
 def test_stacks_of_a_model_are_compared_with_each_other():
@@ -196,7 +197,7 @@ def test_twins_stand_beside_and_few_conclude_nothing():
     assert values(layers(), "random") == pytest.approx(means, abs=0.02)  # of the jackknife
     copies = [ctc(), *twins(2)]
     same = speechmix.similarity(ctc(), twins=copies, **QUIET).to_dataframe()
-    assert (same["p"] > 0.4).all()
+    assert ((same["difference_low"] < 0) & (same["difference_high"] > 0)).all()
 
 
 def test_few_groups_conclude_nothing():
