@@ -21,8 +21,9 @@ import pandas as pd
 
 from ..mixing.maps.measure_registry import leading_measure
 from ..mixing.maps.numerics import STRENGTH_FLOOR
+from .statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .statistics.onsets import claim_onsets, fewest_checkpoints
-from .statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS, WHOLE_STACK
+from .statistics.random_twin_comparison import WHOLE_STACK
 from .trajectories import (
     CELL,
     CONTRIBUTION,

@@ -58,8 +58,8 @@ def synthetic_run(
 ) -> Path:
     """Write a run: trained contributions rise by `GAIN` in the middle, random ones are flat.
 
-    The first `mapped` clips have maps. With 39 `twins` (`rank_test.TWINS_NEEDED`) and 8 groups of
-    clips differences can be claimed. `value` stands for every contribution and score (NaN), `text`
+    The first `mapped` clips have maps. With 5 `twins` and 15 groups of clips
+    differences can be claimed. `value` stands for every contribution and score (NaN), `text`
     for every transcript. `provenance` replaces entries of the provenance of the first clip's
     trained maps.
     """

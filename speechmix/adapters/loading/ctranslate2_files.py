@@ -50,19 +50,18 @@ def read_ctranslate2_config(source: str | Path) -> Config:
     tokens = _read_tokens(source)
     try:
         vocab_size, width = variables["decoder/embeddings/weight"].shape
-        counts = {
-            stack: len(
-                {name.split("/")[1] for name in variables if name.startswith(f"{stack}/layer_")}
-                - {"layer_norm"}
-            )
-            for stack in ("encoder", "decoder")
-        }
-        config = WhisperConfig(
+        sizes: dict[str, Any] = {}
+        for stack in ("encoder", "decoder"):
+            layers = {
+                name.split("/")[1] for name in variables if name.startswith(f"{stack}/layer_")
+            }
+            sizes[f"{stack}_layers"] = len(layers - {"layer_norm"})
+            sizes[f"{stack}_attention_heads"] = int(variables[f"{stack}/num_heads"])
+            sizes[f"{stack}_ffn_dim"] = len(variables[f"{stack}/layer_0/ffn/linear_0/bias"])
+        config: Config = WhisperConfig(
             vocab_size=vocab_size,
             d_model=width,
             num_mel_bins=variables["encoder/conv1/weight"].shape[1],
-            encoder_ffn_dim=len(variables["encoder/layer_0/ffn/linear_0/bias"]),
-            decoder_ffn_dim=len(variables["decoder/layer_0/ffn/linear_0/bias"]),
             activation_function=_ACTIVATIONS[int(variables.get("decoder/activation", np.array(3)))],
             max_source_positions=len(variables["encoder/position_encodings/encodings"]),
             max_target_positions=len(variables["decoder/position_encodings/encodings"]),
@@ -72,10 +71,7 @@ def read_ctranslate2_config(source: str | Path) -> Config:
             decoder_start_token_id=tokens["<|startoftranscript|>"],
             suppress_tokens=None,
             begin_suppress_tokens=None,
-            **{f"{stack}_layers": count for stack, count in counts.items()},
-            **{
-                f"{stack}_attention_heads": int(variables[f"{stack}/num_heads"]) for stack in counts
-            },
+            **sizes,
         )
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise ModelError(f"{source}: not a Whisper as CTranslate2 writes it, no {error}") from error
@@ -117,10 +113,10 @@ def load_ctranslate2_tokenizer(source: str | Path) -> Any:
     ModelError
         For a damaged tokenizer.json.
     """
-    from transformers import WhisperTokenizerFast
+    from transformers import WhisperTokenizer
 
     try:
-        return WhisperTokenizerFast.from_pretrained(str(source))
+        return WhisperTokenizer.from_pretrained(str(source))
     except Exception as error:  # the tokenizers library raises plain exceptions
         raise ModelError(f"{Path(source) / 'tokenizer.json'}: no tokenizer ({error})") from error
 
@@ -185,9 +181,9 @@ def _convert_weights(variables: dict[str, np.ndarray], source: str | Path) -> di
     def take(name: str) -> np.ndarray:
         if name not in variables:
             raise ModelError(f"{source}: the model has no weight {name!r}")
-        value = variables[name]
+        value: np.ndarray = variables[name]
         if value.dtype == np.int8:  # 127 / largest of the row
-            return value / take(f"{name}_scale")[:, None]
+            value = value / take(f"{name}_scale")[:, None]
         return value
 
     def put(target: str, name: str, kinds: dict[str, str]) -> None:

@@ -19,9 +19,9 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
+from ..statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ..statistics.intervals import one_more_twin_intervals, twin_bands
 from ..statistics.permutation import permutation_p
-from ..statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .grouped_units import SimilarityEstimate
 from .measure_table import SimilarityMeasure, find_similarity
 from .similarity_result import SimilarityResult

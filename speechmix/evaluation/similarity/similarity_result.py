@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...files.json_files import JsonObject
+from ..statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ..statistics.intervals import FEWEST_GROUPS, LEVEL
-from ..statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,8 +31,8 @@ from functools import lru_cache
 import numpy as np
 
 from .bootstrap import percentile_levels, resample_groups
+from .claim_rule import FEWEST_CLAIM_GROUPS
 from .intervals import LEVEL, mean_intervals, one_more_twin_intervals
-from .random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 ONSET_SHARE = 0.25  # of the final level
 LASTING = 3  # checkpoints that a rise must last
