@@ -168,8 +168,10 @@ def create_loaders(
     for source in sources:
         check_model_source(source, vars(options).get("revision"))
     loaders = [partial(load_model, options, source) for source in sources]
-    twin_loaders = [
-        partial(loader, init="random", seed=seed) for loader in loaders for seed in twin_seeds
+    twin_loaders = [  # the trained model of the same architecture has passed the self-check
+        partial(loader, init="random", seed=seed, check=False)
+        for loader in loaders
+        for seed in twin_seeds
     ]
     return [*loaders, *twin_loaders]
 
