@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import nct
+from scipy.stats import nct, ttest_ind
 from scipy.stats import t as student
 
 import speechmix
@@ -186,6 +187,35 @@ def test_what_cannot_be_fitted_is_refused(change, formula, groups, message):
         speechmix.mixed_model(simulated(0).assign(**change), formula, groups)
 
 
+@pytest.mark.parametrize(
+    ("change", "formula", "message"),
+    [
+        ({"clip": {3: None, 7: ""}}, "contribution ~ layer", "no value of 'clip' in the rows 3 (clip None), 7"),
+        ({"contribution": {3: np.inf}}, "contribution ~ layer", "infinite value of 'contribution' in the rows 3 (clip c0)"),
+        ({"layer": {8: -np.inf}}, "contribution ~ layer", "infinite value of 'layer' in the rows 8 (clip c1)"),
+        ({"contribution": {3: 0.0}}, "np.log(contribution) ~ layer", "the logarithm of 0) in the rows 3 (clip c0)"),
+        ({"contribution": {3: -1.0}}, "np.log(contribution) ~ layer", "in the rows 3 (clip c0)"),
+        ({}, "contribution ~ np.log(layer)", "0 (clip c0), 6 (clip c1), 12 (clip c2), 18 (clip c3), 24 (clip c4) and 15 more"),
+    ],
+)  # fmt: skip
+def test_rows_without_a_group_or_a_finite_number_are_named(change, formula, message):
+    table = simulated(0).astype({"layer": float, "clip": object})
+    for column, values in change.items():
+        for row, value in values.items():
+            table.loc[row, column] = value
+    with pytest.raises(InputError, match=re.escape(message)):
+        speechmix.mixed_model(table, formula)
+
+
+def test_rows_with_missing_values_are_left_out_and_counted():
+    table = simulated(0)
+    table.loc[[3, 9], "contribution"] = np.nan
+    table.loc[3, "clip"] = None  # without a number the row needs no group
+    fitted = speechmix.mixed_model(table, "contribution ~ layer")
+    assert fitted.counts["rows"] == 118
+    assert "2 rows with missing values are left out" in fitted.notes
+
+
 def test_rows_and_clips_that_come_twice_count_once():
     table = simulated(2)
     renamed = table.assign(clip=table["clip"] + " (2)")
@@ -279,3 +309,71 @@ def test_the_range_of_power_holds_the_true_one():
             plan = speechmix.power(pilot, "drop ~ 1", clips=[30], simulations=60).iloc[0]
         inside.append(plan["power_low"] - 0.1 <= true <= plan["power_high"] + 0.1)
     assert np.mean(inside) >= 0.9
+
+
+def skewed_slopes(seed, clips=12):
+    """Slopes that differ between clips, lognormal, with a mean of zero."""
+    rng = np.random.default_rng(seed)
+    clip, layer = np.repeat(np.arange(clips), 6), np.tile(np.arange(6), clips)
+    slopes = rng.lognormal(size=clips) - np.exp(0.5)
+    y = rng.normal(size=clips)[clip] + slopes[clip] * layer + 0.3 * rng.normal(size=len(clip))
+    return pd.DataFrame({"clip": clip, "layer": layer, "y": y})
+
+
+def unequal_spread(seed, few=2, clips=16, ratio=4.0):
+    """Clips of two conditions with one mean, a few of which vary more."""
+    rng, clip = np.random.default_rng(seed), np.repeat(np.arange(clips), 6)
+    level = rng.normal(size=clips) * np.where(np.arange(clips) < few, ratio, 1)
+    y = level[clip] + 0.3 * rng.normal(size=len(clip))
+    return pd.DataFrame({"clip": clip, "condition": np.where(clip < few, "b", "a"), "y": y})
+
+
+def test_skewed_slopes_of_few_clips_conclude_nothing_without_a_note():
+    for seed in range(11):
+        fitted = speechmix.mixed_model(skewed_slopes(seed), "y ~ layer")
+        assert any(
+            "12 values of 'clip' are few: nothing is concluded, 3 more" in n for n in fitted.notes
+        )
+    skewed = speechmix.mixed_model(skewed_slopes(0, clips=40), "y ~ layer")
+    assert any(note.startswith("layer: effects of 'clip' are skewed") for note in skewed.notes)
+
+
+def test_two_clips_with_a_larger_spread_are_no_effect():
+    """Student's p and sign flips find an effect far too often; robust errors do not, and a note says so."""
+    found = []
+    for seed in range(11):
+        fitted = speechmix.mixed_model(unequal_spread(seed), "y ~ condition")
+        found.append(fitted.fixed.iloc[1])
+        assert found[-1]["robust_df"] < 2
+        note = next(
+            n for n in fitted.notes if n.startswith("condition[T.b]: the design is unbalanced")
+        )
+        assert "one condition has 2 of 16" in note
+        if found[-1]["p"] < 0.05 <= found[-1]["robust_p"]:
+            assert "condition[T.b]: robust errors do not confirm the effect" in fitted.notes
+    assert sum(row["p"] < 0.05 for row in found) >= 3
+    assert sum(row["robust_p"] < 0.05 for row in found) <= 1
+
+
+def test_balanced_conditions_with_another_spread_get_a_note():
+    fitted = speechmix.mixed_model(unequal_spread(0, few=8), "y ~ condition")
+    assert any("'clip' differ in spread" in note for note in fitted.notes)
+    equal = speechmix.mixed_model(unequal_spread(0, few=8, ratio=1), "y ~ condition")
+    assert not any("spread" in note for note in equal.notes)
+
+
+def test_the_robust_p_has_the_t_of_welch_and_is_that_of_student():
+    table = unequal_spread(3, few=5)
+    means = table.groupby(["clip", "condition"])["y"].mean().reset_index()
+    sides = [means.loc[means["condition"] == name, "y"] for name in "ab"]
+    row = speechmix.mixed_model(table, "y ~ condition").fixed.iloc[1]
+    t = ttest_ind(*sides, equal_var=False).statistic
+    assert row["robust_p"] == pytest.approx(2 * student.sf(abs(t), row["robust_df"]), rel=1e-6)
+    # Pustejovsky & Tipton 2018, of two groups with n and m members and equal spread
+    n, m = 5, 11
+    df = (1 / n + 1 / m) ** 2 / (1 / (n**2 * (n - 1)) + 1 / (m**2 * (m - 1)))
+    assert row["robust_df"] == pytest.approx(df, rel=1e-6)
+    fixed = speechmix.mixed_model(simulated(0), "contribution ~ layer").fixed
+    assert fixed["robust_p"][1] == pytest.approx(fixed["p"][1], rel=1e-3)  # balanced
+    alone = speechmix.mixed_model(unequal_spread(0, few=1), "y ~ condition").fixed.iloc[1]
+    assert (alone["robust_p"], alone["robust_df"]) == (1, 0)  # one clip has no spread

@@ -4,6 +4,8 @@
   slopes, tests of these find too much (Barr et al. 2013). Those of one column are correlated, as ``(1 + layer | clip)`` of
   lme4. Several columns may be crossed; their effects are variance components without correlations, as
   ``(1 + layer || clip) + (1 | speaker)``.
+- Three p values: by Student's t, by sign flips (`ModelDesign.sign_flip_p`), and with robust errors (`robust_errors`). Notes say
+  where they may be wrong: few groups, few groups that decide, unequal spread, skewed effects, p values that disagree.
 - Intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
   random slope: groups less constant terms; of others: those of the rows (Pinheiro & Bates 2000).
 """
@@ -20,6 +22,7 @@ import pandas as pd
 from ...errors import InputError
 from .group_sentences import list_missing_speakers
 from .intervals import LEVEL
+from .model_assumptions import check_assumptions
 from .model_design import ModelDesign, build_design
 from .reml import fit_reml
 
@@ -35,7 +38,8 @@ class MixedModel:
     ----------
     formula : str
     fixed : DataFrame
-        A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (see `ModelDesign.sign_flip_p`).
+        A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (see `ModelDesign.sign_flip_p`),
+        robust_p, robust_df (see `robust_errors`; the largest p over columns of groups).
     random : DataFrame
         Standard deviations between groups: groups, term, sd (of the level at the mean of other terms, or of a term's effect);
         the last row is the residual.
@@ -61,10 +65,12 @@ class MixedModel:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         lines = [f"{self.formula}: {counts}"]
         for row in self.fixed.to_dict("records"):
-            probabilities = (f"{row[name]:.3f}" for name in ("p", "sign_flip_p"))
-            p, flip_p = (text.replace("0.000", "< .001") for text in probabilities)
+            probabilities = (f"{row[name]:.3f}" for name in ("p", "sign_flip_p", "robust_p"))
+            p, flip_p, robust_p = (text.replace("0.000", "< .001") for text in probabilities)
             limits = f"{row['estimate']:.4g}, 95 % interval [{row['low']:.4g}, {row['high']:.4g}]"
-            lines.append(f"{row['term']}: {limits}, p {p}, by sign flips {flip_p}")
+            lines.append(
+                f"{row['term']}: {limits}, p {p}, by sign flips {flip_p}, robust {robust_p}"
+            )
         lines += [
             f"standard deviation, {row['groups']} {row['term']}: {row['sd']:.4g}"
             for row in self.random.to_dict("records")
@@ -101,7 +107,7 @@ def mixed_model(
     ------
     InputError
         For fewer than `FEWEST_GROUPS` groups, a column or term that does not exist, terms that depend on each other, rows of
-        several models, stacks or measures, and untrained twins.
+        several models, stacks or measures, untrained twins, and rows without a group or a finite number.
     MissingExtraError
         If statsmodels (extra `statistics`) is not installed.
 
@@ -116,8 +122,16 @@ def mixed_model(
     design = build_design(table, formula, groups)
     fixed, random, notes = fit_design(design, slopes)
     fixed["sign_flip_p"] = [design.sign_flip_p(index) for index in range(len(design.terms))]
-    doubtful = fixed[(fixed["p"] < 1 - LEVEL) & (fixed["sign_flip_p"] >= 1 - LEVEL)]["term"]
-    notes += [f"{term}: sign flips do not confirm the effect" for term in doubtful]
+    tests = [design.robust_tests(index) for index in range(len(design.terms))]
+    largest = [max(by_group.values(), key=lambda test: test.p) for by_group in tests]
+    fixed["robust_p"], fixed["robust_df"] = (
+        [each.p for each in largest],
+        [each.df for each in largest],
+    )
+    for name, what in (("sign_flip_p", "sign flips do"), ("robust_p", "robust errors do")):
+        doubtful = fixed[(fixed["p"] < 1 - LEVEL) & (fixed[name] >= 1 - LEVEL)]["term"]
+        notes += [f"{term}: {what} not confirm the effect" for term in doubtful]
+    notes += check_assumptions(design, tests)
     notes += list_missing_speakers(table, list(design.groups), formula)
     counts = {"rows": len(design.y)} | {g: int(c.max()) + 1 for g, c in design.groups.items()}
     return MixedModel(formula, fixed, random, counts, (*design.notes, *notes))

@@ -1,7 +1,7 @@
 """Responses, predictors and groups of a regression on a long table of results.
 
 In: a table, a formula and the columns of its groups. Out: a `ModelDesign`, without repeated rows and repeated clips, or an
-error that says what must not be put into one model.
+error that says what must not be put into one model, and which rows have no group or no finite number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 
 from ...errors import InputError, MissingExtraError
 from .intervals import FEWEST_GROUPS
+from .robust_errors import RobustTest, robust_test
 from .sign_flips import corrected_p
 
 # Rows that differ in these are different measurements: one of each, or the column in the formula.
@@ -47,12 +48,20 @@ class ModelDesign:
     def sign_flip_p(self, term: int) -> float:
         """Return the two-sided p of a term from sign flips of the groups' scores; the largest over columns of groups.
 
-        It assumes no distribution. A group's score is the sum of its rows of `partial_out`, multiplied (Hemerik, Goeman & Finos
-        2020, Robust testing in generalized linear models by sign flipping score contributions).
+        A group's score is the sum of its rows of `partial_out`, multiplied (Hemerik, Goeman & Finos 2020, Robust testing in
+        generalized linear models by sign flipping score contributions). The test needs no normal distribution. It needs that
+        without an effect a score is as likely positive as negative: effects of groups that are symmetric, and, of a term that
+        is constant within groups, the same spread for all its values.
         """
         x, y = self.partial_out(term)
         scores = [np.bincount(codes, x * y) for codes in self.groups.values()]
         return max(float(corrected_p(np.stack([s, -s])).min()) for s in scores)
+
+    def robust_tests(self, term: int) -> dict[str, RobustTest]:
+        """Test a term with errors that are robust for each column of groups; see `robust_errors`."""
+        return {
+            name: robust_test(self.x, self.y, codes, term) for name, codes in self.groups.items()
+        }
 
 
 def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str]) -> ModelDesign:
@@ -66,17 +75,34 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
         if name not in table:
             raise InputError(f"the table has no column {name!r}; it has {[*table]}")
     _refuse_mixtures(table, formula, names)
-    rows = table.loc[~table.astype(str).duplicated()].reset_index(drop=True)
+    unique = table.loc[~table.astype(str).duplicated()]
+    labels, rows = unique.index, unique.reset_index(drop=True)
     response = formula.partition("~")[0].strip()
     if response in rows and rows[response].dropna().isin([0, 1]).all():
         raise InputError(f"{response!r} is only true or false: take a number, such as a margin")
     rows = rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
+    predictors = [
+        name for name in rows if re.search(rf"(?<!\w){re.escape(str(name))}(?!\w)", formula)
+    ]
+    complete = rows[rows[predictors].notna().all(axis=1)]
+    for name in names:
+        is_missing = complete[name].isna() | (complete[name].astype(str).str.strip() == "")
+        _refuse_rows(is_missing, complete, labels, f"no value of {name!r}", names[0])
+    for name in complete[predictors].select_dtypes("number"):
+        is_infinite = complete[name].astype(float).isin([np.inf, -np.inf])
+        _refuse_rows(is_infinite, complete, labels, f"an infinite value of {name!r}", names[0])
     try:
-        model = OLS.from_formula(formula, rows, missing="drop")
+        with np.errstate(all="ignore"):
+            # hasconst: otherwise the model refuses infinite values, and does not say which rows
+            model = OLS.from_formula(formula, complete, missing="drop", hasconst=False)
     except Exception as error:  # whatever the parser of formulas raises
         columns = ", ".join(map(str, rows))
         raise InputError(f"formula {formula!r}: {error}; columns: {columns}") from error
-    x, used = model.exog, rows.loc[model.data.row_labels]
+    x, used = model.exog, complete.loc[model.data.row_labels]
+    is_finite = np.isfinite(x).all(axis=1) & np.isfinite(model.endog)
+    is_lost = ~complete.index.isin(used.index[is_finite])
+    what = f"no finite value of {formula!r} (such as the logarithm of 0)"
+    _refuse_rows(pd.Series(is_lost, complete.index), complete, labels, what, names[0])
     if np.linalg.matrix_rank(x) < x.shape[1]:
         raise InputError(f"{formula!r}: the terms {model.exog_names} are not independent")
     codes = {name: pd.factorize(used[name].astype(str))[0] for name in names}
@@ -92,6 +118,18 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
                 f"can be trusted. Add more, or put C({name}) into the formula in place of a random effect"
             )
     return design
+
+
+def _refuse_rows(
+    is_wrong: pd.Series, rows: pd.DataFrame, labels: pd.Index, what: str, group: str
+) -> None:
+    """Name the rows of the table that cannot be used, with their group."""
+    wrong = rows.index[is_wrong]
+    if not len(wrong):
+        return
+    shown = ", ".join(f"{labels[index]} ({group} {rows[group][index]})" for index in wrong[:5])
+    more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+    raise InputError(f"{what} in the rows {shown}{more}: correct them, or leave them out")
 
 
 def _refuse_mixtures(table: pd.DataFrame, formula: str, groups: Sequence[str]) -> None:
