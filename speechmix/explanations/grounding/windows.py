@@ -8,7 +8,9 @@ without timestamps get windows that are cut where the sound is quietest.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
@@ -253,6 +255,22 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
         )
 
 
+@contextmanager
+def _hide_own_warning() -> Iterator[None]:
+    """Hide what transformers' long-form generation warns of in its own call of `generate`: that
+    suppressed tokens are given twice."""
+    logger = logging.getLogger("transformers.generation.utils")
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return "suppress_tokens" not in record.getMessage()
+
+    logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_of_others)
+
+
 def _generated_windows(
     model: Model, features: Tensor, attention_mask: Tensor, prefix: list[int]
 ) -> list[list[dict[str, Any]]]:
@@ -264,7 +282,7 @@ def _generated_windows(
     if features.shape[-1] > 2 * model.config.max_source_positions:
         options["attention_mask"] = attention_mask.to(model.device)
     inputs = inputs_to_device({"input_features": features}, model.device, model.state_dtype)
-    with model.in_use(model.state_dtype), torch.no_grad():
+    with model.in_use(model.state_dtype), torch.no_grad(), _hide_own_warning():
         output = model.module.generate(
             **inputs, **options, return_timestamps=True, return_segments=True
         )
