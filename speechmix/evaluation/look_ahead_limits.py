@@ -52,7 +52,7 @@ def average_curves(table: pd.DataFrame, share: float) -> pd.DataFrame:
     curves["effect"] = counted.groupby(["row", "group"])["effect"].mean().groupby("row").mean()
     curves["groups"] = np.isfinite(effects).sum(axis=1)
     level = 1 - (1 - LEVEL) / _count_together(curves)
-    find_intervals = partial(mean_intervals, level=level, shortest_side=1.0)
+    find_intervals = partial(mean_intervals, level=level)
     curves["low"], curves["high"] = find_intervals(effects)
     no_effect = (curves["groups"] >= FEWEST_GROUPS) & ~np.nan_to_num(effects).any(axis=1)
     curves.loc[no_effect, ["low", "high"]] = 0.0

@@ -172,7 +172,8 @@ def phone_sources(
     >>> clip = bundled.clips()[0]
     >>> phones = [("n", .23, .3), ("o", .3, .4), ("m", .55, .6), ("ɛ", .6, .7), ("z", .7, .8), ("ɔ̃", .8, .9)]
     >>> result = phone_sources(model, [clip.replace(tiers={"phone": phones})], by="position", layers=[0])
-    >>> result.shares.groupby("position")["share"].sum().round(3).to_dict()
+    >>> layer = result.shares[result.shares["layer"] == 0]
+    >>> layer.groupby("position")["share"].sum().round(3).to_dict()
     {'final': 100.0, 'initial': 100.0, 'medial': 100.0}
     """
     names = [*([by] if isinstance(by, str) else by), *(where or ())]

@@ -269,11 +269,8 @@ class TestAgainstGenerate:
     """transformers' own `generate`, on a tiny model with Whisper's real vocabulary."""
 
     @pytest.fixture(scope="class")
-    def real(self, shared):
-        file = shared / "data" / "processors" / "whisper_multilingual" / "tokenizer.json"
-        if not file.is_file():
-            pytest.skip("no tokenizer of the multilingual Whispers in ../shared")
-        tokenizer = transformers.WhisperTokenizer(tokenizer_file=str(file))
+    def real(self, multilingual_tokenizer_file):
+        tokenizer = transformers.WhisperTokenizer(tokenizer_file=str(multilingual_tokenizer_file))
         ids = tokenizer.get_vocab()
         languages = {
             token: i for token, i in ids.items() if ids["<|en|>"] <= i < ids["<|translate|>"]

@@ -289,10 +289,11 @@ def test_only_pairs_of_one_token_each_are_kept():
     assert rejected[-1].reason == "'is' is 2 tokens, '日' is unknown for BertTokenizer"
 
 
-def test_one_token_is_judged_behind_a_space(shared):
+def test_one_token_is_judged_behind_a_space(multilingual_tokenizer_file):
     """In a byte-level vocabulary " waiters" and "waiters" are different tokens."""
-    file = shared / "data" / "processors" / "whisper_multilingual" / "tokenizer.json"
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(multilingual_tokenizer_file)
+    )
     assert len(tokenizer("cats", add_special_tokens=False)["input_ids"]) == 2
     assert len(select_one_token_items([item("cats", "dogs")], tokenizer)[0]) == 1
     assert (

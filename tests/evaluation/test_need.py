@@ -12,6 +12,7 @@ from speechmix.evaluation.cue_need import (
     measure_cue_need,
     measure_layer_need,
 )
+from speechmix.evaluation.statistics.intervals import difference_interval, proportion_interval
 
 BY = ["side", "model", "ablated"]
 
@@ -88,9 +89,9 @@ def test_clips_of_a_group_count_once():
 @pytest.mark.parametrize(
     ("right_without", "verdict"),
     [
-        ([False] * 8, "needed"),
-        ([False] * 7, ""),  # too few groups for an interval
-        ([False] * 3 + [True] * 9, ""),
+        ([False] * 15, "needed"),
+        ([False] * 14, ""),  # too few groups for a conclusion
+        ([False] * 3 + [True] * 12, ""),
         ([True] * 59, "not needed"),
         ([True] * 58, ""),
         ([False] + [True] * 92, "not needed"),
@@ -98,9 +99,10 @@ def test_clips_of_a_group_count_once():
         ([True], ""),
     ],
 )
-def test_verdicts_follow_test_and_interval(right_without, verdict):
+def test_verdicts_follow_the_interval(right_without, verdict):
     (row,) = measure_cue_need(ablations(right_without), by=BY).to_dict("records")
     assert row["verdict"] == verdict
+    assert (row["low"] > 0) or row["verdict"] != "needed"
 
 
 def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
@@ -116,20 +118,24 @@ def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
 
 
 def test_a_loss_in_one_group_of_many_clips_is_no_need():
-    """The sign test has one trial for each group, however many clips it has."""
-    groups = [*["a"] * 50, *"bcdefghi"]
-    (row,) = measure_cue_need(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict(
+    """A group is one trial, however many clips it has."""
+    groups = [*["a"] * 50, *"bcdefghijklmnop"]
+    (row,) = measure_cue_need(ablations([False] * 50 + [True] * 15, groups=groups), by=BY).to_dict(
         "records"
     )
-    assert (row["p"], row["verdict"]) == (1, "")
+    assert row["groups"] == 16
+    assert row["low"] < 0
+    assert row["verdict"] == ""
 
 
-def test_p_is_corrected_over_the_rows_of_a_model():
-    table = ablations([False] * 8)
+def test_intervals_hold_together_over_all_rows():
+    table = ablations([False] * 15)
     both = pd.concat([table, table[table["ablated"] == "decoder"].assign(ablated="cross")])
-    alone, together = (measure_cue_need(rows, by=BY)["p"] for rows in (table, both))
-    assert alone.tolist() == [2 / 2**8]
-    assert together.tolist() == [4 / 2**8] * 2
+    alone, together = (measure_cue_need(rows, by=BY)["low"] for rows in (table, both))
+    assert (together < alone[0]).all()
+    lost = proportion_interval(15, 15)[0], proportion_interval(0, 15)[1]
+    assert alone[0] == pytest.approx(100 * difference_interval(15, 0, 15)[0])
+    assert 100 * (lost[0] - lost[1]) <= alone[0] < 100 * lost[0]
 
 
 @pytest.mark.parametrize(("pairs", "verdict"), [(8, ""), (40, "at chance")])
@@ -153,7 +159,7 @@ def test_chance_is_rarely_called_need():
 
 
 def test_without_another_word_there_is_no_control():
-    (row,) = measure_cue_need(ablations([False] * 8, control=False), by=BY).to_dict("records")
+    (row,) = measure_cue_need(ablations([False] * 15, control=False), by=BY).to_dict("records")
     assert np.isnan(row["without_other"])
     assert row["verdict"] == "needed"
 

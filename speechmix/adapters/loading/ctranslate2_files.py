@@ -115,8 +115,10 @@ def load_ctranslate2_tokenizer(source: str | Path) -> Any:
     """
     from transformers import WhisperTokenizer
 
+    from .checkpoints import NO_CUSTOM_CODE
+
     try:
-        return WhisperTokenizer.from_pretrained(str(source))
+        return WhisperTokenizer.from_pretrained(str(source), **NO_CUSTOM_CODE)
     except Exception as error:  # the tokenizers library raises plain exceptions
         raise ModelError(f"{Path(source) / 'tokenizer.json'}: no tokenizer ({error})") from error
 
