@@ -88,9 +88,9 @@ def build_design(table: pd.DataFrame, formula: str, groups: str | Sequence[str])
     for name in names:
         is_missing = complete[name].isna() | (complete[name].astype(str).str.strip() == "")
         _refuse_rows(is_missing, complete, labels, f"no value of {name!r}", names[0])
-    for name in complete[predictors].select_dtypes("number"):
-        is_infinite = complete[name].astype(float).isin([np.inf, -np.inf])
-        _refuse_rows(is_infinite, complete, labels, f"an infinite value of {name!r}", names[0])
+    for column, values in complete[predictors].select_dtypes("number").items():
+        is_infinite = values.astype(float).isin([np.inf, -np.inf])
+        _refuse_rows(is_infinite, complete, labels, f"an infinite value of {column!r}", names[0])
     try:
         with np.errstate(all="ignore"):
             # hasconst: otherwise the model refuses infinite values, and does not say which rows
