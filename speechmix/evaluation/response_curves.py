@@ -214,7 +214,7 @@ def _group_continua(items: Sequence[Continuum], group: str | None) -> tuple[list
     groups, ties = assign_item_groups(table, clips, group)
     group_of_sound = dict(zip(first_clips, groups, strict=True))
     grouping = describe_groups(table.assign(group=groups), ties, noun="continuum")
-    return [str(group_of_sound[sound]) for sound in sounds], grouping
+    return [str(group_of_sound[sound]) for sound in sounds], grouping if len(items) > 1 else ""
 
 
 def _attribute(model: Model, clip: Clip, attribution: Attribution) -> float:
