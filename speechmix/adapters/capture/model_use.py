@@ -18,7 +18,7 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..binding.bound_layers import bind_stack, layer_modules
-from ..delta_engine.matrix_products import WeightProducts
+from ..delta_engine.matrix_products import WeightProducts, full_float32_precision
 from ..loading.model_properties import ModelDescription
 from ..transformers_types import Inputs, ModelOutput
 from .activation_cache import ActivationCache
@@ -121,6 +121,7 @@ class MeasurableModel(ModelDescription):
             with (
                 isolated_random_numbers(self.module, self.base),
                 precision_context(self.module, dtype),
+                full_float32_precision(),
             ):
                 yield
 
