@@ -129,7 +129,9 @@ def twins(device: str, dry_run: bool) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             loads = [partial(load, seed=seed) for seed in range(model_count)]
             run = partial(score_clips, loads, clips[::part], folder)
-            taken[place] = part * seconds(partial(run, figures=0, progress=False, report=str), place)
+            taken[place] = part * seconds(
+                partial(run, figures=0, progress=False, report=str), place
+            )
     return taken
 
 
@@ -261,7 +263,9 @@ def report(figures: dict) -> None:
     for name, case in figures.get("clips", {}).items():
         timed = f"{case['seconds_of_1000_clips']:.0f} s ({case['clips_timed']} timed)"
         rows.append((f"1,000 clips, {name}", timed, "120 s"))
-        rows.append(("  times the forward passes", f"{case['times_the_forward_passes']:.2f}", "1.3"))
+        rows.append(
+            ("  times the forward passes", f"{case['times_the_forward_passes']:.2f}", "1.3")
+        )
     print("| figure | measured | goal |\n|---|--:|--:|")
     for row in rows:
         print(f"| {' | '.join(row)} |")
@@ -273,9 +277,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--seconds", type=float, default=420, help="for all of it, about")
-    parser.add_argument(
-        "--golden", type=Path, default=ROOT.parent / "shared" / "golden" / "speech"
-    )
+    parser.add_argument("--golden", type=Path, default=ROOT.parent / "shared" / "golden" / "speech")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()

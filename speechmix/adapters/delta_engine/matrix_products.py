@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -116,7 +116,7 @@ class MatrixProduct:
         """Return x M of operands that have the precision of products."""
         if not self._tf32:
             return x @ matrix
-        with _float32_precision(torch.backends.cuda.matmul, TF32):
+        with float32_precision(torch.backends.cuda.matmul, TF32):
             return x @ matrix
 
 
@@ -160,29 +160,8 @@ def _time_product(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def full_float32_precision() -> Iterator[None]:
-    """Multiply and convolve float32 numbers in full, whatever the caller allows.
-
-    By default PyTorch convolves with the ten bits of TF32 on a GPU.
-    """
-    backends = torch.backends
-    operations = (
-        backends.cuda.matmul,
-        backends.cudnn.conv,
-        backends.cudnn.rnn,
-        backends.mkldnn.matmul,
-        backends.mkldnn.conv,
-        backends.mkldnn.rnn,
-    )
-    with ExitStack() as exit_stack:
-        for operation in operations:
-            exit_stack.enter_context(_float32_precision(operation, "ieee"))
-        yield
-
-
-@contextmanager
-def _float32_precision(operation: Any, precision: str) -> Iterator[None]:
-    """Have one of torch's backends do an operation on float32 in "ieee" or "tf32"."""
+def float32_precision(operation: Any, precision: str) -> Iterator[None]:
+    """Have an operation of one of torch's backends compute float32 in "ieee" or "tf32"."""
     previous = operation.fp32_precision
     operation.fp32_precision = precision
     try:
