@@ -34,6 +34,7 @@ SHAPES = {
     "small": (768, 12, 12),
     "base": (512, 6, 8),
     "tiny": (384, 4, 6),
+    "nano": (64, 1, 2),  # no Whisper's: to try what is run on the others
 }
 
 
@@ -60,7 +61,8 @@ def model_of(shape: str, layers: int | None, device: str) -> Model:
         decoder_start_token_id=letters.decoder_start_token_id,
     )
     torch.manual_seed(0)
-    module = transformers.WhisperForConditionalGeneration(config).to(device)
+    with torch.device(device):  # where its weights are drawn
+        module = transformers.WhisperForConditionalGeneration(config).eval()
     return speechmix.load(module, processor=processor)
 
 

@@ -22,6 +22,7 @@ from ..delta_engine.matrix_products import WeightProducts
 from ..loading.model_properties import ModelDescription
 from ..transformers_types import Inputs, ModelOutput
 from .activation_cache import ActivationCache
+from .full_precision import full_precision
 from .memory_check import check_fits
 from .module_access import exclusive_access, has_adapters, list_modules, precision_context
 from .random_state import isolated_random_numbers
@@ -97,8 +98,8 @@ class MeasurableModel(ModelDescription):
 
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all
-        is as before.
+        """Evaluate for a while: no dropout, no gradients of weights, in a given precision, and in
+        all its digits (full_precision.py). Then all is as before.
 
         Whatever runs the module runs it in here, for the module may be its owner's, who trains it
         in between. Threads that share a model, or a part of one, take turns. Random numbers that it
@@ -121,6 +122,7 @@ class MeasurableModel(ModelDescription):
             with (
                 isolated_random_numbers(self.module, self.base),
                 precision_context(self.module, dtype),
+                full_precision(self.device, dtype or weights_dtype),
             ):
                 yield
 

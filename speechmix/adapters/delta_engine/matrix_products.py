@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -113,7 +114,9 @@ class MatrixProduct:
 
     def multiply(self, x: Tensor, matrix: Tensor) -> Tensor:
         """Return x M of operands that have the precision of products."""
-        with _tf32_multiplication() if self._tf32 else nullcontext():
+        if not self._tf32:
+            return x @ matrix
+        with float32_precision(torch.backends.cuda.matmul, TF32):
             return x @ matrix
 
 
@@ -157,10 +160,11 @@ def _time_product(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def _tf32_multiplication() -> Iterator[None]:
-    allow_tf32 = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+def float32_precision(operation: Any, precision: str) -> Iterator[None]:
+    """Have an operation of one of torch's backends compute float32 in "ieee" or "tf32"."""
+    previous = operation.fp32_precision
+    operation.fp32_precision = precision
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+        operation.fp32_precision = previous
