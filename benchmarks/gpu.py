@@ -178,7 +178,7 @@ def time_case(
     forward(model, prepared_batches(model, warm, stacks), stacks)
     scored(warm)
     began, timed, taken = time.perf_counter(), 0, dict.fromkeys(("features", "forward", "maps"), 0)
-    while timed < most and time.perf_counter() - began < allowed:
+    while timed == 0 or (timed < most and time.perf_counter() - began < allowed):
         clips, batches = noise_clips(chunk, 1 + timed), []
         taken["features"] += seconds(
             lambda clips=clips, batches=batches: batches.extend(
