@@ -113,12 +113,10 @@ def load_ctranslate2_tokenizer(source: str | Path) -> Any:
     ModelError
         For a damaged tokenizer.json.
     """
-    from transformers import WhisperTokenizer
-
-    from .checkpoints import NO_CUSTOM_CODE
+    from .checkpoints import NO_CUSTOM_CODE, transformers_class
 
     try:
-        return WhisperTokenizer.from_pretrained(str(source), **NO_CUSTOM_CODE)
+        return transformers_class("WhisperTokenizer").from_pretrained(str(source), **NO_CUSTOM_CODE)
     except Exception as error:  # the tokenizers library raises plain exceptions
         raise ModelError(f"{Path(source) / 'tokenizer.json'}: no tokenizer ({error})") from error
 

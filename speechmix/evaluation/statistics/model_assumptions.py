@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .claim_rule import FEWEST_CLAIM_GROUPS
 from .intervals import FEWEST_GROUPS, LEVEL
 from .model_design import ModelDesign
-from .random_twin_comparison import FEWEST_CLAIM_GROUPS
 from .robust_errors import RobustTest
 
 _FEWEST_SHARE = 0.5  # of the degrees of freedom of a balanced design
