@@ -164,12 +164,7 @@ def _list_error_choices(
 ) -> Iterator[Choice]:
     for number, error in enumerate(errors):
         words = list(writing.words)
-        if error.said is None:
-            del words[error.written]
-        elif error.kind == "deletion":
-            words.insert(error.written, error.said)
-        else:
-            words[error.written] = error.said
+        words[error.written : error.written_stop] = (error.said or "").split()
         if writing.by_frame and error.kind == "deletion" and error.onset is not None:
             contrast = contrast_at_deletion(writing, error, words)
         else:

@@ -4,7 +4,7 @@ what was said.
 In: the words that were said, with their times where they are known, and the words that a model
 wrote. Out: `TranscriptError`s in the order of the transcript. Of the alignments with the fewest
 errors (the word error rate's), that one whose exchanged words are spelled most alike, by rapidfuzz;
-case and punctuation are no errors (`normalize_transcript`).
+case, punctuation and (in English) the spelling of numbers are no errors (`normalize_language`).
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from dataclasses import dataclass
 from rapidfuzz.distance import Levenshtein
 
 from ..inputs.words.timed_words import Word
-from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..inputs.words.transcript_accuracy import is_same_text, normalize_transcript
 
 KINDS = ("substitution", "insertion", "deletion")
 
 
 @dataclass(frozen=True)
 class TranscriptError:
-    """A word that was misheard, made up or left out.
+    """Words that were misheard, made up or left out.
 
     Parameters
     ----------
     kind : {"substitution", "insertion", "deletion"}
     said, wrote : str or None
-        The word that was said and the one that was written; None where there is none.
+        What was said and what was written; None where there is nothing.
     reference : int or None
-        Index of the word that was said, among those said.
+        Index of the first word that was said, among those said.
     written : int
-        Index of the written word; of a deletion that of the word that follows it, or their number
+        Index of the first written word; of a deletion that of the word that follows it, or their number
         at the end.
     onset, offset : float or None
-        Seconds of the word that was said.
+        Seconds of what was said.
     before, after : str or None
         The written words on both sides; None at the ends.
+    written_stop : int
+        Index behind the last written word; `written` of a deletion.
     """
 
     kind: str
@@ -49,13 +51,14 @@ class TranscriptError:
     offset: float | None = None
     before: str | None = None
     after: str | None = None
+    written_stop: int = 0
 
     def __str__(self) -> str:
         when = "" if self.onset is None else f" ({self.onset:.2f} to {self.offset:.2f} s)"
         if self.kind == "substitution":
             return f"{self.said!r}{when} was written {self.wrote!r}"
         if self.kind == "insertion":
-            return f"{self.wrote!r} was written, which nobody said"
+            return f"{self.wrote!r} was written, which is not in the reference"
         neighbours = [repr(word) for word in (self.before, self.after) if word is not None]
         return (
             f"{self.said!r}{when} is "
@@ -63,8 +66,13 @@ class TranscriptError:
         )
 
 
-def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> list[TranscriptError]:
-    """Align what was said with what was written, word by word.
+def transcript_errors(
+    said: Sequence[Word | str], written: Sequence[str], language: str | None = None
+) -> list[TranscriptError]:
+    """Align what was said with what was written.
+
+    Exchanged words are errors one by one. Where words are inserted or missing, all that differs in a row is
+    one error. What is the same after the language's normalisation of numbers and spellings is none.
 
     Parameters
     ----------
@@ -72,6 +80,8 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
         The reference.
     written : sequence of str
         The transcript.
+    language : str, optional
+        As "en"; see `normalize_language`.
 
     Returns
     -------
@@ -83,35 +93,83 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     >>> for error in transcript_errors("elle a perdu les livres".split(), "elle perdu le livre oui".split()):
     ...     print(error)
     'a' is missing, beside 'elle' and 'perdu'
-    'les' was written 'le'
-    'livres' was written 'livre'
-    'oui' was written, which nobody said
+    'les livres' was written 'le livre oui'
+    >>> transcript_errors("for 4 and a half minutes".split(), "for 4.5 minutes".split(), "en")
+    []
     """
     reference, transcript = _comparable_words(said), _comparable_words(written)
-    errors = []
-    for kind, row, column in align_words(
-        [form for _, form in reference], [form for _, form in transcript]
-    ):
-        word_index = transcript[column][0] if column < len(transcript) else len(written)
-        index = None if kind == "insertion" else reference[row][0]
-        word = None if index is None else said[index]
-        next_column = column + (kind != "deletion")
-        errors.append(
-            TranscriptError(
-                kind,
-                said=word.text if isinstance(word, Word) else word,
-                wrote=None if kind == "deletion" else written[word_index],
-                reference=index,
-                written=word_index,
-                onset=word.start if isinstance(word, Word) else None,
-                offset=word.end if isinstance(word, Word) else None,
-                before=written[transcript[column - 1][0]] if column else None,
-                after=written[transcript[next_column][0]]
-                if next_column < len(transcript)
-                else None,
+    edits = align_words([form for _, form in reference], [form for _, form in transcript])
+    errors: list[TranscriptError] = []
+    for rows, columns in _list_runs(edits):
+        near = 1  # "75 percent" and "75%" share a word
+        texts = [
+            " ".join(
+                _text_of(words[index])
+                for index, _ in pairs[max(0, span.start - near) : span.stop + near]
             )
-        )
+            for words, pairs, span in ((said, reference, rows), (written, transcript, columns))
+        ]
+        if is_same_text(*texts, language):
+            continue
+        if len(rows) == len(columns):
+            parts = [(range(i, i + 1), range(j, j + 1)) for i, j in zip(rows, columns, strict=True)]
+        else:
+            parts = [(rows, columns)]
+        errors += [
+            _make_error(said, written, reference, transcript, *part)
+            for part in parts
+            if not is_same_text(
+                " ".join(_text_of(said[reference[i][0]]) for i in part[0]),
+                " ".join(written[transcript[j][0]] for j in part[1]),
+                language,
+            )
+        ]
     return errors
+
+
+def _list_runs(edits: Sequence[tuple[str, int, int]]) -> list[tuple[range, range]]:
+    """Edits that follow each other without an equal word between them, as ranges of the words that were
+    said and written."""
+    runs: list[tuple[range, range]] = []
+    for kind, row, column in edits:
+        stop = (row + (kind != "insertion"), column + (kind != "deletion"))
+        if runs and (runs[-1][0].stop, runs[-1][1].stop) == (row, column):
+            rows, columns = runs[-1]
+            runs[-1] = range(rows.start, stop[0]), range(columns.start, stop[1])
+        else:
+            runs.append((range(row, stop[0]), range(column, stop[1])))
+    return runs
+
+
+def _make_error(
+    said: Sequence[Word | str],
+    written: Sequence[str],
+    reference: Sequence[tuple[int, str]],
+    transcript: Sequence[tuple[int, str]],
+    rows: range,
+    columns: range,
+) -> TranscriptError:
+    kind = "insertion" if not rows else "deletion" if not columns else "substitution"
+    spoken = [said[reference[row][0]] for row in rows]
+    wrote = [written[transcript[column][0]] for column in columns]
+    timed = [word for word in spoken if isinstance(word, Word)]
+    at = transcript[columns.start][0] if columns.start < len(transcript) else len(written)
+    return TranscriptError(
+        kind,
+        said=" ".join(map(_text_of, spoken)) or None,
+        wrote=" ".join(wrote) or None,
+        reference=reference[rows.start][0] if rows else None,
+        written=at,
+        onset=timed[0].start if timed else None,
+        offset=timed[-1].end if timed else None,
+        before=written[transcript[columns.start - 1][0]] if columns.start else None,
+        after=written[transcript[columns.stop][0]] if columns.stop < len(transcript) else None,
+        written_stop=transcript[columns.stop - 1][0] + 1 if columns else at,
+    )
+
+
+def _text_of(word: Word | str) -> str:
+    return word.text if isinstance(word, Word) else word
 
 
 def align_words(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -169,8 +227,5 @@ def _add_edit(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> t
 
 def _comparable_words(words: Sequence[Word | str]) -> list[tuple[int, str]]:
     """Index and plain form of each word that has letters."""
-    forms = [
-        (index, normalize_transcript(word.text if isinstance(word, Word) else word))
-        for index, word in enumerate(words)
-    ]
+    forms = [(index, normalize_transcript(_text_of(word))) for index, word in enumerate(words)]
     return [(index, form) for index, form in forms if form]

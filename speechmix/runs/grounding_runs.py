@@ -15,7 +15,8 @@ from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError
 from ..explanations.grounding.calibration import WordCalibration
 from ..explanations.grounding.ground import recording_blocks
-from ..explanations.grounding.grounding import DEFAULT_THRESHOLD, Grounding
+from ..explanations.grounding.grounded_words import DEFAULT_THRESHOLD
+from ..explanations.grounding.grounding import Grounding
 from ..files.names import safe_name
 from ..files.shard_assignment import Shard
 from ..inputs.clips.clip import Clip
@@ -37,6 +38,7 @@ def ground_recordings(
     *,
     calibration: str | PathLike[str] | None = None,
     loop_heads: bool = True,
+    align: bool = True,
     formats: Sequence[str] = DEFAULT_FORMATS,
     threshold: float = DEFAULT_THRESHOLD,
     shard: Shard | str | None = None,
@@ -53,7 +55,7 @@ def ground_recordings(
         All of them, whatever the shard. Their words and text are not used.
     out : path
         Folder of a run, or a fresh one. The files are in its folder ``grounding``.
-    calibration, loop_heads
+    calibration, loop_heads, align
         As for `speechmix.ground`.
     formats : sequence of {"html", "csv", "json", "parquet", "TextGrid", "eaf", "vtt", "txt"}
     threshold : float
@@ -85,6 +87,7 @@ def ground_recordings(
     options = {
         "calibration": calibration and WordCalibration.from_file(calibration).to_json(),
         "loop_heads": loop_heads,
+        "align": align,
     }
     name = GROUNDING_KIND.name
     run = compute_kinds(

@@ -322,34 +322,7 @@ def test_a_planted_word_is_grounded_in_its_own_tone(kind):
     for word, (_, start, end) in zip(grounding.words, SPOKEN, strict=True):
         assert word.start <= start + 0.04
         assert word.end >= end - 0.12
-        assert word.own_sound > 10 > abs(word.other_sound)
-        assert abs(word.earlier_text) < 1e-3
-
-
-def test_the_text_before_a_word_is_taken_from_the_prediction_network():
-    model = writing_model("rnnt")
-    clip = transducers.tones(*TONES)
-    grounding, written = speechmix.ground(model, clip), generate_text(model, clip)
-    slow, config = SlowTransducer(model.module), model.config
-    inputs = model.features(clip.audio(transducers.RATE))
-    inputs["input_features"] = inputs["input_features"].double()
-    sound = encoded(model.module, inputs)[0].numpy()
-    owners = []  # which word each token is of: pieces with a sign begin one
-    for token in written.ids[1:]:
-        begins = transducers.VOCABULARY[token].startswith("▁") or not owners
-        owners.append((owners[-1] if owners else -1) + begins)
-    assert max(owners) + 1 == len(grounding.words) > 2
-    assert config.blank_token_id == written.ids[0]
-    for index, word in enumerate(grounding.words):
-        value = {"all": 0.0, "own": 0.0}
-        tokens = [i for i, owner in enumerate(owners) if owner == index]
-        for i in tokens:
-            token, frame = written.ids[1 + i], written.frames[i][0]
-            before = {"all": written.ids[1 : 1 + i], "own": written.ids[1 + tokens[0] : 1 + i]}
-            for name, history in before.items():
-                value[name] += log_softmax(slow.logits(sound[frame], history)[0])[token]
-        assert word.earlier_text == pytest.approx(value["all"] - value["own"], abs=1e-8)
-        assert np.log(word.probability) == pytest.approx(value["all"], abs=1e-8)
+        assert word.sound > 10
 
 
 # ---- explanations ------------------------------------------------------------------------------------

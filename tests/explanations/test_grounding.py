@@ -29,12 +29,11 @@ from speechmix.explanations.grounding.windows import (
 )
 from speechmix.explanations.grounding.word_readings import (
     INTACT,
-    NO_OWN,
     NO_PADDING,
     NO_PROMPT,
-    NO_SOUND,
-    NO_TEXT,
-    ONLY_OWN,
+    NOISE,
+    SILENCE,
+    make_noise,
 )
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.request import MixRequest
@@ -96,7 +95,7 @@ def run_decoder(module, ids, states):
     return output.logits[0].log_softmax(dim=-1)
 
 
-def check_decoder_readings(model, readings, silence) -> None:
+def check_decoder_readings(model, readings, silence=None) -> None:
     """One plain run for each word and removal; in double precision, so that batches do not matter."""
     window, module = readings.window, model.module
     ids, n_prefix = list(window.ids), window.n_prefix
@@ -104,29 +103,23 @@ def check_decoder_readings(model, readings, silence) -> None:
     begins = [index == 0 or piece[0] in "Ġ▁" for index, piece in enumerate(pieces)]
     owner = np.cumsum(begins) - 1
     assert owner[-1] + 1 == len(readings.words)
-    extracted = model.feature_extractor(silence, sampling_rate=RATE, return_tensors="pt")
+    count = round((windows.fixed_window_seconds(model) or readings.window.seconds) * RATE)
+    noise = make_noise(count)
+    fills = {SILENCE: np.zeros(count) if silence is None else silence, NOISE: noise}
     grid = model.grid(len(window.audio))
     with torch.no_grad():
         states = encode(model, window.inputs)
-        silent = encode(model, {name: extracted[name] for name in window.inputs})
         n_sound = grid.frames_between(0, window.seconds)[1]
-        runs = {
-            INTACT: run_decoder(module, ids, states),
-            NO_SOUND: run_decoder(module, ids, silent),
-        }
+        runs = {INTACT: run_decoder(module, ids, states)}
+        for name, audio in fills.items():
+            extracted = model.feature_extractor(audio, sampling_rate=RATE, return_tensors="pt")
+            filled = encode(model, {key: extracted[key] for key in window.inputs})
+            runs[name] = run_decoder(module, ids, filled[:, : states.shape[1]])
         if n_sound < states.shape[1]:
             runs[NO_PADDING] = run_decoder(module, ids, states[:, :n_sound])
-        for word, (start, end) in enumerate(readings.intervals):
+        for word in range(len(readings.words)):
             own = [p for p, w in enumerate(owner, start=n_prefix) if w == word]
-            inside = slice(*grid.frames_between(start - 1e-9, end - 1e-9))
-            assert inside.start < inside.stop
-            without, alone = states.clone(), silent.clone()
-            without[:, inside], alone[:, inside] = silent[:, inside], states[:, inside]
-            first = [*ids[:n_prefix], *(ids[p] for p in own)]
             of_word = {name: run[[p - 1 for p in own]] for name, run in runs.items()}
-            of_word[NO_OWN] = run_decoder(module, ids, without)[[p - 1 for p in own]]
-            of_word[ONLY_OWN] = run_decoder(module, ids, alone)[[p - 1 for p in own]]
-            of_word[NO_TEXT] = run_decoder(module, first, states)[n_prefix - 1 : -1]
             assert set(of_word) == set(readings.log_probabilities)
             for name, rows in of_word.items():
                 expected = sum(float(rows[i, ids[p]]) for i, p in enumerate(own))
@@ -136,7 +129,7 @@ def check_decoder_readings(model, readings, silence) -> None:
 
 def test_a_decoders_readings_equal_plain_runs(whisper):
     readings = read_first(whisper, join("left_00_pl"))
-    check_decoder_readings(whisper, readings, np.zeros(len(readings.window.audio)))
+    check_decoder_readings(whisper, readings)
     assert NO_PADDING in readings.log_probabilities
 
 
@@ -145,9 +138,9 @@ def test_other_decoders_readings_equal_plain_runs(kind, tmp_path):
     model = family_model(kind, tmp_path)
     readings = find_reader(model).read(window_of_text(model, speech_recognisers.TEXT))
     assert readings.words == tuple(speech_recognisers.TEXT.split())
-    silence = np.zeros(len(readings.window.audio))
+    silence = None
     if kind == "speech-to-text":  # divides by how much features vary
-        silence = np.random.default_rng(0).normal(0, 1e-5, len(silence)).astype(np.float32)
+        silence = make_noise(len(readings.window.audio)) * 1e-3
     check_decoder_readings(model, readings, silence)
 
 
@@ -212,31 +205,14 @@ def test_a_ctc_models_readings_equal_plain_runs(ctc):
     words = [word for word in words if any(id_ != delimiter for id_, _ in word)]
     assert before == behind == 0
     assert len(words) == len(readings.words)
-    silence = log_probabilities(np.zeros(2 * RATE))
-    silent_frame = silence[len(silence) // 2]
-    muted = []
-    for parity in (0, 1):
-        audio = window.audio.copy()
-        for start, end in readings.intervals[parity::2]:
-            audio[round(start * RATE) : round(end * RATE)] = 0
-        muted.append(log_probabilities(audio))
+    fills = {SILENCE: np.zeros(2 * RATE, np.float32), NOISE: make_noise(2 * RATE)}
+    frames = {name: log_probabilities(audio) for name, audio in fills.items()}
     for index, word in enumerate(words):
-        for name, expected in (
-            (INTACT, sum(intact[frame, id_] for id_, frame in word)),
-            (NO_SOUND, sum(silent_frame[id_] for id_, _ in word)),
-            (NO_OWN, sum(muted[index % 2][frame, id_] for id_, frame in word)),
-            (ONLY_OWN, sum(muted[1 - index % 2][frame, id_] for id_, frame in word)),
-        ):
-            assert readings.log_probabilities[name][index] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["whisper", "ctc"])
-def test_the_two_parts_of_the_sound_sum_to_all_of_it(kind, request):
-    model = request.getfixturevalue(kind)
-    readings = read_first(model, join("left_00_pl"))
-    for index, word in enumerate(ground_words(readings, 0)):
-        assert word.sound == pytest.approx(readings.effect(NO_SOUND)[index])
-        assert word.own_sound + word.other_sound == pytest.approx(word.sound)
+        expected = {INTACT: sum(intact[frame, id_] for id_, frame in word)}
+        for name, frame in frames.items():
+            expected[name] = sum(frame[len(frame) // 2, id_] for id_, _ in word)
+        for name, value in expected.items():
+            assert readings.log_probabilities[name][index] == pytest.approx(value, abs=1e-6)
 
 
 def test_neither_the_name_nor_the_company_changes_a_window(whisper):
@@ -248,7 +224,7 @@ def test_neither_the_name_nor_the_company_changes_a_window(whisper):
     alone = speechmix.Clip.from_array(first.audio, RATE, name="alone", language="fr")
     expected = table[table["window"] == 0].reset_index(drop=True)
     found = ground(whisper, alone).to_dataframe()
-    numbers = ["start", "end", "own_sound", "other_sound", "earlier_text", "probability"]
+    numbers = ["start", "end", "silence", "noise", "phrase_sound", "probability"]
     np.testing.assert_allclose(found[numbers], expected[numbers], atol=1e-8)
 
 
@@ -342,37 +318,16 @@ def test_an_audio_language_models_readings_equal_plain_runs():
     silent = log_probabilities(feed(np.zeros_like(clip.audio(RATE))))
     intact, unprompted = log_probabilities(inputs), log_probabilities(inputs, asked)
     for word, positions in enumerate(own):
-        without_text = log_probabilities(inputs, range(first, positions.start))
         for name, rows in (
             (INTACT, intact),
-            (NO_SOUND, silent),
+            (SILENCE, silent),
             (NO_PROMPT, unprompted),
-            (NO_TEXT, without_text),
         ):
             expected = sum(float(rows[at - 1, ids[at]]) for at in positions)
             assert readings.log_probabilities[name][word] == pytest.approx(expected, abs=1e-9)
     for word in ground_words(readings, 0):
-        assert word.sound == word.other_sound
-        assert np.isnan(word.own_sound)
+        assert word.is_in_sound() == (word.phrase_sound >= 1)
         assert np.isnan(word.start)
-
-
-def test_what_runs_together_does_not_change_a_word(whisper, monkeypatch):
-    clip = join("left_00_pl", "left_02_pl")
-    together = read_first(whisper, clip).log_probabilities
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1 if threads > 1 else 2)
-        other_threads = read_first(whisper, clip).log_probabilities
-    finally:
-        torch.set_num_threads(threads)
-    monkeypatch.setattr("speechmix.explanations.grounding.decoder_reader._MAX_RUNS", 1)
-    monkeypatch.setattr("speechmix.explanations.grounding.decoder_reader._WORDS_TOGETHER", 1)
-    alone = read_first(whisper, clip).log_probabilities
-    assert len(together[INTACT]) > 2
-    for name, values in together.items():
-        np.testing.assert_allclose(alone[name], values, atol=1e-9)
-        np.testing.assert_allclose(other_threads[name], values, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -544,8 +499,8 @@ def test_digital_silence(kind, request):
         model, speechmix.Clip.from_array(np.zeros(4 * RATE, np.float32), RATE, language="fr")
     )
     for word in grounding.words:  # nothing changes where silence is replaced by silence
-        assert word.sound == pytest.approx(0, abs=1e-9)
-        assert word.own_sound == pytest.approx(0, abs=1e-9)
+        assert word.silence == pytest.approx(0, abs=1e-9)
+        assert not word.is_in_sound()
 
 
 def test_a_silent_window_of_a_model_that_cannot_be_given_one(tmp_path):
@@ -580,9 +535,7 @@ def test_texts_without_a_word_or_a_space(whisper, text, expected):
         return
     assert readings.words == expected
     for word in ground_words(readings, 0):
-        assert np.isfinite(
-            [word.own_sound, word.other_sound, word.padding, word.earlier_text]
-        ).all()
+        assert np.isfinite([word.silence, word.noise, word.padding, word.phrase_sound]).all()
 
 
 def test_a_decoder_that_writes_nothing():

@@ -31,17 +31,13 @@ def word(text: str, start: float, end: float, **changes: object) -> GroundedWord
         "lowest_probability": 0.8,
         "runner_up": "x",
         "runner_up_probability": 0.05,
-        "own_sound": 1.0,
-        "other_sound": 0.5,
+        "silence": 2.0,
+        "noise": 1.5,
         "padding": 0.0,
-        "earlier_text": 2.0,
         "prompt": nan,
-        "own_attention": 0.5,
-        "padding_attention": nan,
+        "phrase_sound": 3.0,
         "token_count": 2,
         "window": 0,
-        "features": (0.1, nan),
-        "made_up": 0.1,
         "right": 0.9,
     }
     return GroundedWord(text, start, end, **{**values, **changes})
@@ -52,8 +48,8 @@ def grounding() -> Grounding:
     words = (
         word("les", 0.1, 0.4),
         word("livres", 0.4, 0.4),  # no length
-        word("merci", 0.35, 0.9, made_up=0.95),  # overlaps
-        word(HOSTILE, 3.0, 3.5, made_up=0.6, window=1, loop=0),
+        word("merci", 0.35, 0.9, phrase_sound=0.1),  # overlaps
+        word(HOSTILE, 3.0, 3.5, phrase_sound=0.6, window=1, loop=0),
     )
     clip = Clip.from_array(np.zeros(64_000), 16_000, name="talk")
     return Grounding("talk", 4.0, "tiny", words, (Loop(3, 4, 1, 3),), "12 words", clip)
@@ -87,7 +83,7 @@ def test_tables_and_json_round_trip(grounding, tmp_path):
 def test_tiers_do_not_overlap(grounding, tmp_path):
     text = grounding.save(tmp_path / "a.TextGrid").read_text()
     names = re.findall(r'name = "(.*?)"', text)
-    assert names == ["words", "not in the sound", "doubtful", "reason", "loop"]
+    assert names == ["words", "effect of the sound", "doubtful", "reason", "loop"]
     first = text[text.index("item [1]") : text.index("item [2]")]
     edges = [float(value) for value in re.findall(r"x(?:min|max) = ([\d.]+)", first)][2:]
     assert edges == sorted(edges)
@@ -96,12 +92,12 @@ def test_tiers_do_not_overlap(grounding, tmp_path):
     assert [item.start for item in read] == pytest.approx([0.1, 0.4, 0.401, 3.0])
     assert [item.end for item in read] == pytest.approx([0.4, 0.401, 0.9, 3.5])
     assert [
-        item.text for item in read_textgrid(tmp_path / "a.TextGrid", tier="not in the sound")
+        item.text for item in read_textgrid(tmp_path / "a.TextGrid", tier="effect of the sound")
     ] == [
-        "0.10",
-        "0.10",
-        "0.95",
-        "0.60",
+        "1.50",
+        "1.50",
+        "1.50",
+        "1.50",
     ]
     tree = ET.parse(grounding.save(tmp_path / "a.eaf"))
     slots = {
@@ -145,39 +141,22 @@ def test_subtitles_mark_doubtful_words(grounding, tmp_path):
     assert "-->" not in cues[1][2]
 
 
-def test_the_default_calibration_is_said_to_order_words_alone(grounding, tmp_path):
-    by_default = replace(grounding, calibration="other models", has_default_calibration=True)
-    assert "only order the words" in by_default.summary
-    assert "only order the words" not in grounding.summary
-    assert Grounding.from_json(by_default.to_json()).has_default_calibration
-    page = by_default.save(tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "They hold for this model" not in page
-
-
 def test_threshold_decides_what_is_doubtful(grounding, tmp_path):
     assert grounding.transcript() == "les livres"
-    assert grounding.transcript(threshold=0.7, mark=True).split()[:3] == [
+    assert grounding.transcript(threshold=0.5, mark=True).split()[:3] == [
         "les",
         "livres",
         "[merci?]",
     ]
-    assert grounding.save(tmp_path / "a.txt", threshold=0.99).read_text().split()[2] == "merci"
-    assert "2 probably not in the sound; 1 repetition loop" in grounding.summary
-    with pytest.raises(InputError, match="probability"):
-        grounding.save(tmp_path / "b.txt", threshold=2)
+    assert grounding.save(tmp_path / "a.txt", threshold=0.05).read_text().split()[2] == "merci"
+    assert "2 not in the sound (threshold 1 nat); 1 repetition loop" in grounding.summary
+    with pytest.raises(InputError, match="nats"):
+        grounding.save(tmp_path / "b.txt", threshold=-1)
     assert not (tmp_path / "b.txt").exists()
 
 
-def test_summary_without_probabilities_counts_words_that_do_not_need_the_sound(grounding):
-    words = [replace(word, made_up=nan, right=nan) for word in grounding.words]
-    words[2] = replace(words[2], own_sound=0.1, other_sound=0.0)  # 0.05 nats for each of two tokens
-    summary = replace(grounding, words=tuple(words)).summary
-    assert "; 1 that muting all sound does not change" in summary
-    assert "speechmix calibrate" in summary
-
-
 def test_threshold_changes_marks(grounding, tmp_path):
-    for threshold, count in ((0.05, 4), (0.5, 2), (0.7, 1), (1.0, 0)):
+    for threshold, count in ((4.0, 4), (1.0, 2), (0.5, 1), (0.0, 0)):
         subtitles = grounding.save(tmp_path / "a.vtt", threshold=threshold).read_text()
         assert subtitles.count("<c.doubtful>") == count
         tiers = ET.parse(grounding.save(tmp_path / "a.eaf", threshold=threshold))
@@ -210,8 +189,7 @@ def test_page_in_a_browser(grounding, tmp_path):
         assert read("document.querySelectorAll('.gr-word.loop').length") == 1
         browser.click('[data-index="2"]')
         panel = "document.querySelector('.gr-panel').innerText"
-        assert "not in the sound: 95 %" in read(panel)
-        assert "50 % on its own stretch" in read(panel)
+        assert "effect of the sound: 0.1 nats" in read(panel)
         assert not re.search("prompt|on padding", read(panel))  # not known
         browser.until("document.querySelector('.gr-panel h2').textContent === 'merci'")
         browser.press("ArrowRight")
@@ -220,17 +198,17 @@ def test_page_in_a_browser(grounding, tmp_path):
         browser.press("Home")
         assert read("document.querySelector('.gr-panel h2').textContent") == "les"
         read(
-            "(() => { const slider = document.querySelector('input'); slider.value = 0.7; "
+            "(() => { const slider = document.querySelector('input'); slider.value = 0.5; "
             "slider.dispatchEvent(new Event('input')); })()"
         )
         assert read("document.querySelector('textarea').value") == f"les livres {HOSTILE}"
         assert read("document.querySelectorAll('img').length") == 0
         assert read("document.documentElement.scrollWidth") == 420
-        bare = replace(grounding, words=(word("les", nan, nan, made_up=nan, right=nan),), loops=())
+        bare = replace(grounding, words=(word("les", nan, nan, right=nan),), loops=())
         for other in (replace(grounding, words=(), loops=()), replace(bare, clip=None)):
             browser.open(other.save(tmp_path / "b.html"))
             read("document.querySelector('.gr-word')?.click()")
-            assert not read("document.querySelector('input')?.checkVisibility()") or not other.words
+            assert not read("document.querySelector('input')?.checkVisibility()") or other.words
         assert browser.messages == []
 
 

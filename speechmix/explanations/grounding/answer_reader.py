@@ -1,7 +1,7 @@
 """Read the words of a window off an audio language model, which hears sound among its tokens.
 
-Removals are made in the input: all sound is muted, words of the prompt and earlier words of the answer are replaced
-by a neutral token. Such a model does not say where in the sound a word is, so words have no times.
+Removals are made in the input: silence, or noise of the recording's spectrum, replaces all sound; a neutral token replaces
+the words of the prompt. Such a model does not say where in the sound a word is, so words have no times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...interventions.token_removal import token_fills
 from ...mixing.measures.token_objectives import token_logits
 from ..generated_tokens import Draft
 from ..model_text import write_about_clip
-from .word_readings import INTACT, NO_PROMPT, NO_SOUND, NO_TEXT, TokenTable, WordReadings
+from .word_readings import INTACT, NO_PROMPT, NOISE, SILENCE, TokenTable, WordReadings
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -50,18 +50,11 @@ class AnswerReader:
         drafts = [Draft(t.id, t.label, t.position, t.word, t.fed_at) for t in writing.tokens]
         tokens = TokenTable(drafts, writing.words)
         fill = next(fill for fill in token_fills(self._model) if fill != "remove")
-        texts = [unit.source for unit in writing.sources if unit.side == "written"]
-        asked = [
+        prompt = [
             at for unit in writing.sources if unit.side == "asked" for at in unit.source.positions
         ]
-        earlier = [
-            tuple(at for source in texts if source.index < word for at in source.positions)
-            for word in range(len(tokens.words))
-        ]
-        removals = [NO_REMOVAL, (Removal(SOUND, (0,), "zeros"),)]
-        removals += [(Removal(TEXT_IDS, tuple(asked), fill),)] if asked else []
-        first_text = len(removals)
-        removals += [(Removal(TEXT_IDS, at, fill),) for at in earlier if at]
+        removals = [NO_REMOVAL, *((Removal(SOUND, (0,), name),) for name in ("zeros", "noise"))]
+        removals += [(Removal(TEXT_IDS, tuple(prompt), fill),)] if prompt else []
 
         def read_tokens(output: ModelOutput) -> Tensor:
             log_probabilities = token_logits(output).log_softmax(dim=-1)
@@ -69,13 +62,8 @@ class AnswerReader:
 
         values = run_interventions(writing.decision, removals, reader=read_tokens)
         sums = tokens.sum_by_word(values)  # [removals, W]
-        without_text = sums[0].copy()
-        runs = iter(range(first_text, len(removals)))
-        for word, positions in enumerate(earlier):
-            if positions:
-                without_text[word] = sums[next(runs), word]
-        by_removal = {INTACT: sums[0], NO_SOUND: sums[1], NO_TEXT: without_text}
-        by_removal |= {NO_PROMPT: sums[2]} if asked else {}
+        by_removal = {INTACT: sums[0], SILENCE: sums[1], NOISE: sums[2]}
+        by_removal |= {NO_PROMPT: sums[3]} if prompt else {}
         lowest, runners_up = tokens.runners_up(self._model, writing.logits.log_softmax(dim=-1))
         return WordReadings(
             window,

@@ -1,7 +1,7 @@
 """Read the words of a window off a CTC model.
 
-Each letter is read at the frame where it is likeliest. Sound is muted in the input: every second word at a time, so
-that a window costs two further passes and not one for each word; all sound, in a stretch of silence that is read once.
+Each letter is read at the frame where it is likeliest. All sound is replaced by silence, and by noise: both are read once,
+in the middle of a stretch of two seconds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ...adapters.capture.device_copy import inputs_to_device
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..decoder_drafts import draft_letters
-from .word_readings import INTACT, NO_OWN, NO_SOUND, ONLY_OWN, TokenTable, WordReadings
+from .word_readings import INTACT, NOISE, SILENCE, TokenTable, WordReadings, make_noise
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from .windows import DecodedWindow
 
-_SILENCE_SECONDS = 2.0
+_FILL_SECONDS = 2.0
 _MARGIN_SECONDS = 0.04  # of a word's stretch before its first letter and behind its last
 
 
@@ -58,7 +58,7 @@ class FrameReader:
 
     def __init__(self, model: Model, language: str | None = None):
         self._model = model
-        self._silence: Tensor | None = None
+        self._fills: dict[str, Tensor] = {}
 
     def read(self, window: DecodedWindow) -> WordReadings | None:
         """Return what is read of a window; None if it has no words."""
@@ -70,18 +70,9 @@ class FrameReader:
         log_probabilities = window_tokens.read(window.audio)
         edges = _word_edges(window, window_tokens, model.grid(len(window.audio)))
         intact = tokens.token_log_probabilities(log_probabilities)
-        values = {INTACT: intact, NO_SOUND: self._without_sound(window, window_tokens)}
-        values |= {name: np.empty(len(intact)) for name in (NO_OWN, ONLY_OWN)}
-        values |= self._without_text(window, window_tokens)
-        for parity in (0, 1):
-            muted = window.audio.copy()
-            for word in range(parity, len(tokens.words), 2):
-                start, end = (round(edge * window.sample_rate) for edge in edges[word])
-                muted[start:end] = 0
-            read = tokens.token_log_probabilities(window_tokens.read(muted))
-            is_muted = tokens.owners % 2 == parity
-            values[NO_OWN][is_muted] = read[is_muted]
-            values[ONLY_OWN][~is_muted] = read[~is_muted]
+        values = {INTACT: intact}
+        for fill in (SILENCE, NOISE):
+            values[fill] = self._without_sound(window, window_tokens, fill)
         lowest, runners_up = tokens.runners_up(model, log_probabilities)
         return WordReadings(
             window,
@@ -104,16 +95,12 @@ class FrameReader:
             lambda audio: self._logits(audio).double().log_softmax(dim=-1),
         )
 
-    def _without_sound(self, window: DecodedWindow, window_tokens: WindowTokens) -> np.ndarray:
-        """Log-probabilities of the tokens where no sound is."""
-        values: np.ndarray = self._silent_frame()[window_tokens.tokens.ids].numpy()
+    def _without_sound(
+        self, window: DecodedWindow, window_tokens: WindowTokens, fill: str
+    ) -> np.ndarray:
+        """Log-probabilities of the tokens where silence or noise replaces all sound."""
+        values: np.ndarray = self._fill_frame(fill)[window_tokens.tokens.ids].numpy()
         return values
-
-    def _without_text(
-        self, window: DecodedWindow, window_tokens: WindowTokens
-    ) -> dict[str, np.ndarray]:
-        """Log-probabilities of the tokens without the earlier text, if the model reads it."""
-        return {}
 
     def _features(self, audio: np.ndarray) -> Mapping[str, Tensor]:
         clip = Clip.from_array(audio, self._model.sample_rate, name="window")
@@ -127,13 +114,18 @@ class FrameReader:
             logits: Tensor = model.run_with_head(fed).logits[0].cpu()
             return logits
 
-    def _silent_frame(self) -> Tensor:
-        """Log-probabilities [V] in the middle of silence."""
-        if self._silence is None:
-            count = round(_SILENCE_SECONDS * self._model.sample_rate)
-            logits = self._logits(np.zeros(count, dtype=np.float32)).double()
-            self._silence = logits[len(logits) // 2].log_softmax(dim=-1)
-        return self._silence
+    def _fill_frame(self, fill: str) -> Tensor:
+        """Log-probabilities [V] in the middle of silence or noise."""
+        if fill not in self._fills:
+            audio = make_fill(fill, round(_FILL_SECONDS * self._model.sample_rate))
+            logits = self._logits(audio).double()
+            self._fills[fill] = logits[len(logits) // 2].log_softmax(dim=-1)
+        return self._fills[fill]
+
+
+def make_fill(fill: str, count: int) -> np.ndarray:
+    """Return so many samples of silence or of white noise."""
+    return make_noise(count) if fill == NOISE else np.zeros(count, dtype=np.float32)
 
 
 def _word_edges(

@@ -1,20 +1,27 @@
 """Was each word in the sound? Ground what a model writes about a recording of any length.
 
 In: a trained recogniser, and a recording. Out: a `Grounding`. The recording is decoded as the model's own generation
-does (`windows`), each word of each window is read without its sources (`readers`), and a calibration turns what was read
-into probabilities (`calibration`).
+does (`windows`), each word of each window is read without its sources (`readers`), its words are aligned with the sound by
+synthesis, and a calibration of the model, if there is one, turns their log-probabilities into a confidence
+(`calibration`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isnan
 from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tqdm import tqdm
 
+from ...adapters.generation.decoder_prefix import language_ids
+from ...alignment.alignment_result import aligned_words
+from ...alignment.espeak import espeak_voices
+from ...alignment.synthesis_aligner import words_by_synthesis
+from ...errors import AlignmentError, InputError, MissingExtraError
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.segments import file_part
 from .calibration import WordCalibration, find_calibration
@@ -23,7 +30,13 @@ from .grounding import Grounding
 from .loop_heads import trace_loop
 from .loops import Loop, find_loops, select_copies
 from .readers import WindowReader, find_reader
-from .windows import SHORTEST_SECONDS, decode_windows, has_timestamps, quietest_second
+from .windows import (
+    SHORTEST_SECONDS,
+    DecodedWindow,
+    decode_windows,
+    has_timestamps,
+    quietest_second,
+)
 from .word_readings import WordReadings
 
 if TYPE_CHECKING:
@@ -41,6 +54,7 @@ def ground(
     language: str | None = None,
     calibration: WordCalibration | str | PathLike[str] | None = None,
     loop_heads: bool = True,
+    align: bool = True,
     progress: bool = False,
 ) -> Grounding:
     """Find out which words of a transcript were in the sound.
@@ -54,9 +68,13 @@ def ground(
     language : str, optional
         Of a multilingual Whisper; by default the clip's, or the one that the model detects.
     calibration : WordCalibration or path, optional
-        From `speechmix.calibrate`; by default one that comes with the package, fitted on synthetic speech.
+        From `speechmix.calibrate`, fitted on this model. Without one, words have no `right`.
     loop_heads : bool
         Look for the attention heads that carry a repetition loop: one run of the decoder for each layer and loop.
+    align : bool
+        Take word times from alignment with synthetic speech, where the language is known and the extra
+        ``synthesis`` is installed. Else, and for words that are not in the sound, they come from the model: from
+        cross-attention, or the frames of its tokens.
     progress : bool
         Show a bar.
 
@@ -67,12 +85,14 @@ def ground(
     Raises
     ------
     InputError
-        If the model does not transcribe, or the recording cannot be read or is too short.
+        If the model does not transcribe, the recording cannot be read or is too short, or the calibration is of
+        another model.
 
     Notes
     -----
-    Removals replace the sound by silence: of an encoder-decoder model in the encoder's states, of other models in the
-    input. Words that a model writes whatever it hears lose nothing by that.
+    A word is in the sound if it, or one of the three words on each side in its phrase, loses at least 1 nat of
+    log-probability both when silence and when white noise replaces all sound. A predictable word may lose little
+    itself. In an encoder-decoder model the encoder's states are replaced, in other models the input.
 
     Examples
     --------
@@ -94,7 +114,7 @@ def ground(
     parts = []
     with model.unchanged(), tqdm(total=round(clip.duration), unit="s", disable=not progress) as bar:
         for start, block in recording_blocks(clip):
-            parts.append((start, _ground_block(model, block, reader, fitted, loop_heads)))
+            parts.append((start, _ground_block(model, block, reader, fitted, loop_heads, align)))
             bar.update(round(start + block.duration) - bar.n)
     return replace(Grounding.join(parts, clip.name), clip=clip)
 
@@ -125,6 +145,7 @@ def _ground_block(
     reader: WindowReader,
     calibration: WordCalibration | None,
     loop_heads: bool,
+    align: bool,
 ) -> Grounding:
     words: list[GroundedWord] = []
     readings: list[WordReadings] = []
@@ -135,7 +156,7 @@ def _ground_block(
             written = ground_words(read, len(readings))
             copied = [select_copies(loop, written) for loop in find_loops(read.words)]
             loops += [loop.moved(len(words)) for loop in copied if loop]
-            words += written
+            words += _align_words(model, clip, window, written) if align else written
             readings.append(read)
     if loop_heads:
         loops = [trace_loop(loop, words, readings, reader) for loop in loops]
@@ -143,12 +164,8 @@ def _ground_block(
         for at in range(loop.first, loop.stop):
             words[at] = replace(words[at], loop=index)
     if calibration is not None and words:
-        features = np.array([word.features for word in words])
-        made_up, right = calibration.probabilities(features)
-        words = [
-            replace(word, made_up=float(a), right=float(b))
-            for word, a, b in zip(words, made_up, right, strict=True)
-        ]
+        right = calibration.probabilities(np.array([word.log_probability for word in words]))
+        words = [replace(word, right=float(p)) for word, p in zip(words, right, strict=True)]
     return Grounding(
         clip.name,
         clip.duration,
@@ -157,5 +174,44 @@ def _ground_block(
         tuple(loops),
         calibration.fitted_on if calibration else "",
         clip,
-        has_default_calibration=calibration is not None and calibration.is_default,
     )
+
+
+def _align_words(
+    model: Model, clip: Clip, window: DecodedWindow, words: Sequence[GroundedWord]
+) -> list[GroundedWord]:
+    """Words with times from synthesis; as they are where they cannot be aligned, or the model knows no times."""
+    aligned = list(words)
+    indices = [
+        index
+        for index, word in enumerate(words)
+        if word.is_in_sound() and not isnan(word.start) and len(aligned_words(word.text)) == 1
+    ]
+    language = _find_language(model, clip, window)
+    if not indices or language is None:
+        return aligned
+    text = " ".join(words[index].text for index in indices)
+    try:
+        if language not in espeak_voices():
+            return aligned
+        placed = words_by_synthesis(
+            window.audio, text, language=language, sample_rate=window.sample_rate
+        )
+    except (AlignmentError, InputError, MissingExtraError):
+        return aligned
+    for index, word in zip(indices, placed, strict=True):
+        start, end = (
+            round(window.start + min(time, window.seconds), 3) for time in (word.start, word.end)
+        )
+        aligned[index] = replace(aligned[index], start=start, end=end)
+    return aligned
+
+
+def _find_language(model: Model, clip: Clip, window: DecodedWindow) -> str | None:
+    """The clip's language, or the one in a Whisper's prefix; an English-only Whisper's is English."""
+    if clip.language is not None or model.capabilities.decoding != "cross-attention":
+        return clip.language
+    languages = {id_: name for name, id_ in language_ids(model).items()}
+    if not languages and has_timestamps(model):
+        return "en"
+    return next((languages[id_] for id_ in window.ids[: window.n_prefix] if id_ in languages), None)

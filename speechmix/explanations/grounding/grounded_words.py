@@ -1,9 +1,6 @@
-"""Words with their grounding: how much each source contributed, and whether the word was in the sound.
+"""Words with their grounding: what each loses without the sound, and whether it was in the sound.
 
-In: `WordReadings`. Out: `GroundedWord`s. Effects are in nats of the word's log-probability. The two parts of the sound
-share its effect as two players share a game's value (Shapley 1953), so that they sum to the effect of all sound:
-
-    own sound = 1/2 [ (l(all) - l(without own)) + (l(own alone) - l(no sound)) ]
+In: `WordReadings`. Out: `GroundedWord`s. Effects are in nats of the word's log-probability.
 """
 
 from __future__ import annotations
@@ -14,21 +11,13 @@ from math import exp, isnan, nan
 
 import numpy as np
 
-from .word_readings import (
-    INTACT,
-    NO_OWN,
-    NO_PADDING,
-    NO_PROMPT,
-    NO_SOUND,
-    NO_TEXT,
-    ONLY_OWN,
-    WordReadings,
-)
+from .word_readings import INTACT, NO_PADDING, NO_PROMPT, NOISE, SILENCE, WordReadings
 
-SOURCES = ("own_sound", "other_sound", "padding", "earlier_text", "prompt")
-_NEIGHBOURS = 5  # words on both sides that a feature averages over: made-up words come in sentences
-_EFFECT_RANGE = (-3.0, 10.0)  # nats for each token; beyond, more says no more
-_NO_EFFECT = 0.1  # nats for each token, below which a removal changes nothing
+SOURCES = ("silence", "noise", "padding", "prompt")
+DEFAULT_THRESHOLD = 1.0  # nats that a word or a near one must lose without the sound
+_NEIGHBOURS = 3  # words on both sides, of the same phrase: a predictable word loses little itself
+_PHRASE_ENDS = (".", "?", "!", "\u2026", "。", "？", "！", "؟", "।")
+_NO_EFFECT = 0.1  # nats for each token, below which a repeat of a loop does not need the sound
 
 
 @dataclass(frozen=True)
@@ -39,7 +28,7 @@ class GroundedWord:
     ----------
     text : str
     start, end : float
-        Seconds from the start of the recording; NaN where the model's times are not known.
+        Seconds from the start of the recording; NaN where they are not known.
     probability : float
         Of the word, given what the model wrote before: the product over its tokens.
     lowest_probability : float
@@ -47,22 +36,20 @@ class GroundedWord:
     runner_up : str
         The token that was likeliest beside it there.
     runner_up_probability : float
-    own_sound, other_sound, padding, earlier_text, prompt : float
-        What the word's log-probability loses without the source, in nats. NaN where there is no such source, or it
-        cannot be told from another.
-    own_attention, padding_attention : float
-        Shares of cross-attention, as a cheap attribution beside the effects.
+    silence, noise : float
+        What the word's log-probability loses where silence, or white noise, replaces all sound, in nats.
+    padding, prompt : float
+        What it loses without the silence behind a short recording, or without the prompt of an audio language model;
+        NaN where there is none.
+    phrase_sound : float
+        The largest `sound` of the word and the three words on each side in its phrase.
     token_count : int
     window : int
         Index of the window that the word was written in.
-    features : tuple of float
-        What a calibration reads (`FEATURES`).
     loop : int or None
         Index of the loop that the word is part of.
-    made_up : float
-        Calibrated probability that the word was not in the sound; NaN without a calibration.
     right : float
-        Calibrated probability that the word is what was said; NaN without a calibration.
+        Calibrated probability that the word is what was said; NaN without a calibration of this model.
     """
 
     text: str
@@ -72,69 +59,47 @@ class GroundedWord:
     lowest_probability: float
     runner_up: str
     runner_up_probability: float
-    own_sound: float
-    other_sound: float
+    silence: float
+    noise: float
     padding: float
-    earlier_text: float
     prompt: float
-    own_attention: float
-    padding_attention: float
+    phrase_sound: float
     token_count: int
     window: int
-    features: tuple[float, ...] = ()
     loop: int | None = None
-    made_up: float = nan
     right: float = nan
 
     @property
     def sound(self) -> float:
-        """Effect of all sound, in nats."""
-        parts = [part for part in (self.own_sound, self.other_sound) if not isnan(part)]
-        return sum(parts) if parts else nan
+        """Effect of all sound, in nats: the smaller of both effects, so that a word needs the sound only if neither
+        silence nor noise would do."""
+        return min(self.silence, self.noise)
 
     @property
-    def needs_sound(self) -> bool:
-        """Whether muting all sound makes the word less likely by at least 0.1 nats for each token."""
-        return need_sound([self])
+    def log_probability(self) -> float:
+        """Mean over the word's tokens, in nats."""
+        return float(np.log(max(self.probability, 1e-300))) / self.token_count
+
+    def is_in_sound(self, threshold: float = DEFAULT_THRESHOLD) -> bool:
+        """Whether the word, or a near word of its phrase, loses so many nats without the sound."""
+        return not self.phrase_sound < threshold
 
     @property
     def reason(self) -> str:
         """What the word comes from, in words."""
-        per_token = {
-            "own": self.own_sound / self.token_count,
-            "text": self.earlier_text / self.token_count,
-            "padding": self.padding / self.token_count,
-        }
-        if not self.needs_sound:
-            if per_token["text"] >= _NO_EFFECT:
-                return "follows from the text before: muting all sound changes nothing"
-            if per_token["padding"] >= _NO_EFFECT:
-                return "comes from the padding: muting all sound changes nothing"
-            return "the model writes it without any sound, too"
-        if not isnan(per_token["own"]) and per_token["own"] < _NO_EFFECT:
-            return "comes from other sound than its own stretch"
+        if not self.is_in_sound():
+            if not isnan(self.padding) and self.padding >= DEFAULT_THRESHOLD:
+                return "not in the sound: comes from the padding"
+            return "not in the sound: the model writes it about silence or noise, too"
+        if self.sound < DEFAULT_THRESHOLD:
+            return "in a phrase that comes from the sound, and predictable there"
         return "comes from the sound"
 
 
 def need_sound(words: Sequence[GroundedWord]) -> bool:
-    """Say whether muting all sound makes words together less likely by at least 0.1 nats for each token;
-    also where that is not known."""
+    """Say whether words together lose at least 0.1 nats for each token without the sound."""
     effect, token_count = sum(word.sound for word in words), sum(word.token_count for word in words)
     return not effect / token_count < _NO_EFFECT
-
-
-_WORD_FEATURES = (
-    "log_probability",
-    "lowest_log_probability",
-    "sound",
-    "own_sound",
-    "log_probability_without_sound",
-    "earlier_text",
-    "own_attention",
-    "padding_attention",
-    "attention_entropy",
-)
-FEATURES = (*_WORD_FEATURES, *(f"{name}_of_neighbours" for name in _WORD_FEATURES), "no_speech")
 
 
 def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
@@ -146,10 +111,8 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
     window : int
         Index of the window in its recording.
     """
-    own, other = share_sound(readings)
-    padding, earlier_text, prompt = map(readings.effect, (NO_PADDING, NO_TEXT, NO_PROMPT))
-    own_attention, padding_attention = map(readings.attention_number, ("own", "padding"))
-    features = calibration_features(readings)
+    silence, noise, padding, prompt = map(readings.effect, (SILENCE, NOISE, NO_PADDING, NO_PROMPT))
+    phrase_sound = phrase_effects(readings.words, np.minimum(silence, noise))
     words = []
     for index, text in enumerate(readings.words):
         start, end = readings.intervals[index] or (nan, nan)
@@ -163,63 +126,32 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
                 exp(readings.lowest[index]),
                 label,
                 probability,
-                own_sound=float(own[index]),
-                other_sound=float(other[index]),
+                silence=float(silence[index]),
+                noise=float(noise[index]),
                 padding=float(padding[index]),
-                earlier_text=float(earlier_text[index]),
                 prompt=float(prompt[index]),
-                own_attention=float(own_attention[index]),
-                padding_attention=float(padding_attention[index]),
+                phrase_sound=float(phrase_sound[index]),
                 token_count=int(readings.token_counts[index]),
                 window=window,
-                features=tuple(float(value) for value in features[index]),
             )
         )
     return words
 
 
-def share_sound(readings: WordReadings) -> tuple[np.ndarray, np.ndarray]:
-    """Share the effect of all sound between each word's own stretch and the rest, [W] each in nats.
+def phrase_effects(words: Sequence[str], effects: np.ndarray) -> np.ndarray:
+    """Return the largest effect among each word and its neighbours in the same phrase, [W].
 
-    Where a model does not tell a word's stretch, both are in the second, and the first is NaN.
+    A phrase ends with a full stop, a question mark or an exclamation mark.
+
+    Examples
+    --------
+    >>> phrase_effects(["set", "a", "timer.", "Thank", "you."], np.array([4.0, 0.2, 5.0, 0.1, 0.0])).tolist()
+    [5.0, 5.0, 5.0, 0.1, 0.1]
     """
-    sound = readings.effect(NO_SOUND)
-    values = readings.log_probabilities
-    if NO_OWN not in values:
-        return np.full(len(sound), np.nan), sound
-    own = (values[INTACT] - values[NO_OWN] + values[ONLY_OWN] - values[NO_SOUND]) / 2
-    return own, sound - own
-
-
-def calibration_features(readings: WordReadings) -> np.ndarray:
-    """Compute what a calibration reads of each word, [W, features]; per token, in nats.
-
-    NaN where a model does not have it.
-    """
-    counts = readings.token_counts
-    log_probability = readings.log_probabilities[INTACT] / counts
-    own, _ = share_sound(readings)
-    sound = np.clip(readings.effect(NO_SOUND) / counts, *_EFFECT_RANGE)
-    own = np.clip(own / counts, *_EFFECT_RANGE)
-    word_features = np.stack(
-        [
-            log_probability,
-            readings.lowest,
-            sound,
-            own,
-            log_probability - sound,
-            np.clip(readings.effect(NO_TEXT) / counts, *_EFFECT_RANGE),
-            *map(readings.attention_number, ("own", "padding", "entropy")),
-        ],
-        axis=1,
-    )
-    no_speech = np.full((len(counts), 1), readings.no_speech)
-    return np.hstack([word_features, _average_neighbours(word_features), no_speech])
-
-
-def _average_neighbours(values: np.ndarray) -> np.ndarray:
-    averages = [
-        values[max(0, index - _NEIGHBOURS) : index + _NEIGHBOURS + 1].mean(axis=0)
-        for index in range(len(values))
-    ]
-    return np.array(averages).reshape(values.shape)
+    ends = [word.rstrip("\"'”’»)").endswith(_PHRASE_ENDS) for word in words]
+    phrase = np.cumsum([False, *ends])[: len(words)]
+    largest = np.empty(len(words))
+    for index in range(len(words)):
+        near = slice(max(0, index - _NEIGHBOURS), index + _NEIGHBOURS + 1)
+        largest[index] = effects[near][phrase[near] == phrase[index]].max()
+    return largest

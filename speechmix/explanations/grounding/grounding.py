@@ -17,15 +17,13 @@ import pandas as pd
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from .grounded_words import GroundedWord
+from .grounded_words import DEFAULT_THRESHOLD, GroundedWord
 from .loops import Loop, repeated_windows
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
-DEFAULT_THRESHOLD = 0.5  # of the probability that a word was made up
-_FORMAT = "speechmix grounding 1"
-_HIDDEN = ("features", "loop")  # not columns of the table
+_FORMAT = "speechmix grounding 2"
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,9 @@ class Grounding:
     words : tuple of GroundedWord
     loops : tuple of Loop
     calibration : str
-        What the probabilities were fitted on; empty without a calibration.
+        What the word confidence was fitted on; empty without a calibration.
     clip : Clip, optional
         The recording, for the sound of a page; not stored.
-    has_default_calibration : bool
-        True if the calibration comes with the package: then the probabilities only order the words.
     """
 
     name: str
@@ -55,7 +51,6 @@ class Grounding:
     loops: tuple[Loop, ...] = ()
     calibration: str = ""
     clip: Clip | None = None
-    has_default_calibration: bool = False
 
     def __str__(self) -> str:
         return "\n".join([self.transcript(mark=True), self.summary, *self.findings])
@@ -66,24 +61,29 @@ class Grounding:
         return grounding_body(self, threshold=DEFAULT_THRESHOLD)
 
     def doubtful(self, threshold: float = DEFAULT_THRESHOLD) -> list[int]:
-        """Return the indices of words that were more likely made up than the threshold.
-
-        Raises
-        ------
-        InputError
-            If the threshold is no probability.
-        """
-        if not 0 <= threshold <= 1:
-            raise InputError(f"expected threshold as a probability, 0 to 1, found {threshold!r}")
-        return [index for index, word in enumerate(self.words) if word.made_up > threshold]
-
-    def transcript(self, *, threshold: float = DEFAULT_THRESHOLD, mark: bool = False) -> str:
-        """Return the text without doubtful words, or with them in brackets.
+        """Return the indices of words that are not in the sound.
 
         Parameters
         ----------
         threshold : float
-            Words with a higher probability of being made up are doubtful.
+            Nats of log-probability that a word, or a near word of its phrase, must lose without the sound.
+
+        Raises
+        ------
+        InputError
+            If the threshold is negative or no number.
+        """
+        if not threshold >= 0:
+            raise InputError(f"expected threshold in nats, from 0, found {threshold!r}")
+        return [i for i, word in enumerate(self.words) if not word.is_in_sound(threshold)]
+
+    def transcript(self, *, threshold: float = DEFAULT_THRESHOLD, mark: bool = False) -> str:
+        """Return the text without words that are not in the sound, or with them in brackets.
+
+        Parameters
+        ----------
+        threshold : float
+            As of `doubtful`.
         mark : bool
             Put doubtful words in brackets instead of leaving them out.
         """
@@ -101,46 +101,46 @@ class Grounding:
 
     def summarize(self, threshold: float = DEFAULT_THRESHOLD) -> str:
         """Return one line about the whole recording: words, doubtful words, loops."""
-        doubtful_words = f"{len(self.doubtful(threshold))} probably not in the sound"
-        if self.words and all(isnan(word.made_up) for word in self.words):
-            count = sum(not word.needs_sound for word in self.words)
-            doubtful_words = (
-                f"{count} that muting all sound does not change (no probabilities: fit them "
-                "with `speechmix calibrate`)"
-            )
-        elif self.words and self.has_default_calibration:
-            doubtful_words += (
-                " by the package's default probabilities, which were fitted on other models and only "
-                "order the words (fit your own with `speechmix calibrate`)"
-            )
+        count = len(self.doubtful(threshold))
         loops = f"; {len(self.loops)} repetition loop{'s' * (len(self.loops) > 1)}"
         return (
-            f"{self.name}: {len(self.words)} words in {self.seconds:.1f} s by {self.model}; "
-            f"{doubtful_words}{loops if self.loops else ''}"
+            f"{self.name}: {len(self.words)} word{'s' * (len(self.words) != 1)} in {self.seconds:.1f} s by {self.model}; "
+            f"{count} not in the sound (threshold {threshold:g} nat{'s' * (threshold != 1)})"
+            f"{loops if self.loops else ''}"
+        )
+
+    @property
+    def confidence_statement(self) -> str:
+        """What the probability of being right is worth."""
+        if self.calibration:
+            return f"The probability that a word is right was fitted on {self.calibration}."
+        return (
+            "Not calibrated: whether a word is right is not estimated. Fit a word confidence for this model with "
+            "`speechmix calibrate`."
         )
 
     @property
     def findings(self) -> list[str]:
         """What stands out, in sentences."""
-        doubtful = self.doubtful()
         sentences = []
         if not self.words:
             sentences.append("The model writes nothing: nobody seems to speak here.")
-        elif len(doubtful) == len(self.words):
-            sentences.append("Nobody seems to speak here: no word seems to come from the sound.")
+        elif len(self.doubtful()) == len(self.words):
+            sentences.append("Nobody seems to speak here: no word comes from the sound.")
         sentences += [loop.sentence(self.words) for loop in self.loops]
         sentences += repeated_windows(self.words)
         return sentences
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return one row for each word: times, probabilities, effects in nats, and the reason."""
-        names = [field.name for field in fields(GroundedWord) if field.name not in _HIDDEN]
+        names = [field.name for field in fields(GroundedWord) if field.name != "loop"]
         rows = [
             {name: getattr(word, name) for name in names}
-            | {"sound": word.sound, "loop": self._loop_number(word), "reason": word.reason}
+            | {"sound": word.sound, "in_sound": word.is_in_sound()}
+            | {"loop": self._loop_number(word), "reason": word.reason}
             for word in self.words
         ]
-        return pd.DataFrame(rows, columns=[*names, "sound", "loop", "reason"])
+        return pd.DataFrame(rows, columns=[*names, "sound", "in_sound", "loop", "reason"])
 
     def save(self, path: str | PathLike[str], *, threshold: float = DEFAULT_THRESHOLD) -> Path:
         """Write a file of the kind that its ending says.
@@ -169,7 +169,6 @@ class Grounding:
             "seconds": self.seconds,
             "model": self.model,
             "calibration": self.calibration,
-            "has_default_calibration": self.has_default_calibration,
             "words": [_without_nan(asdict(word)) for word in self.words],
             "loops": [asdict(loop) for loop in self.loops],
         }
@@ -197,10 +196,6 @@ class Grounding:
             words,
             loops,
             content["calibration"],
-            # results stored before this was said may be of either: the weaker claim
-            has_default_calibration=content.get(
-                "has_default_calibration", bool(content["calibration"])
-            ),
         )
 
     @staticmethod
@@ -230,7 +225,6 @@ class Grounding:
             tuple(words),
             tuple(loops),
             last.calibration,
-            has_default_calibration=last.has_default_calibration,
         )
 
     def _loop_number(self, word: GroundedWord) -> float:
@@ -238,15 +232,11 @@ class Grounding:
 
 
 def _without_nan(values: JsonObject) -> JsonObject:
-    def clean(value: Json) -> Json:
-        if isinstance(value, tuple | list):
-            return [clean(item) for item in value]
-        return None if isinstance(value, float) and isnan(value) else value
-
-    return {name: clean(value) for name, value in values.items()}
+    return {
+        name: None if isinstance(value, float) and isnan(value) else value
+        for name, value in values.items()
+    }
 
 
 def _with_nan(name: str, value: Json) -> Json:
-    if name == "features":
-        return tuple(float("nan") if item is None else item for item in value)
     return float("nan") if value is None and name != "loop" else value

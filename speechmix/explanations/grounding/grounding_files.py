@@ -57,7 +57,7 @@ def make_tiers(grounding: Grounding, threshold: float) -> dict[str, list[Word]]:
     loops = [word.loop for word in words]
     tiers = {
         "words": [word.text for word in words],
-        "not in the sound": ["" if isnan(w.made_up) else f"{w.made_up:.2f}" for w in words],
+        "effect of the sound": [f"{word.sound:.2f}" for word in words],
         "doubtful": ["doubtful" if index in doubtful else "" for index in range(len(words))],
         "reason": [word.reason for word in words],
         "loop": ["" if loop is None else f"loop {loop + 1}" for loop in loops],

@@ -50,21 +50,15 @@ def grounding_body(grounding: Grounding, *, threshold: float) -> str:
     data = json.dumps(_page_data(grounding, threshold), ensure_ascii=False, separators=(",", ":"))
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in grounding.findings)
     marked = escape(grounding.transcript(threshold=threshold, mark=True), quote=False)
-    fitted = "There are no probabilities: fit some with speechmix calibrate."
-    if grounding.has_default_calibration:
-        fitted = (
-            f"Probabilities are the package's default, fitted on {grounding.calibration}. For this model they only "
-            "order the words. Fit your own with speechmix calibrate."
-        )
-    elif grounding.calibration:
-        fitted = (
-            f"Probabilities were fitted on {grounding.calibration}. They hold for this model and such recordings. "
-            "For others they only order the words."
-        )
+    rule = (
+        "A word is not in the sound if it, and the three words on each side in its phrase, lose less than "
+        "the threshold in nats of log-probability when silence or noise replaces all sound. "
+        f"{grounding.confidence_statement}"
+    )
     return (
         f'<div class="gr"><style>{_template("grounding.css")}</style><h1>{escape(grounding.name)}</h1>'
         f"<p>{escape(grounding.summarize(threshold))}</p><ul>{findings}</ul>"
-        f'<p class="quiet">{escape(fitted)}</p><div class="gr-view"><pre>{marked}</pre></div>'
+        f'<p class="quiet">{escape(rule)}</p><div class="gr-view"><pre>{marked}</pre></div>'
         f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}</script>'
         f"<script>{_template('grounding.js')}</script></div>"
     )
@@ -92,12 +86,10 @@ def _word_data(word: GroundedWord) -> JsonObject:
     numbers = {
         "start": word.start,
         "end": word.end,
-        "made_up": word.made_up,
         "right": word.right,
         "probability": word.probability,
         "runner_up_probability": word.runner_up_probability,
-        "own_attention": word.own_attention,
-        "padding_attention": word.padding_attention,
+        "phrase_sound": word.phrase_sound,
         **{source: getattr(word, source) for source in SOURCES},
     }
     known = {name: None if isnan(value) else round(value, 4) for name, value in numbers.items()}

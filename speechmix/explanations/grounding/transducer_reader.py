@@ -1,8 +1,7 @@
 """Read the words of a window off a transducer (RNN-T, TDT).
 
-Each token is read at the frame where it was emitted. Sound is muted in the input, as for a CTC
-model, and the tokens and their frames stay. Without the earlier text the prediction network starts
-anew at each word.
+Each token is read at the frame where it was emitted. Silence or noise replaces all sound in the input,
+and the tokens and their frames stay.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from torch import Tensor
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.transducer_path import PATH_FRAMES, PATH_STATES, generate_emissions
 from ..decoder_drafts import draft_tokens
-from .frame_reader import FrameReader, WindowTokens
+from .frame_reader import FrameReader, WindowTokens, make_fill
 from .windows import DecodedWindow
-from .word_readings import NO_TEXT, TokenTable
+from .word_readings import TokenTable
 
 
 class TransducerReader(FrameReader):
@@ -40,29 +39,11 @@ class TransducerReader(FrameReader):
             tokens, spans[tokens.rows], lambda audio: self._log_probs(audio, path)[0]
         )
 
-    def _without_sound(self, window: DecodedWindow, window_tokens: WindowTokens) -> np.ndarray:
-        silence = window_tokens.read(np.zeros_like(window.audio))
-        return window_tokens.tokens.token_log_probabilities(silence)
-
-    def _without_text(
-        self, window: DecodedWindow, window_tokens: WindowTokens
-    ) -> dict[str, np.ndarray]:
-        """Each word behind nothing but its own tokens, all words in one run."""
-        tokens, blank = window_tokens.tokens, self._model.config.blank_token_id
-        by_word = [tokens.of_word(word) for word in range(len(tokens.words))]
-        longest = max(map(len, by_word))
-        ids = torch.full((len(by_word), longest + 1), blank)
-        frames = torch.zeros((len(by_word), longest), dtype=torch.long)
-        for row, indices in enumerate(by_word):
-            ids[row, 1 : len(indices) + 1] = torch.tensor(tokens.ids[indices])
-            frames[row, : len(indices)] = torch.tensor(window_tokens.spans[indices, 0])
-        states = torch.arange(longest).expand(len(by_word), -1)
-        path = {"decoder_input_ids": ids, PATH_FRAMES: frames, PATH_STATES: states}
-        read = self._log_probs(window.audio, path)
-        values = np.empty(len(tokens.ids))
-        for row, indices in enumerate(by_word):
-            values[indices] = read[row, range(len(indices)), tokens.ids[indices]].numpy()
-        return {NO_TEXT: values}
+    def _without_sound(
+        self, window: DecodedWindow, window_tokens: WindowTokens, fill: str
+    ) -> np.ndarray:
+        read = window_tokens.read(make_fill(fill, len(window.audio)))
+        return window_tokens.tokens.token_log_probabilities(read)
 
     def _log_probs(self, audio: np.ndarray, path: dict[str, Tensor]) -> Tensor:
         """Log-probabilities [B, R, V] along paths through one sound."""

@@ -7,7 +7,7 @@ removal. A word's log-probability is the sum over its tokens, each given what th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from ..generated_tokens import Draft
     from .windows import DecodedWindow
 
-# What is removed; "own" is the stretch of sound that the word lies in.
-INTACT, NO_SOUND, NO_OWN, ONLY_OWN = "intact", "no sound", "no own sound", "only own sound"
-NO_PADDING, NO_TEXT, NO_PROMPT = "no padding", "no earlier text", "no prompt"
-REMOVALS = (NO_SOUND, NO_OWN, ONLY_OWN, NO_PADDING, NO_TEXT, NO_PROMPT)
+# What is removed. All sound is replaced twice: by digital silence and by white noise.
+INTACT, SILENCE, NOISE = "intact", "sound replaced by silence", "sound replaced by noise"
+NO_PADDING, NO_PROMPT = "no padding", "no prompt"
+NOISE_LEVEL = 0.01  # root mean square of the white noise; full scale is 1
+
+
+def make_noise(count: int) -> np.ndarray:
+    """Return the white noise that replaces a sound, [samples]."""
+    return np.random.default_rng(0).normal(0, NOISE_LEVEL, count).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +46,6 @@ class WordReadings:
     runners_up : tuple of (str, float) [W]
         The likeliest other token where the word's own was least likely, and its probability.
     token_counts : ndarray [W]
-    attention : dict of str to ndarray [W]
-        Of cross-attention: the shares on the word's "own" stretch and on "padding", and its "entropy" over all frames as a
-        share of that of equal attention; empty without cross-attention.
-    no_speech : float
-        Probability of a Whisper's token for "no speech" at the start of the window; NaN without one.
     """
 
     window: DecodedWindow
@@ -55,20 +55,12 @@ class WordReadings:
     lowest: np.ndarray
     runners_up: tuple[tuple[str, float], ...]
     token_counts: np.ndarray
-    attention: Mapping[str, np.ndarray] = field(default_factory=dict)
-    no_speech: float = float("nan")
 
     def effect(self, removal: str) -> np.ndarray:
-        """Return what each word's log-probability loses by a removal, [W] in nats."""
-        changed = self.log_probabilities.get(removal, self._missing())
+        """Return what each word's log-probability loses by a removal, [W] in nats; NaN if it was not made."""
+        missing = np.full(len(self.words), np.nan)
+        changed = self.log_probabilities.get(removal, missing)
         return np.asarray(self.log_probabilities[INTACT] - changed)
-
-    def attention_number(self, name: str) -> np.ndarray:
-        """Return a number of cross-attention for each word, [W]; NaN where there is none."""
-        return self.attention.get(name, self._missing())
-
-    def _missing(self) -> np.ndarray:
-        return np.full(len(self.words), np.nan)
 
 
 class TokenTable:

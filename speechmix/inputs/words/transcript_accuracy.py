@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Callable
+from functools import cache
 
 from rapidfuzz.distance import Levenshtein
+
+_HALVES = re.compile(r"(\d+) and a half\b", re.IGNORECASE)
+_PERCENT = re.compile(r"(?<=\d) (?=%)")
 
 # A model whose transcripts differ from the text by more than this does not transcribe the clips it
 # is asked about.
 MAX_ERROR_RATE = 0.5
 
 
-def character_error_rate(text: str, transcript: str) -> float:
+def character_error_rate(text: str, transcript: str, language: str | None = None) -> float:
     """Edits between two texts per character of the first; case, punctuation and runs of spaces
-    aside, accents kept.
+    aside, accents kept. In English, numbers and spellings count alike (`normalize_language`).
 
     Examples
     --------
     >>> character_error_rate("Les livres.", "les livre")
     0.1
     """
-    reference, hypothesis = normalize_transcript(text), normalize_transcript(transcript)
+    reference, hypothesis = (normalize_language(each, language) for each in (text, transcript))
     return Levenshtein.distance(reference, hypothesis) / max(1, len(reference))
 
 
-def count_word_errors(text: str, transcript: str) -> int:
+def count_word_errors(text: str, transcript: str, language: str | None = None) -> int:
     """Count the words to insert, delete or replace between two texts; case and punctuation aside.
+    In English, numbers and spellings count alike (`normalize_language`).
 
     Examples
     --------
@@ -33,7 +40,7 @@ def count_word_errors(text: str, transcript: str) -> int:
     3
     """
     return Levenshtein.distance(
-        *(normalize_transcript(each).split() for each in (text, transcript))
+        *(normalize_language(each, language).split() for each in (text, transcript))
     )
 
 
@@ -84,3 +91,41 @@ def normalize_transcript(text: str) -> str:
         for c in unicodedata.normalize("NFC", text).lower().replace("’", "'")
     )
     return " ".join("".join(characters).split())
+
+
+def normalize_language(text: str, language: str | None) -> str:
+    """Text as transcripts of a language are compared: in English with numbers as digits, contractions
+    in full and without fillers, by the normaliser of Whisper's authors (in transformers); in other
+    languages as `normalize_transcript`.
+
+    Examples
+    --------
+    >>> normalize_language("Five and a half, it's 75 percent", "en")
+    '5.5 it is 75%'
+    >>> normalize_language("Il a 4 ans.", "fr")
+    'il a 4 ans'
+    """
+    if (language or "").split("-")[0].lower() not in ("en", "english"):
+        return normalize_transcript(text)
+    normalized = _english_normalizer()(_HALVES.sub(r"\1.5", _PERCENT.sub("", text)))
+    return " ".join(normalized.split())
+
+
+def is_same_text(text: str, other: str, language: str | None) -> bool:
+    """Whether two texts differ at most in numbers, spellings and spaces between words.
+
+    Examples
+    --------
+    >>> is_same_text("Never mind", "nevermind", "en"), is_same_text("two", "too", "en")
+    (True, False)
+    """
+    first, second = (normalize_language(each, language).replace(" ", "") for each in (text, other))
+    return first == second
+
+
+@cache
+def _english_normalizer() -> Callable[[str], str]:
+    from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+    normalizer: Callable[[str], str] = EnglishTextNormalizer({})
+    return normalizer

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
+from ...explanations.grounding.grounded_words import DEFAULT_THRESHOLD
 from .clip_options import (
     SkippedItems,
     add_clips_option,
@@ -60,14 +61,16 @@ def _add_ground(commands: Subparsers) -> None:
     add_clips_option(command)
     add_model_option(command)
     command.add_argument(
-        "--calibration", metavar="FILE", help="from `speechmix calibrate` (default: the package's)"
+        "--calibration",
+        metavar="FILE",
+        help="word confidence of this model, from `speechmix calibrate`",
     )
     command.add_argument(
         "--threshold",
         type=float,
-        default=0.5,
-        metavar="P",
-        help="mark words that were made up with a higher probability (default: 0.5)",
+        default=DEFAULT_THRESHOLD,
+        metavar="NATS",
+        help="mark words that lose less without the sound, as do the near words of their phrase (default: 1)",
     )
     command.add_argument(
         "--format",
@@ -81,6 +84,12 @@ def _add_ground(commands: Subparsers) -> None:
         dest="loop_heads",
         action="store_false",
         help="do not look for the attention heads that carry repetition loops",
+    )
+    command.add_argument(
+        "--no-align",
+        dest="align",
+        action="store_false",
+        help="take word times from the model alone, not from alignment with synthetic speech: faster, less exact",
     )
     command.add_argument(
         "--language", help="language of the recordings, as fr (default: detected by a Whisper)"
@@ -107,7 +116,7 @@ def _add_calibrate(commands: Subparsers) -> None:
         "--nonspeech",
         nargs="+",
         metavar="PATH",
-        help="recordings without speech (default: the clips as noise and as silence)",
+        help="recordings without speech, about which each written word is wrong",
     )
     command.add_argument(
         "--language", help="language of clips without one, as fr (default: detected by a Whisper)"
@@ -149,6 +158,7 @@ def _ground_stored(options: argparse.Namespace, skipped: SkippedItems) -> list[G
         options.out,
         calibration=options.calibration,
         loop_heads=options.loop_heads,
+        align=options.align,
         formats=options.formats or DEFAULT_FORMATS,
         threshold=options.threshold,
         executor=choose_executor(options, options.model),
@@ -173,6 +183,7 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
                 clip,
                 calibration=options.calibration,
                 loop_heads=options.loop_heads,
+                align=options.align,
                 progress=sys.stderr.isatty(),
             )
         except SpeechmixError as error:
@@ -186,7 +197,8 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
 def _print_grounding(grounding: Grounding, threshold: float, most: int | None = None) -> None:
     text = grounding.transcript(threshold=threshold, mark=True)
     print(text if most is None or len(text) <= most else f"{text[:most]} ...")
-    print("\n".join([grounding.summarize(threshold), *grounding.findings]), end="\n\n")
+    lines = [grounding.summarize(threshold), *grounding.findings, grounding.confidence_statement]
+    print("\n".join(lines), end="\n\n")
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -197,7 +209,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     skipped: SkippedItems = []
     clips = collect_clips(options, skipped)
-    nonspeech = [Clip.from_file(path) for path in options.nonspeech or ()] or None
+    nonspeech = [Clip.from_file(path) for path in options.nonspeech or ()]
     fitted = calibrate(
         load_model(options, select_only_model(options)),
         clips,

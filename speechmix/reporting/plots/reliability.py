@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
 _SIZE = 3.2  # inches of a side
 _AREA = 400.0  # points squared of a dot that holds all words
-_LABELS = {"right": "right", "made_up": "not in the sound"}
 
 
-def reliability_diagram(
-    calibration: WordCalibration, target: str = "right", *, ax: Axes | None = None
-) -> Axes:
+def reliability_diagram(calibration: WordCalibration, *, ax: Axes | None = None) -> Axes:
     """Draw predicted probability against the share of words of which it is true, on held-out clips.
 
     Parameters
     ----------
     calibration : WordCalibration
         From `speechmix.calibrate`.
-    target : {"right", "made_up"}
     ax : Axes, optional
         Default: a new figure of pyplot.
 
@@ -43,15 +39,15 @@ def reliability_diagram(
         ax = pyplot.figure(
             figsize=(_SIZE, _SIZE), layout="constrained", facecolor="white"
         ).subplots()
-    quality = calibration.quality[target]
+    quality = calibration.quality
     predicted, actual, counts = zip(*quality["bins"], strict=True)
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)
     ax.plot(predicted, actual, color=LINE_COLORS[5], linewidth=0.8)
     areas = [_AREA * count / sum(counts) + 6 for count in counts]
     ax.scatter(predicted, actual, s=areas, color=LINE_COLORS[5], alpha=0.8, linewidths=0)
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-    ax.set_xlabel(f"predicted probability: word is {_LABELS[target]}", size=LABEL_SIZE)
-    ax.set_ylabel(f"share of words that are {_LABELS[target]}", size=LABEL_SIZE)
+    ax.set_xlabel("predicted probability: word is right", size=LABEL_SIZE)
+    ax.set_ylabel("share of words that are right", size=LABEL_SIZE)
     ax.set_title(
         f"{sum(counts)} words, calibration error {quality['calibration_error']:.3f}",
         size=LABEL_SIZE,
