@@ -9,8 +9,8 @@ export class Store {
 
   // What decides an answer, but for the measure.
   question({ name, seed }, units) {
-    const { recording, name: clip, text, words } = page.clip;
-    return JSON.stringify([recording ?? clip, text, words, name, seed, units]);
+    const { recording, name: clip, text, language, words } = page.clip;
+    return JSON.stringify([recording ?? clip, text, language, words, name, seed, units]);
   }
 
   entries() { return this.kept; }
@@ -43,8 +43,6 @@ export class Store {
   }
 
   has(question, measure) { return Boolean(this.answers.get(question)?.measures.has(measure)); }
-
-  empty(question) { return !this.answers.get(question)?.measures.size; }
 
   maps(question, measure) {
     return (this.answers.get(question)?.maps ?? []).filter((map) => map.measure === measure.replaceAll("_", " "));
