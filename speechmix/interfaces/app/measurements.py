@@ -100,8 +100,9 @@ def measure_clip(
     *,
     measures: Sequence[str] = ("value_zeroing",),
     units: str = "word",
+    stack: str | None = None,
 ) -> ClipMaps:
-    """Compute maps of a clip or a sentence by several measures, for all stacks and layers.
+    """Compute maps of a clip or a sentence by several measures, for one or all stacks.
 
     A measure that fails is listed with its reason. In maps of frames, the padding of a fixed window
     (Whisper) is one source, and no target: its rows would take most of the time.
@@ -114,6 +115,8 @@ def measure_clip(
     measures : sequence of str
         Of `list_page_measures()`.
     units : {"word", "frame"}
+    stack : str, optional
+        All that the model has by default.
 
     Raises
     ------
@@ -137,7 +140,11 @@ def measure_clip(
     with model.unchanged():
         for measure in measures:
             try:
-                maps.update(mix_one(model, clip, measures=measure, units=units, targets=targets))
+                maps.update(
+                    mix_one(
+                        model, clip, measures=measure, stacks=stack, units=units, targets=targets
+                    )
+                )
             except SpeechmixError as error:
                 failure_reasons[measure] = str(error)
     if not maps:
@@ -151,7 +158,9 @@ def _count_clip_frames(model: Model, clip: Clip) -> tuple[int, int]:
     return clip_frame_count(grid, clip.duration), grid.n_frames
 
 
-def count_map_operations(model: Model, item: Clip | Sentence, units: str) -> float:
+def count_map_operations(
+    model: Model, item: Clip | Sentence, units: str, stack_name: str | None = None
+) -> float:
     """Count the operations of a map roughly, in billions: enough to scale the time of another map.
 
     They are those of a forward pass, and of each pair of a target position and a source in a layer
@@ -164,7 +173,7 @@ def count_map_operations(model: Model, item: Clip | Sentence, units: str) -> flo
         position_count, all_positions = _count_clip_frames(model, item)
         source_count = source_count if units == "word" else int(position_count) + 1
     operations = 2 * all_positions * sum(weight.numel() for weight in model.module.parameters())
-    for stack in model.stacks.values():
+    for stack in model.stacks.values() if stack_name is None else [model.stacks[stack_name]]:
         reads_input = stack.name == model.capabilities.input_stack
         targets = position_count if reads_input else token_count
         sources = source_count if reads_input or stack.name == "cross" else token_count

@@ -83,13 +83,13 @@ def build_alignment_task(session: Session, fields: Mapping[str, Json]) -> ModelT
 
 
 def build_measurement_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
-    """Compute maps of a clip or a sentence in a model, by some measures."""
+    """Compute maps of a clip or a sentence in one stack of a model, by some measures."""
     clip, model_request, measures = (
         parse_requested_item(session, fields),
         parse_model_request(fields),
         parse_name_list(fields, "measures"),
     )
-    units = parse_choice(fields, "units", ("word", "frame"))
+    units, requested_stack = parse_choice(fields, "units", ("word", "frame")), fields.get("stack")
     if units == "word" and not clip.words:
         raise InputError(
             "maps of words need word times: click Align words, or choose frames as units"
@@ -97,13 +97,20 @@ def build_measurement_task(session: Session, fields: Mapping[str, Json]) -> Mode
 
     def run_task(report_progress: Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
+        stacks = list(model.stacks)
         result = session.get_maps(
-            model, clip, measures=measures, units=units, report_progress=report_progress
+            model,
+            clip,
+            measures=measures,
+            units=units,
+            stack=requested_stack if requested_stack in stacks else stacks[0],
+            report_progress=report_progress,
         )
         seconds = clip.duration if isinstance(clip, Clip) else math.inf
         return {
             "maps": _draw_maps({_model_key(model_request): result.maps}, seconds),
             "refused": _list_failure_reasons(result),
+            "stacks": stacks,
         }
 
     return run_task
@@ -199,7 +206,12 @@ def build_picture_task(session: Session, fields: Mapping[str, Json]) -> ModelTas
     def run_task(report_progress: Progress) -> downloads.SavedFile:
         model = _load_model(session, model_request, report_progress)
         maps = session.get_maps(
-            model, clip, measures=[measure], units="word", report_progress=report_progress
+            model,
+            clip,
+            measures=[measure],
+            units="word",
+            stack=stack if stack in model.stacks else None,
+            report_progress=report_progress,
         ).maps
         if (measure, stack) not in maps:
             raise InputError(f"{model.label} has no map of {measure} in its {stack}")

@@ -195,6 +195,7 @@ class Session:
         *,
         measures: Sequence[str],
         units: str,
+        stack: str | None = None,
         report_progress: Progress = lambda *_: None,
     ) -> measurements.ClipMaps:
         """Return maps of a clip or a sentence, computed or from memory, with the clip's cue and target.
@@ -204,12 +205,14 @@ class Session:
         InputError
             If no measure has a map.
         """
-        cache_keys = {measure: _cache_key(model, clip, measure, units) for measure in measures}
+        cache_keys = {
+            measure: _cache_key(model, clip, measure, units, stack) for measure in measures
+        }
         missing_measures = [
             measure for measure in measures if cache_keys[measure] not in self._maps
         ]
         failure_reasons: dict[str, str] = {}
-        amount = measurements.count_map_operations(model, clip, units)
+        amount = measurements.count_map_operations(model, clip, units, stack)
         for measure in missing_measures:  # one by one, so that one that fails does not stop others
             note, label = (
                 f"{measure.replace('_', ' ')} in {model.label}",
@@ -218,7 +221,7 @@ class Session:
             try:
                 with self.timed(report_progress, note, "measure", label, amount):
                     self._maps[cache_keys[measure]] = measurements.measure_clip(
-                        model, clip, measures=[measure], units=units
+                        model, clip, measures=[measure], units=units, stack=stack
                     ).maps
             except InputError as error:
                 failure_reasons[measure] = str(error)
@@ -262,13 +265,15 @@ class Session:
             self._maps.popitem(last=False)
 
 
-def _cache_key(model: Model, clip: Clip | Sentence, measure: str, units: str) -> str:
+def _cache_key(
+    model: Model, clip: Clip | Sentence, measure: str, units: str, stack: str | None = None
+) -> str:
     """Hash all that decides a map's scores; cue and target do not."""
     if isinstance(clip, Sentence):
-        return digest([model.fingerprint, clip.text, measure])
+        return digest([model.fingerprint, clip.text, measure, stack])
     words = [word.to_list() for word in clip.words or ()]
     return digest(
-        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units]
+        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units, stack]
     )
 
 

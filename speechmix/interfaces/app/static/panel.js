@@ -64,9 +64,9 @@ export class Panel {
   }
 
   async measured() {
-    const { measure, measuredUnits: units, entry } = this, question = store.question(entry, units);
+    const { measure, measuredUnits: units, entry, stack } = this, question = store.question(entry, units);
     this.stop?.abort();
-    if (!store.has(question, measure)) {
+    if (!store.has(question, measure, this.stack)) {
       if (units === "word" && !page.clip.words?.length) {
         this.fail("The map of words appears when the words have times. For a map of frames, which takes longer, choose frames as units.");
         return;
@@ -82,13 +82,13 @@ export class Panel {
       this.note(`${measure.replaceAll("_", " ")}: asked for …`);
       try {
         const told = (job) => this.note(standing(job));
-        const answer = await work("measure", { clip: asked(), model: entry.name, seed: entry.seed, measures: [measure], units }, { signal: this.stop.signal, told });
+        const answer = await work("measure", { clip: asked(), model: entry.name, seed: entry.seed, measures: [measure], units, stack: this.stack ?? null }, { signal: this.stop.signal, told });
         store.add(question, [measure], answer);
       } catch (error) {
         if (!this.stop.signal.aborted) this.fail(error.name === "AbortError" ? "Cancelled: choose a measure or units to start again." : error.message);
         return;
       }
-      if (question !== store.question(this.entry, this.measuredUnits) || measure !== this.measure) return; // asked for another meanwhile
+      if (question !== store.question(this.entry, this.measuredUnits) || measure !== this.measure || stack !== this.stack) return; // asked for another meanwhile
     }
     this.element.classList.remove("busy");
     this.show(question);
@@ -98,7 +98,7 @@ export class Panel {
     const maps = store.maps(question, this.measure);
     if (!maps.length) { this.fail(store.why(question, this.measure)); return; }
     if (!maps.some((map) => map.stack === this.stack)) this.stack = maps[0].stack;
-    choose(this.find(".stack"), [...new Set(maps.map(({ stack }) => stack))].map((stack) => [stack, stack]), this.stack);
+    choose(this.find(".stack"), store.stacks(question).map((stack) => [stack, stack]), this.stack);
     const forms = maps.filter((map) => map.stack === this.stack); // words first, then tokens
     this.map = this.units === "word" ? forms[0] : forms.at(-1);
     if (page.depth === null && this.leads()) setDepth(this.depthOf(this.opening()));
