@@ -108,6 +108,7 @@ def open_text(text: object) -> JsonObject:
         "words": words,
         "recording": None,
         "cue": [],
+        "target": next((i for i, word in enumerate(sentence.words) if word.text == "<mask>"), None),
     }
 
 
