@@ -425,3 +425,38 @@ def test_another_session_knows_nothing_of_this_one(server):
     with serving() as other:
         assert other.token != server.token
         assert asked(other, "GET", f"api/recordings/{clip['recording']}/sound")[0] == 400
+
+
+def test_the_language_of_the_page_reaches_transcription_and_alignment(server, monkeypatch):
+    heard = []
+    monkeypatch.setattr(
+        "speechmix.interfaces.app.measurements.transcribe",
+        lambda model, clip: heard.append(clip.language) or "nos maisons",
+    )
+    monkeypatch.setattr(
+        "speechmix.interfaces.app.clip_changes.place_words",
+        lambda clip, text, **options: heard.append(clip.language) or clip.replace(words=None),
+    )
+    clip = {**example(server), "language": "cy"}
+    worked(server, kind="write", clip=clip, model="tiny-french-ctc")
+    worked(server, kind="place", clip=clip, how="synthesis")
+    assert heard == ["cy", "cy"]
+
+
+def test_each_piece_of_work_has_an_estimate_that_is_scaled_from_the_last(server):
+    session, told = server.app.session, []
+    with session.timed(lambda *step: told.append(step), "first", "transcribe", "a", 2.0):
+        pass
+    with session.timed(lambda *step: told.append(step), "second", "transcribe", "a", 10.0):
+        pass
+    assert [note for note, _ in told] == ["first", "second"]
+    assert told[1][1] < told[0][1]
+
+
+def test_a_sentence_is_opened_and_a_page_without_a_text_model_says_so(server):
+    status, clip, _ = asked(server, "POST", "api/texts", {"text": "the [MASK] are here."})
+    assert status == 200
+    assert [word for word, _, _ in clip["words"]] == ["the", "<mask>", "are", "here", "."]
+    assert clip["target"] == 1
+    assert asked(server, "POST", "api/texts", {"text": " "})[0] == 400
+    assert worked(server, kind="load", model="tiny-french-ctc")["answer"]["text_models"] == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 from speechmix.errors import InputError
 from speechmix.interfaces.app.request_queue import (
@@ -80,11 +81,26 @@ def test_an_error_of_ours_is_an_answer_and_any_other_ends_one_request_alone(turn
     assert (turns.wait(third.id).state, third.result) == (DONE, 3)
 
 
-def test_what_waits_can_be_taken_back_and_what_works_cannot(turns, held):
+def test_what_works_stops_at_its_next_operation_and_the_next_request_runs(turns):
+    begun = threading.Event()
+
+    def work(told):
+        begun.set()
+        while True:
+            torch.ones(3).sum()
+
+    job, after = turns.submit(work), turns.submit(lambda told: "after")
+    assert begun.wait(20)
+    assert turns.cancel(job.id)
+    assert turns.wait(job.id).state == CANCELLED
+    assert turns.wait(after.id).result == "after"
+    assert not turns.cancel(job.id)
+
+
+def test_what_waits_can_be_taken_back(turns, held):
     ran = []
     job = turns.submit(lambda told: ran.append(1))
     after = turns.submit(lambda told: "after")
-    assert not turns.cancel(held.id)
     assert turns.cancel(job.id)
     assert turns.find_position(after.id).requests_ahead == 1
     held.go.set()
@@ -96,7 +112,7 @@ def test_who_watches_hears_of_each_step(turns):
     steps, heard = threading.Event(), []
 
     def work(told):
-        told("halfway", 1, 2)
+        told("halfway", 2.0)
         steps.wait(20)
         return "done"
 

@@ -261,11 +261,7 @@ def context_spans(
     unknown_kinds = set(include) - set(CONTEXT_KINDS)
     if unknown_kinds:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown_kinds)}")
-    audio_stop = max(
-        grid.frames_between(0.0, audio_seconds)[1], max((span.stop for span in spans), default=0)
-    )
-    if not grid.is_fixed_window:
-        audio_stop = grid.n_frames
+    audio_stop = clip_frame_count(grid, audio_seconds, spans)
     all_spans = list(spans)
     if "silence" in include:
         edges = [
@@ -283,6 +279,22 @@ def context_spans(
         times = grid.frame_times(audio_stop, grid.n_frames)
         all_spans.append(Span(audio_stop, grid.n_frames, PADDING, "padding", None, *times))
     return sorted(all_spans, key=lambda span: (span.start, span.stop))
+
+
+def clip_frame_count(grid: FrameGrid, audio_seconds: Seconds, spans: Sequence[Span] = ()) -> int:
+    """Return how many frames the clip itself has, at least as many as its spans need.
+
+    Those behind them are the padding of a fixed window (Whisper).
+
+    Examples
+    --------
+    >>> from speechmix.inputs.audio.frame_grid import FrameGrid
+    >>> clip_frame_count(FrameGrid.fixed_window(1_500), 4.1)
+    205
+    """
+    if not grid.is_fixed_window:
+        return grid.n_frames
+    return max(grid.frames_between(0.0, audio_seconds)[1], *(span.stop for span in spans), 1)
 
 
 def frame_spans(grid: FrameGrid) -> list[Span]:

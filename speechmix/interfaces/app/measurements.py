@@ -7,7 +7,7 @@ does).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,9 @@ from ...explanations.source_words import describe_missing_speech
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import encode_flac
+from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import join_words
+from ...inputs.words.spans import clip_frame_count
 from ...mixing.maps.measure_registry import measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
@@ -34,10 +36,7 @@ EVEN_SPACING = "evenly"
 PLACEMENT_METHODS = ("model", "synthesis", EVEN_SPACING)
 # How words came to be by a machine.
 _ALIGNERS = ("ctc", "transducer", "whisper", "synthesis", EVEN_SPACING)
-FIRST_MEASURES = ("value_zeroing", "attention", "attention_norm")
 SAMPLE_RATE = 16_000  # of a stored recording, in Hz
-
-Progress = Callable[[str, int, int], None]  # what is being done, steps done, number of steps
 
 
 @dataclass(frozen=True)
@@ -97,26 +96,27 @@ def can_align_words(model: Model) -> bool:
 
 def measure_clip(
     model: Model,
-    clip: Clip,
+    clip: Clip | Sentence,
     *,
-    measures: Sequence[str] = FIRST_MEASURES,
+    measures: Sequence[str] = ("value_zeroing",),
     units: str = "word",
-    progress: Progress | None = None,
+    stack: str | None = None,
 ) -> ClipMaps:
-    """Compute maps of a clip by several measures, for all stacks and layers.
+    """Compute maps of a clip or a sentence by several measures, for one or all stacks.
 
-    A measure that fails is listed with its reason.
+    A measure that fails is listed with its reason. In maps of frames, the padding of a fixed window
+    (Whisper) is one source, and no target: its rows would take most of the time.
 
     Parameters
     ----------
     model : Model
-    clip : Clip
-        With words, for maps of words.
+    clip : Clip or Sentence
+        A clip with words, for maps of words.
     measures : sequence of str
         Of `list_page_measures()`.
     units : {"word", "frame"}
-    progress : callable, optional
-        Called before each measure with a note, the number of finished measures and their total.
+    stack : str, optional
+        All that the model has by default.
 
     Raises
     ------
@@ -129,23 +129,56 @@ def measure_clip(
             f"measures should be some of {', '.join(list_page_measures())}; found "
             f"{', '.join(sorted(unknown_measures)) or 'none'}"
         )
-    if clip.text is None and clip.spoken_words:
-        clip = clip.replace(text=join_words(clip.spoken_words))
+    targets: Mapping[str, Sequence[int]] | None = None
+    if isinstance(clip, Clip):
+        if clip.text is None and clip.spoken_words:
+            clip = clip.replace(text=join_words(clip.spoken_words))
+        if units == "frame" and model.hears:
+            targets = {"encoder": range(_count_clip_frames(model, clip)[0])}
     maps: dict[tuple[str, str], MixingMap] = {}
     failure_reasons: dict[str, str] = {}
     with model.unchanged():
-        for measure_index, measure in enumerate(measures):
-            if progress is not None:
-                progress(
-                    f"{measure.replace('_', ' ')} in {model.label}", measure_index, len(measures)
-                )
+        for measure in measures:
             try:
-                maps.update(mix_one(model, clip, measures=measure, units=units))
+                maps.update(
+                    mix_one(
+                        model, clip, measures=measure, stacks=stack, units=units, targets=targets
+                    )
+                )
             except SpeechmixError as error:
                 failure_reasons[measure] = str(error)
     if not maps:
         raise InputError(next(iter(failure_reasons.values())))
     return ClipMaps(maps, failure_reasons)
+
+
+def _count_clip_frames(model: Model, clip: Clip) -> tuple[int, int]:
+    """Count the frames of a clip, and all that the model sees."""
+    grid = model.grid(len(clip.audio(model.sample_rate)))
+    return clip_frame_count(grid, clip.duration), grid.n_frames
+
+
+def count_map_operations(
+    model: Model, item: Clip | Sentence, units: str, stack_name: str | None = None
+) -> float:
+    """Count the operations of a map roughly, in billions: enough to scale the time of another map.
+
+    They are those of a forward pass, and of each pair of a target position and a source in a layer
+    (two matrices of the width times four times the width).
+    """
+    source_count = len(item.words or ())
+    token_count = 6 + 1.5 * source_count  # of a decoder behind an encoder
+    position_count = all_positions = float(source_count + 2)
+    if isinstance(item, Clip) and model.hears:
+        position_count, all_positions = _count_clip_frames(model, item)
+        source_count = source_count if units == "word" else int(position_count) + 1
+    operations = 2 * all_positions * sum(weight.numel() for weight in model.module.parameters())
+    for stack in model.stacks.values() if stack_name is None else [model.stacks[stack_name]]:
+        reads_input = stack.name == model.capabilities.input_stack
+        targets = position_count if reads_input else token_count
+        sources = source_count if reads_input or stack.name == "cross" else token_count
+        operations += len(stack) * targets * sources * 16 * stack.width**2
+    return float(operations) / 1e9
 
 
 def explain_clip(model: Model, clip: Clip) -> Explanation:
@@ -182,6 +215,7 @@ def model_properties(model: Model) -> JsonObject:
     return {
         "describe": model.describe(),
         "stacks": list(model.stacks),
+        "hears": model.hears,
         "writes": model.init == "trained" and model.can_transcribe,
         "places": can_align_words(model),
     }

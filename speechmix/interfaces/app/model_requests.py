@@ -6,11 +6,13 @@ is wrong by itself raises at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...adapters.model import Model
 from ...errors import InputError
+from ...explanations.explanation import Explanation
 from ...explanations.page_data import explanation_view
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
@@ -20,6 +22,7 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import clip_changes, downloads, measurements
+from .request_queue import Progress
 from .requests import (
     ModelRequest,
     parse_choice,
@@ -28,20 +31,22 @@ from .requests import (
     parse_model_requests,
     parse_name_list,
     parse_requested_clip,
+    parse_requested_item,
     parse_word_indices,
 )
 from .session import Session
 
-ModelTask = Callable[[measurements.Progress], Any]
+ModelTask = Callable[[Progress], Any]
 _MAX_MAP_BYTES = 2**26  # of one response; layers beyond it are dropped
 
 
 def build_load_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
-    """Load a model and describe it."""
+    """Load a model and describe it; list the text models of the page."""
     model_request = parse_model_request(fields)
     return lambda report_progress: {
         "name": model_request.name,
         **measurements.model_properties(_load_model(session, model_request, report_progress)),
+        "text_models": [name for name, choice in session.choices.items() if choice.reads_text],
     }
 
 
@@ -49,10 +54,11 @@ def build_transcription_task(session: Session, fields: Mapping[str, Json]) -> Mo
     """Transcribe a clip with a model."""
     clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
 
-    def run_task(report_progress: measurements.Progress) -> JsonObject:
+    def run_task(report_progress: Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
-        report_progress(f"{model.label} transcribes", 0, 1)
-        return {"text": measurements.transcribe_clip(model, clip)}
+        note = f"{model.label} transcribes"
+        with session.timed(report_progress, note, "transcribe", model.label, clip.duration):
+            return {"text": measurements.transcribe_clip(model, clip)}
 
     return run_task
 
@@ -65,37 +71,46 @@ def build_alignment_task(session: Session, fields: Mapping[str, Json]) -> ModelT
     )
     model_request = parse_model_request(fields) if method == "model" else None
 
-    def run_task(report_progress: measurements.Progress) -> JsonObject:
+    def run_task(report_progress: Progress) -> JsonObject:
         model = (
             None if model_request is None else _load_model(session, model_request, report_progress)
         )
-        report_progress("aligning words", 0, 1)
-        return clip_metadata(clip_changes.add_word_times(clip, model=model, method=method))
+        label = method if model is None else model.label
+        with session.timed(report_progress, "aligning words", "align", label, clip.duration):
+            return clip_metadata(clip_changes.add_word_times(clip, model=model, method=method))
 
     return run_task
 
 
 def build_measurement_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
-    """Compute maps of a clip in a model, by some measures."""
+    """Compute maps of a clip or a sentence in one stack of a model, by some measures."""
     clip, model_request, measures = (
-        parse_requested_clip(session, fields),
+        parse_requested_item(session, fields),
         parse_model_request(fields),
         parse_name_list(fields, "measures"),
     )
-    units = parse_choice(fields, "units", ("word", "frame"))
+    units, requested_stack = parse_choice(fields, "units", ("word", "frame")), fields.get("stack")
     if units == "word" and not clip.words:
         raise InputError(
             "maps of words need word times: click Align words, or choose frames as units"
         )
 
-    def run_task(report_progress: measurements.Progress) -> JsonObject:
+    def run_task(report_progress: Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
+        stacks = list(model.stacks)
         result = session.get_maps(
-            model, clip, measures=measures, units=units, progress=report_progress
+            model,
+            clip,
+            measures=measures,
+            units=units,
+            stack=requested_stack if requested_stack in stacks else stacks[0],
+            report_progress=report_progress,
         )
+        seconds = clip.duration if isinstance(clip, Clip) else math.inf
         return {
-            "maps": _draw_maps({_model_key(model_request): result.maps}, clip.duration),
-            "refused": _list_failure_reasons(result, clip.duration),
+            "maps": _draw_maps({_model_key(model_request): result.maps}, seconds),
+            "refused": _list_failure_reasons(result),
+            "stacks": stacks,
         }
 
     return run_task
@@ -110,10 +125,11 @@ def build_muting_task(session: Session, fields: Mapping[str, Json]) -> ModelTask
     )
     fill = parse_choice(fields, "fill", SOUND_FILLS)
 
-    def run_task(report_progress: measurements.Progress) -> JsonObject:
+    def run_task(report_progress: Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
-        report_progress(f"{model.label} transcribes", 0, 1)
-        result = clip_changes.mute_words(model, clip, words, fill=fill)
+        note = f"{model.label} transcribes"
+        with session.timed(report_progress, note, "transcribe", model.label, 2 * clip.duration):
+            result = clip_changes.mute_words(model, clip, words, fill=fill)
         recording = session.add_recording(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {
@@ -130,10 +146,9 @@ def build_explanation_task(session: Session, fields: Mapping[str, Json]) -> Mode
     """Explain the words that a model writes; the page has the audio already."""
     clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
 
-    def run_task(report_progress: measurements.Progress) -> JsonObject:
+    def run_task(report_progress: Progress) -> JsonObject:
         model = _load_model(session, model_request, report_progress)
-        report_progress(f"explaining the transcript of {model.label}", 0, 1)
-        return explanation_view(session.get_explanation(model, clip), sound=False)
+        return explanation_view(_explain(session, model, clip, report_progress), sound=False)
 
     return run_task
 
@@ -142,10 +157,9 @@ def build_explanation_file_task(session: Session, fields: Mapping[str, Json]) ->
     """Render one HTML file with an explanation."""
     clip, model_request = parse_requested_clip(session, fields), parse_model_request(fields)
 
-    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
+    def run_task(report_progress: Progress) -> downloads.SavedFile:
         model = _load_model(session, model_request, report_progress)
-        report_progress(f"explaining the transcript of {model.label}", 0, 1)
-        return downloads.render_explanation_page(session.get_explanation(model, clip))
+        return downloads.render_explanation_page(_explain(session, model, clip, report_progress))
 
     return run_task
 
@@ -165,14 +179,14 @@ def build_page_task(session: Session, fields: Mapping[str, Json]) -> ModelTask:
         "layer": parse_layer_index(fields),
     }
 
-    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
+    def run_task(report_progress: Progress) -> downloads.SavedFile:
         maps: Maps = {}
         for model_request in model_requests:
             model = _load_model(session, model_request, report_progress)
             maps[_model_key(model_request)] = session.get_maps(
-                model, clip, measures=measures, units=units, progress=report_progress
+                model, clip, measures=measures, units=units, report_progress=report_progress
             ).maps
-        report_progress("rendering the page", 0, 1)
+        report_progress("rendering the page")
         notes = (SYNTHETIC_NOTE,) if _is_synthetic(clip) else ()
         with session.drawing_lock:
             return downloads.render_maps_page(clip, maps, initial_view=initial_view, notes=notes)
@@ -189,14 +203,19 @@ def build_picture_task(session: Session, fields: Mapping[str, Json]) -> ModelTas
     )
     measure, stack = parse_name_list(fields, "measures")[0], str(fields.get("stack"))
 
-    def run_task(report_progress: measurements.Progress) -> downloads.SavedFile:
+    def run_task(report_progress: Progress) -> downloads.SavedFile:
         model = _load_model(session, model_request, report_progress)
         maps = session.get_maps(
-            model, clip, measures=[measure], units="word", progress=report_progress
+            model,
+            clip,
+            measures=[measure],
+            units="word",
+            stack=stack if stack in model.stacks else None,
+            report_progress=report_progress,
         ).maps
         if (measure, stack) not in maps:
             raise InputError(f"{model.label} has no map of {measure} in its {stack}")
-        report_progress("drawing the picture", 0, 1)
+        report_progress("drawing the picture")
         forms = map_forms(maps[measure, stack])
         drawn_map = next(
             (form for units, form in forms if units == fields.get("units")), forms[0][1]
@@ -244,11 +263,19 @@ def _is_synthetic(clip: Clip) -> bool:
     return clip.meta.get("synthetic") == "yes"
 
 
-def _load_model(
-    session: Session, model_request: ModelRequest, report_progress: measurements.Progress
-) -> Model:
-    report_progress(f"loading {model_request.name}", 0, 1)
-    return session.get_model(model_request.name, **model_request.load_options)
+def _load_model(session: Session, model_request: ModelRequest, report_progress: Progress) -> Model:
+    if session.has_model(model_request.name, **model_request.load_options):
+        return session.get_model(model_request.name, **model_request.load_options)
+    with session.timed(
+        report_progress, f"loading {model_request.name}", "load", model_request.name
+    ):
+        return session.get_model(model_request.name, **model_request.load_options)
+
+
+def _explain(session: Session, model: Model, clip: Clip, report_progress: Progress) -> Explanation:
+    note = f"explaining the transcript of {model.label}"
+    with session.timed(report_progress, note, "explain", model.label, clip.duration):
+        return session.get_explanation(model, clip)
 
 
 def _model_key(model_request: ModelRequest) -> ModelKey:
@@ -259,7 +286,7 @@ def _draw_maps(maps: Maps, seconds: float) -> list[JsonObject]:
     return encode_maps(maps, seconds, None, _MAX_MAP_BYTES)
 
 
-def _list_failure_reasons(result: measurements.ClipMaps, seconds: float) -> dict[str, str]:
+def _list_failure_reasons(result: measurements.ClipMaps) -> dict[str, str]:
     """List why measures have no map to show."""
     oversized_maps = {
         measure: f"{max(m.scores.shape[-2:])} units; the page draws at most {MAX_UNITS}: choose words as units"

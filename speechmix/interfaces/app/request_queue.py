@@ -1,8 +1,9 @@
 """Run requests one at a time, in their order; report the position of those that wait.
 
 In: functions that take a callback for their progress. Out: `QueuedRequest`s that can be watched,
-awaited, and cancelled while they wait. The message of a `SpeechmixError` is the request's result;
-any other exception is written to standard error, and the queue goes on.
+awaited and cancelled; one that runs stops at its next tensor operation. The message of a
+`SpeechmixError` is the request's result; any other exception is written to standard error, and the
+queue goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from torch.overrides import TorchFunctionMode
+
 from ...errors import InputError, SpeechmixError
 
 WAITING, WORKING, DONE, FAILED, CANCELLED = "waiting", "working", "done", "failed", "cancelled"
@@ -25,8 +28,16 @@ _CLOSE_TIMEOUT_SECONDS = 10.0
 _MAX_FINISHED = _MAX_WAITING  # their results may be large, and are fetched at once
 
 
+# Takes what is being computed, and about how many seconds it will take, where that is known.
+Progress = Callable[..., None]
+
+
 class QueueFullError(InputError):
     """Signal that the queue takes no further request."""
+
+
+class _RequestCancelled(BaseException):
+    """Stop a running request; no handler of errors takes it for one."""
 
 
 @dataclass
@@ -39,7 +50,8 @@ class QueuedRequest:
     state : {"waiting", "working", "done", "failed", "cancelled"}
     note : str
         What is being computed.
-    steps_done, step_count : int
+    expected_seconds : float or None
+        An estimate, for what is being computed now.
     result : object
         Of a failed request the reason (str).
     changed_version : int
@@ -49,14 +61,19 @@ class QueuedRequest:
     """
 
     id: str
-    run_task: Callable[[Callable[[str, int, int], None]], Any] = field(repr=False)
+    run_task: Callable[[Progress], Any] = field(repr=False)
     state: str = WAITING
     note: str = ""
-    steps_done: int = 0
-    step_count: int = 0
+    expected_seconds: float | None = None
     result: Any = None
     changed_version: int = 0
     seconds: float = 0.0
+    is_cancelled: bool = False
+
+    def check(self) -> None:
+        """Raise in a request that was cancelled."""
+        if self.is_cancelled:
+            raise _RequestCancelled
 
     @property
     def is_over(self) -> bool:
@@ -97,7 +114,7 @@ class RequestQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, run_task: Callable[[Callable[[str, int, int], None]], Any]) -> QueuedRequest:
+    def submit(self, run_task: Callable[[Progress], Any]) -> QueuedRequest:
         """Add a request at the end of the queue.
 
         Raises
@@ -118,12 +135,15 @@ class RequestQueue:
             return job
 
     def cancel(self, request_id: str) -> bool:
-        """Cancel a request that still waits; return False if it runs or is over."""
+        """Cancel a request, which stops at its next tensor operation if it runs; return False if it
+        is over."""
         with self._condition:
             job = self._find_request(request_id)
-            if job.state != WAITING:
+            if job.is_over:
                 return False
-            job.state = CANCELLED
+            job.is_cancelled = True
+            if job.state == WAITING:
+                job.state = CANCELLED
             self._publish(job)
             return True
 
@@ -220,13 +240,17 @@ class RequestQueue:
         return next((job for job in self._jobs.values() if job.state == WAITING), None)
 
     def _run_request(self, job: QueuedRequest) -> tuple[str, Any]:
-        def report_progress(note: str, steps_done: int, step_count: int) -> None:
+        def report_progress(note: str, expected_seconds: float | None = None) -> None:
+            job.check()
             with self._condition:
-                job.note, job.steps_done, job.step_count = note, steps_done, step_count
+                job.note, job.expected_seconds = note, expected_seconds
                 self._publish(job)
 
         try:
-            return DONE, job.run_task(report_progress)
+            with _CheckedOperations(job):
+                return DONE, job.run_task(report_progress)
+        except _RequestCancelled:
+            return CANCELLED, None
         except SpeechmixError as error:
             return FAILED, str(error)
         except Exception as error:  # one request fails, the page goes on
@@ -235,3 +259,17 @@ class RequestQueue:
                 FAILED,
                 f"unexpected {type(error).__name__}: {error}; the terminal shows the details",
             )
+
+
+class _CheckedOperations(TorchFunctionMode):
+    """Look before each tensor operation of this thread whether the request was cancelled."""
+
+    def __init__(self, job: QueuedRequest):
+        super().__init__()
+        self._job = job
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self._job.check()
+        return func(*args, **(kwargs or {}))

@@ -13,6 +13,7 @@ from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.formats.word_items import words_from_items
+from ...inputs.sentences.sentence import Sentence
 from .session import Session
 
 _MAX_CHARACTERS, _MAX_WORDS, _MAX_MODELS = 5_000, 600, 4
@@ -87,6 +88,43 @@ def parse_requested_clip(session: Session, fields: Mapping[str, Json]) -> Clip:
     return untimed_clip.replace(
         words=checked_words, alignment=_parse_text(clip_fields, "alignment", 60) or "given", **roles
     )
+
+
+def open_text(text: object) -> JsonObject:
+    """Encode a typed text for the page: its words stand at whole numbers, in place of seconds.
+
+    Raises
+    ------
+    InputError
+        If it is no text with words, or too long.
+    """
+    sentence = _parse_sentence({"text": text})
+    words = [[word.text, index, index + 1] for index, word in enumerate(sentence.words)]
+    return {
+        "name": sentence.text[:60],
+        "text": sentence.text,
+        "sentence": True,
+        "seconds": len(words),
+        "words": words,
+        "recording": None,
+        "cue": [],
+        "target": next((i for i, word in enumerate(sentence.words) if word.text == "<mask>"), None),
+    }
+
+
+def _parse_sentence(fields: Mapping[str, Json]) -> Sentence:
+    text = (_parse_text(fields, "text", _MAX_CHARACTERS) or "").replace("[MASK]", "<mask>")
+    if not text:
+        raise InputError("type a sentence first")
+    return Sentence(text)
+
+
+def parse_requested_item(session: Session, fields: Mapping[str, Json]) -> Clip | Sentence:
+    """Return what a request is about: a clip, or a sentence that was typed."""
+    item_fields = require_json_object(fields.get("clip"))
+    if item_fields.get("sentence") is True:
+        return _parse_sentence(item_fields)
+    return parse_requested_clip(session, fields)
 
 
 def parse_model_request(fields: Mapping[str, Json]) -> ModelRequest:

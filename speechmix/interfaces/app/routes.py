@@ -24,7 +24,7 @@ from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture
 from . import clip_changes, downloads, measurements, model_requests, run_browser
 from .request_queue import QueuedRequest, QueueFullError, QueuePosition, RequestQueue
-from .requests import parse_requested_clip, require_json_object
+from .requests import open_text, parse_requested_clip, require_json_object
 from .session import Session
 
 _STATIC = Path(__file__).parent / "static"
@@ -91,6 +91,8 @@ class App:
                 return _json_response(self._add_recording(request))
             case "POST", "api", "examples":
                 return _json_response(self._open_example(request))
+            case "POST", "api", "texts":
+                return _json_response(open_text(_parse_body(request).get("text")))
             case "GET", "api", "recordings", name, "sound":
                 return Response(encode_flac(self.session.get_recording(name)), "audio/flac")
             case "GET", "api", "recordings", name, "picture":
@@ -124,7 +126,6 @@ class App:
             "version": __version__,
             "models": list(self.session.choices),
             "measures": measures,
-            "first_measures": list(measurements.FIRST_MEASURES),
             "fills": list(SOUND_FILLS),
             "longest": self.session.max_seconds,
             "language": self.session.language,
@@ -204,8 +205,7 @@ def _encode_position(position: QueuePosition) -> JsonObject:
         "id": job.id,
         "state": job.state,
         "note": job.note,
-        "done": job.steps_done,
-        "total": job.step_count,
+        "expected": job.expected_seconds,
     }
     return {**fields, "before": position.requests_ahead, "seconds": round(job.seconds, 3)}
 

@@ -8,28 +8,36 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...adapters.model import Model
-from ...errors import InputError
+from ...errors import InputError, SpeechmixError
 from ...explanations.explanation import Explanation
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.plots.figure_style import model_name
 from ...runs.results.open_run import StoredRun
 from . import measurements
+from .request_queue import Progress
 
 MAX_CLIP_SECONDS: Seconds = 60.0
 _MAX_RECORDINGS, _MAX_MAPS, _MAX_EXPLANATIONS = 100, 400, 20
 _MAX_MAP_BYTES = 2**29
+# Seconds of each kind of work before any was timed: of loading a model, of a second of audio, of a
+# billion operations of a map.
+_FIRST_RATES = {"load": 5.0, "transcribe": 0.1, "align": 0.2, "explain": 2.0, "measure": 0.05}
 _MAX_MODELS = 4  # in memory, twins included; the least recently used one is dropped
 
 Loader = Callable[..., Model]  # of init and seed
@@ -41,6 +49,17 @@ class ModelChoice:
 
     name: str
     load: Loader
+    source: Any = None
+
+    @cached_property
+    def reads_text(self) -> bool:
+        """Whether this is a text model, from its config alone; False where that cannot be read."""
+        from ...adapters.binding.meta_model import build_meta_model
+
+        try:
+            return not build_meta_model(self.source).hears
+        except SpeechmixError:
+            return False
 
 
 def model_choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
@@ -62,7 +81,7 @@ def model_choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[Mo
         for source, name in zip(sources, short_names, strict=True)
     ]
     return [
-        ModelChoice(name, _bind_source(load, source))
+        ModelChoice(name, _bind_source(load, source), source)
         for name, source in zip(names, sources, strict=True)
     ]
 
@@ -103,6 +122,7 @@ class Session:
         self._models: OrderedDict[tuple[str, str, int | None], Model] = OrderedDict()
         self._maps: OrderedDict[str, dict[tuple[str, str], MixingMap]] = OrderedDict()
         self._explanations: OrderedDict[str, Explanation] = OrderedDict()
+        self._rates = dict(_FIRST_RATES)
         self._lock = threading.Lock()
         # matplotlib and librosa are not thread-safe
         self.drawing_lock = threading.Lock()
@@ -130,6 +150,19 @@ class Session:
             self._recordings.move_to_end(name)
             return self._recordings[name]
 
+    @contextmanager
+    def timed(
+        self, report_progress: Progress, note: str, kind: str, label: str, amount: float = 1.0
+    ) -> Iterator[None]:
+        """Report work with an estimate from the time that the same kind took last, with this label
+        (a model, a measure) if there is one."""
+        rate = self._rates.get(f"{kind} {label}", self._rates[kind])
+        report_progress(note, amount * rate)
+        start_time = time.monotonic()
+        yield
+        rate = (time.monotonic() - start_time) / amount
+        self._rates |= {kind: rate, f"{kind} {label}": rate}
+
     def get_model(self, name: object, *, init: str = "trained", seed: int | None = None) -> Model:
         """Return a model, loaded on first use. Only the running task of the queue may call this.
 
@@ -151,35 +184,45 @@ class Session:
         self._models.move_to_end(cache_key)
         return self._models[cache_key]
 
+    def has_model(self, name: str, *, init: str = "trained", seed: int | None = None) -> bool:
+        """Return True if a model is in memory."""
+        return (name, init, seed) in self._models
+
     def get_maps(
         self,
         model: Model,
-        clip: Clip,
+        clip: Clip | Sentence,
         *,
         measures: Sequence[str],
         units: str,
-        progress: measurements.Progress | None = None,
+        stack: str | None = None,
+        report_progress: Progress = lambda *_: None,
     ) -> measurements.ClipMaps:
-        """Return maps of a clip, computed or from memory, with the clip's cue and target.
+        """Return maps of a clip or a sentence, computed or from memory, with the clip's cue and target.
 
         Raises
         ------
         InputError
             If no measure has a map.
         """
-        cache_keys = {measure: _cache_key(model, clip, measure, units) for measure in measures}
+        cache_keys = {
+            measure: _cache_key(model, clip, measure, units, stack) for measure in measures
+        }
         missing_measures = [
             measure for measure in measures if cache_keys[measure] not in self._maps
         ]
         failure_reasons: dict[str, str] = {}
-        for measure_index, measure in enumerate(
-            missing_measures
-        ):  # one by one, so that one that fails does not stop the others
-            step_progress = _offset_progress(progress, measure_index, len(missing_measures))
+        amount = measurements.count_map_operations(model, clip, units, stack)
+        for measure in missing_measures:  # one by one, so that one that fails does not stop others
+            note, label = (
+                f"{measure.replace('_', ' ')} in {model.label}",
+                f"{measure} {model.label}",
+            )
             try:
-                self._maps[cache_keys[measure]] = measurements.measure_clip(
-                    model, clip, measures=[measure], units=units, progress=step_progress
-                ).maps
+                with self.timed(report_progress, note, "measure", label, amount):
+                    self._maps[cache_keys[measure]] = measurements.measure_clip(
+                        model, clip, measures=[measure], units=units, stack=stack
+                    ).maps
             except InputError as error:
                 failure_reasons[measure] = str(error)
         maps = {
@@ -222,26 +265,19 @@ class Session:
             self._maps.popitem(last=False)
 
 
-def _offset_progress(
-    progress: measurements.Progress | None, measure_index: int, measure_count: int
-) -> measurements.Progress | None:
-    """Report one measure as one step of several."""
-    return (
-        None
-        if progress is None
-        else lambda note, _done, _total: progress(note, measure_index, measure_count)
-    )
-
-
-def _cache_key(model: Model, clip: Clip, measure: str, units: str) -> str:
+def _cache_key(
+    model: Model, clip: Clip | Sentence, measure: str, units: str, stack: str | None = None
+) -> str:
     """Hash all that decides a map's scores; cue and target do not."""
+    if isinstance(clip, Sentence):
+        return digest([model.fingerprint, clip.text, measure, stack])
     words = [word.to_list() for word in clip.words or ()]
     return digest(
-        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units]
+        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units, stack]
     )
 
 
-def _set_cue_and_target(mixing_map: MixingMap, clip: Clip) -> MixingMap:
+def _set_cue_and_target(mixing_map: MixingMap, clip: Clip | Sentence) -> MixingMap:
     cue_fields: Mapping[str, Json] = {
         "cue": cue_to_json(clip.cue_words),
         "target": clip.target,

@@ -7,6 +7,7 @@ norm, is defined in `adapters.capture.hidden_states`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,7 +100,8 @@ def states(
     if level is not None and level not in AUDIO_UNITS:
         raise InputError(f"level should be one of {', '.join(AUDIO_UNITS)}, found {level!r}")
     units = level or ("frame" if model.hears else "token")
-    view = make_view(model, item, MixRequest(units=units))
+    window = (0.0, math.inf) if units == "frame" else None  # a state of each frame, padding too
+    view = make_view(model, item, MixRequest(units=units, window=window))
     names = _choose_stacks(model, item, view, stacks, level)
     view.prepare(tuple(names))
     spans = {name: _level_spans(view, name, level) for name in names}

@@ -85,7 +85,9 @@ def mix(
         What the encoder's side of a map is made of: words, syllables or phones (`Clip.tiers`) or
         frames of a clip; words (of one or
         more sub-words) or tokens of a text, then in a model with a decoder alone too. The decoder
-        behind an encoder always has tokens.
+        behind an encoder always has tokens. Where a model fills its window up (Whisper, AST), the
+        frames behind the clip are one unit, ``<padding>``: as a source they are zeroed together, as
+        a target they are pooled. `window` gives every frame.
     spans : sequence of (start, stop), list of (start, stop), or Span, optional
         Half-open encoder frames (or token positions) to use as units instead of words; several
         ranges are one unit in pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every
@@ -148,7 +150,8 @@ def mix(
         nothing for the model (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has;
         text models), otherwise one.
     window : (start, end), optional
-        With units="frame", only the frames within these seconds of the clip.
+        With units="frame", only the frames within these seconds, and no padding as one unit:
+        ``window=(0, 30)`` makes a unit of each of Whisper's 1,500 frames.
     segments : float or {"voice", "frames"}, optional
         Segments of the sound in place of a clip's words (`speechmix.segment_clip`); the padding of a
         fixed window is one more unit.

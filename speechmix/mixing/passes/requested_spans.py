@@ -6,7 +6,6 @@ the units of the encoder's side of a `View`.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from ...inputs.clips.sound_segments import FRAMES, SegmentOption, segment_clip
 from ...inputs.words.spans import (
     Span,
     SpanRequest,
+    clip_frame_count,
     context_spans,
     frame_spans,
     parse_span_request,
@@ -37,30 +37,7 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     """Units on the audio side of a clip: frames, or words with what is included around them."""
     words = word_spans(clip.words, grid, rounding=request.rounding) if clip.words else []
     if request.units == "frame":
-        word_by_frame = {frame: span.word for span in words for frame in span.positions}
-        start_seconds, end_seconds = request.window or (-math.inf, math.inf)
-        frames = [
-            frame
-            for frame in frame_spans(grid)
-            if start_seconds <= (frame.onset or 0.0) and (frame.offset or 0.0) <= end_seconds
-        ]
-        if not frames:
-            raise InputError(
-                f"{clip.name}: no frame lies within window={request.window} of its "
-                f"{clip.duration:.2f} s"
-            )
-        return [
-            Span(
-                frame.start,
-                frame.stop,
-                frame.label,
-                "frame",
-                word_by_frame.get(frame.start),
-                frame.onset,
-                frame.offset,
-            )
-            for frame in frames
-        ]
+        return _frame_spans(clip, grid, words, request.window)
     if request.units in TIER_UNITS:
         words = _tier_spans(clip, grid, request)
     if not words:
@@ -72,6 +49,30 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     # Where nobody speaks, what a fixed window adds behind the clip may be what a text comes from.
     include = (*request.include, "padding") if clip.has_segments else request.include
     return context_spans(words, grid, clip.duration, include=include) if include else words
+
+
+def _frame_spans(
+    clip: Clip, grid: FrameGrid, words: Sequence[Span], window: tuple[float, float] | None
+) -> list[Span]:
+    """Frames as units, each with the word that it is in: those within a window, or those of the
+    clip and the padding of a fixed window as one more unit."""
+    word_by_frame = {frame: span.word for span in words for frame in span.positions}
+    frames = [replace(span, word=word_by_frame.get(span.start)) for span in frame_spans(grid)]
+    if window is None:
+        clip_frames = frames[: clip_frame_count(grid, clip.duration, words)]
+        return context_spans(clip_frames, grid, clip.duration, include=["padding"])
+    start_seconds, end_seconds = window
+    frames = [
+        frame
+        for frame in frames
+        if start_seconds <= (frame.onset or 0.0) and (frame.offset or 0.0) <= end_seconds
+    ]
+    if not frames:
+        raise InputError(
+            f"{clip.name}: no frame lies within window={window} of its {clip.duration:.2f} s; "
+            f"window=(0, {grid.duration:g}) takes all {grid.n_frames} frames"
+        )
+    return frames
 
 
 def _tier_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:

@@ -37,9 +37,16 @@ export async function file(path, asked) {
 }
 
 // Where a request stands, in words.
-export function standing({ state, before, note }) {
-  if (state !== "waiting") return note || "at work";
+export function standing({ state, before, note, expected }) {
+  if (state !== "waiting") return (note || "at work") + (expected >= 1 ? ` (about ${duration(expected)})` : "");
   return before ? `waits its turn: ${before} before it` : "begins";
+}
+
+function duration(seconds) { return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`; }
+
+// Stop all requests of this page, running or waiting.
+export function cancelAll() {
+  return Promise.all([...waiting.keys()].map((id) => post(`api/jobs/${id}/cancel`, {}).catch(() => {})));
 }
 
 const watchers = new Set();
@@ -47,6 +54,8 @@ export function onWork(watcher) { watchers.add(watcher); }
 const working = new Map();
 
 function note(id, job) {
+  if (job && job.note !== working.get(id)?.note) job.since = performance.now();
+  else if (job) job.since = working.get(id).since;
   if (job) working.set(id, job);
   else working.delete(id);
   watchers.forEach((watcher) => watcher([...working.values()]));

@@ -1,6 +1,6 @@
 // The page: opens clips, lets words be written and placed, keeps the panels up to date, tells what the server is doing.
 
-import { get, onWork, post, sendSound, standing, work } from "./api.js";
+import { cancelAll, get, onWork, post, sendSound, standing, work } from "./api.js";
 import { asked, make, on, open, page, setLanguage, setPlaced, setRole, setText, takeBack } from "./clip.js";
 import { setUpListing } from "./listing.js";
 import { Panel, stored } from "./panel.js";
@@ -12,7 +12,7 @@ import { setUpWords } from "./words.js";
 
 const find = (selector) => document.querySelector(selector);
 const panels = [];
-let leader = null, quiet = null, why = null, heardBy = null;
+let leader = null, quiet = null, why = null, heardBy = null, job = null;
 const READABLE = /\.(wav|flac|ogg|oga|opus|mp3)$/i;
 const WAIT = 400; // milliseconds without a change before words that were moved are measured again
 window.speechmix = page; // to look at from the console
@@ -26,22 +26,33 @@ function fail(error) {
 function forgive() { find("#notice").hidden = true; }
 
 onWork((jobs) => {
-  const now = jobs.find((job) => job.state === "working") ?? jobs[0], bar = find("#progress");
+  const now = jobs.find((one) => one.state === "working") ?? jobs[0];
+  job = now;
   find("#status").classList.toggle("busy", Boolean(now));
+  find("#cancel").hidden = !jobs.some(({ id }) => id);
   const more = jobs.length > 1 ? ` · ${jobs.length - 1} waiting` : "";
   find("#status .told").textContent = now ? `${standing(now)}${more}` : "ready";
-  bar.hidden = !now;
-  bar.style.width = `${now?.total > 1 ? Math.max(8, (100 * (now.done + 0.5)) / now.total) : 50}%`;
+  showProgress();
 });
 
-const modelNow = () => panels[0].entry.name;
+// How much of the expected time has passed; a job that takes longer than expected stays just below the end.
+function showProgress() {
+  const bar = find("#progress");
+  bar.hidden = !job;
+  if (!job) return;
+  const passed = (performance.now() - job.since) / 1000;
+  bar.value = job.expected ? Math.min(0.97, passed / job.expected) : 0;
+}
+setInterval(showProgress, 200);
+
+const modelNow = () => panels[0].entry.name ?? page.session.models[0];
 
 // Clips ----------------------------------------------------------------------------------------------------------------
 
 async function opened(facts, kept) {
   forgive();
   page.player.forget();
-  panels.forEach((panel) => { panel.units = facts.words ? "word" : "frame"; panel.hadWords = undefined; });
+  panels.forEach((panel) => { panel.units = "word"; });
   if (kept?.models.length) {
     Object.assign(panels[0], { model: kept.models[0].name, units: kept.models[0].units });
     panels[0].find(".twin").checked = false;
@@ -134,10 +145,16 @@ async function place() {
   }
 }
 
+// A typed sentence, which a text model reads.
+async function read(text) {
+  try { await opened(await post("api/texts", { text })); } catch (error) { fail(error); }
+}
+
 function facts() {
   const { clip } = page;
+  find("#work").classList.toggle("sentence", Boolean(clip.sentence));
   const how = { evenly: "spread by their letters, not measured: move the borders", given: "as given", "by hand": "by hand" };
-  const parts = [clip.name, `${clip.seconds.toFixed(2)} s`, clip.synthetic ? "synthetic speech" : null,
+  const parts = clip.sentence ? [`${clip.words.length} words and signs`] : [clip.name, `${clip.seconds.toFixed(2)} s`, clip.synthetic ? "synthetic speech" : null,
     clip.words ? `word times: ${how[clip.alignment] ?? `by ${clip.alignment}`}` : null, ...(clip.doubts ?? []).map((doubt) => `doubtful: ${doubt}`), ...(clip.notes ?? [])];
   find("#facts").textContent = parts.filter(Boolean).join(" · ");
   find("#text").value = clip.text ?? "";
@@ -152,7 +169,7 @@ function facts() {
 
 function wordTold() {
   const word = page.clip.words?.[page.word];
-  find("#word-told").textContent = word ? `${word[0]}, ${word[1].toFixed(2)} to ${word[2].toFixed(2)} s` : "";
+  find("#word-told").textContent = word && !page.clip.sentence ? `${word[0]}, ${word[1].toFixed(2)} to ${word[2].toFixed(2)} s` : "";
   for (const role of ["cue", "target"]) {
     find(`#mark-${role}`).disabled = !word;
     find(`#mark-${role}`).setAttribute("aria-pressed", role === "cue" ? page.clip.cue.includes(page.word) : page.clip.target === page.word && page.word !== null);
@@ -209,7 +226,7 @@ function changed() {
   if (heardBy !== null && heardBy !== modelNow()) { quiet.again(); why.forget(); }
   why.named();
   heardBy = modelNow();
-  const models = [...new Set([...page.session.models])], how = find("#how"), value = how.value;
+  const models = page.session.models.filter((name) => !page.readers.includes(name)), how = find("#how"), value = how.value;
   const options = [...models.map((name) => [`model|${name}`, `by ${name}`]), ["synthesis|", "by a synthetic voice"], ["evenly|", "evenly, for moving by hand"]];
   if (how.options.length !== options.length) how.replaceChildren(...options.map(([name, text]) => new Option(text, name)));
   how.value = value || options[0][0];
@@ -232,7 +249,16 @@ function listen() {
   find("#file").addEventListener("change", ({ target }) => { if (target.files.length) openFile(target.files[0]); target.value = ""; });
   find("#notice button").addEventListener("click", forgive);
   find("#write").addEventListener("click", write);
-  find("#said").addEventListener("submit", (event) => { event.preventDefault(); forgive(); setText(find("#text").value.trim()); place(); });
+  find("#read").addEventListener("submit", (event) => { event.preventDefault(); read(find("#sentence").value); });
+  find("#cancel").addEventListener("click", cancelAll);
+  find("#said").addEventListener("submit", (event) => {
+    event.preventDefault();
+    forgive();
+    const text = find("#text").value.trim();
+    if (page.clip.sentence) { read(text); return; }
+    setText(text);
+    place();
+  });
   find("#language").addEventListener("change", ({ target }) => setLanguage(target.value.trim()));
   find("#play").addEventListener("click", () => page.player.toggle());
   find("#undo").addEventListener("click", takeBack);
@@ -271,14 +297,16 @@ async function begin() {
   listen();
   addPanel();
   changed();
-  panels[0].model = page.session.models[0];
   if (page.session.run) {
     find("#run").hidden = false;
     find("#begin h2").textContent = "Or say something.";
     await setUpListing((answer) => opened({ ...answer.clip, notes: answer.notes }, answer), fail);
   }
   find("#status .told").textContent = "ready";
-  if (page.session.models.length) await work("load", { model: page.session.models[0] });
+  if (page.session.models.length) page.readers = (await work("load", { model: page.session.models[0] })).text_models;
+  find("#sentence").disabled = find("#read button").disabled = !page.readers.length;
+  find("#no-reader").hidden = page.readers.length > 0;
+  changed();
 }
 
 begin().catch(fail);

@@ -4,6 +4,7 @@ import { Player } from "./player.js";
 
 export const page = {
   session: null, // what the server has: models, measures, examples
+  readers: [], // the text models among them
   clip: null, // name, recording, seconds, text, words [text, start, end], alignment, cue, target, foil
   word: null, // index of the word that is looked at
   depth: null, // layer, 0 the first and 1 the last; null until a map of the clip is there
@@ -37,8 +38,8 @@ function firstWord() {
 
 // The clip as the server wants it with each request.
 export function asked() {
-  const { recording, name, text, language, words, alignment, cue, target, foil } = page.clip;
-  return { recording, name, text, language, words, alignment, cue, target, foil };
+  const { recording, sentence, name, text, language, words, alignment, cue, target, foil } = page.clip;
+  return { recording, sentence, name, text, language, words, alignment, cue, target, foil };
 }
 
 export function setText(text) {

@@ -51,43 +51,44 @@ export class Panel {
   async refresh() {
     if (!page.clip) return;
     this.rows = null;
-    const names = [...new Set([...page.session.models, ...store.entries().map((entry) => entry.name)])];
+    const reads = (name) => page.readers.includes(name) === Boolean(page.clip.sentence);
+    const names = [...new Set([...page.session.models.filter(reads), ...store.entries().map((entry) => entry.name)])];
     this.model = names.includes(this.model) ? this.model : names[0];
     choose(this.find(".model"), names.map((name) => [name, name]), this.model);
     choose(this.find(".measure"), page.session.measures.map(({ name }) => [name, name.replaceAll("_", " ")]), this.measure ??= "value_zeroing");
     const words = Boolean(page.clip.words?.length);
     for (const name of ["word", "token"]) this.find(`.units option[value=${name}]`).disabled = !words;
-    if (!words) this.units = "frame";
-    else if (this.hadWords === false) this.units = "word";
-    this.hadWords = words;
+    this.find(".units option[value=frame]").disabled = Boolean(page.clip.sentence);
     this.find(".units").value = this.units;
     await this.measured();
   }
 
   async measured() {
-    const { measure, measuredUnits: units, entry } = this, question = store.question(entry, units);
+    const { measure, measuredUnits: units, entry, stack } = this, question = store.question(entry, units);
     this.stop?.abort();
-    if (!store.has(question, measure)) {
-      const first = page.session.first_measures;
-      const measures = store.empty(question) && first.includes(measure) ? first : [measure];
-      if (!page.clip.recording || !page.session.models.includes(entry.name)) {
-        this.fail(page.clip.recording
+    if (!store.has(question, measure, this.stack)) {
+      if (units === "word" && !page.clip.words?.length) {
+        this.fail("The map of words appears when the words have times. For a map of frames, which takes longer, choose frames as units.");
+        return;
+      }
+      if (!(page.clip.recording || page.clip.sentence) || !page.session.models.includes(entry.name)) {
+        this.fail(page.clip.recording || page.clip.sentence
           ? `To measure with ${entry.name}, start the page with --model ${entry.name}.`
           : "Without its sound the clip cannot be measured again.");
         return;
       }
       this.stop = new AbortController();
       this.element.classList.add("busy");
-      this.note(`${measures.length > 1 ? "measures" : measure.replaceAll("_", " ")}: asked for …`);
+      this.note(`${measure.replaceAll("_", " ")}: asked for …`);
       try {
         const told = (job) => this.note(standing(job));
-        const answer = await work("measure", { clip: asked(), model: entry.name, seed: entry.seed, measures, units }, { signal: this.stop.signal, told });
-        store.add(question, measures, answer);
+        const answer = await work("measure", { clip: asked(), model: entry.name, seed: entry.seed, measures: [measure], units, stack: this.stack ?? null }, { signal: this.stop.signal, told });
+        store.add(question, [measure], answer);
       } catch (error) {
-        if (error.name !== "AbortError") this.fail(error.message);
+        if (!this.stop.signal.aborted) this.fail(error.name === "AbortError" ? "Cancelled: choose a measure or units to start again." : error.message);
         return;
       }
-      if (question !== store.question(this.entry, this.measuredUnits) || measure !== this.measure) return; // asked for another meanwhile
+      if (question !== store.question(this.entry, this.measuredUnits) || measure !== this.measure || stack !== this.stack) return; // asked for another meanwhile
     }
     this.element.classList.remove("busy");
     this.show(question);
@@ -97,7 +98,7 @@ export class Panel {
     const maps = store.maps(question, this.measure);
     if (!maps.length) { this.fail(store.why(question, this.measure)); return; }
     if (!maps.some((map) => map.stack === this.stack)) this.stack = maps[0].stack;
-    choose(this.find(".stack"), [...new Set(maps.map(({ stack }) => stack))].map((stack) => [stack, stack]), this.stack);
+    choose(this.find(".stack"), store.stacks(question).map((stack) => [stack, stack]), this.stack);
     const forms = maps.filter((map) => map.stack === this.stack); // words first, then tokens
     this.map = this.units === "word" ? forms[0] : forms.at(-1);
     if (page.depth === null && this.leads()) setDepth(this.depthOf(this.opening()));
