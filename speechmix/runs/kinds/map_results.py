@@ -55,7 +55,8 @@ class MapOptions:
 
     def described(self) -> list[object]:
         """Return what a run's hash has of them besides the mix request."""
-        return [self.as_rows, self.dtype, {"mixing_strength": STRENGTH_REVISION}]
+        frames = _frames_entry(self.mix_request)
+        return [self.as_rows, self.dtype, {"mixing_strength": STRENGTH_REVISION} | frames]
 
 
 class ModelMaps:
@@ -97,6 +98,7 @@ class ModelMaps:
         facts["in_scores"] = self.in_scores
         facts |= {"in_shards": self.options.dtype or "as computed"} if self.in_shards else {}
         facts |= {} if measure.objective else {"mixing_strength": STRENGTH_REVISION}
+        facts |= _frames_entry(self.mix_request)
         version = version_entry(self._version)
         return digest({"measure": measure.identity, **facts, **options, **version})
 
@@ -116,6 +118,11 @@ class ModelMaps:
         if not (self.options.as_rows and self.in_scores):
             return []
         return [Key(keys[0].clip, MAPS, digest([key.question for key in keys]))]
+
+
+def _frames_entry(request: MixRequest) -> dict[str, object]:
+    """Frames of a fixed window were all its frames before; they are the clip's and one unit of padding."""
+    return {"frames": "clip and padding"} if request.units == "frame" else {}
 
 
 class ContributionsKind(ResultKind):
