@@ -1,6 +1,6 @@
 """The English homophony study: does a real recogniser hear a plural by the determiner?
 
-*kings* and *king's* sound the same. In "I can see two kings work" and "I can see one king's work"
+*kings* and *king's* sound the same. In "I can name two kings walk" and "I can name one king's walk"
 the word before decides; in "I know the kings like the house" and "I know the king's big red house"
 the word after does. The model is Whisper tiny.en (extra `real`), and espeak-ng speaks:
 
@@ -9,11 +9,11 @@ the word after does. The model is Whisper tiny.en (extra `real`), and espeak-ng 
 
 data_templates/english/homophony.toml has the sentences. From the target on (with a cue on the right:
 up to the cue), both members of a pair are the same samples; length, position and voice tell nothing.
-A pair is used if the model writes cue and target of both members right. A noun is used once for each
+A pair is used if the model writes cue and target of both members right; a noun is used once for each
 side. The study compares tiny.en with nine untrained twins and ablates the cue in each stack, beside
-another word as a control. A second run of some clips has a random word in the place of the cue.
-`--clips N` makes a small version. A run that was stopped goes on. In the folder: clips/ (what was
-spoken, transcripts.tsv has what the model writes), study/index.html, shuffled/index.html.
+another word as a control; a word drawn at random in the place of the cue is another control.
+`--clips N` makes a small version, `--nouns N` a shorter one. A run that was stopped goes on. The page
+is study/index.html in the folder; transcripts.jsonl has what the model writes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import argparse
 import re
 import sys
 import tomllib
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.dataset as ds
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
@@ -44,7 +46,6 @@ from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.runs.journal.item_lines import compute_item_lines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
-from speechmix.runs.twin_clip_subset import choose_twin_clips
 from speechmix.studies.french.synthetic_corpus import speak_pair
 from speechmix.studies.french.synthetic_sentences import PairText
 from speechmix.studies.french.transcript_comparison import compare_transcript
@@ -54,7 +55,7 @@ TEMPLATE = Path(__file__).parents[1] / "data_templates" / "english" / "homophony
 TITLE = "English homophony"
 NUMERALS = {"1": "one", "2": "two"}
 RATES = (140, 156)  # words per minute
-TWIN_CLIPS = 40  # clips of the twins after the first, and of the shuffled cues
+TWIN_CLIPS = 24  # clips of the twins after the first
 NOTE = (
     "One real recogniser (Whisper tiny.en), synthetic voices (espeak-ng). {clips} clips in pairs of "
     "plural and possessive (kings, king's), by the place of the cue: {used}. Both members of a pair "
@@ -70,8 +71,8 @@ def pair_texts(template: JsonObject, noun_index: int) -> Iterator[tuple[str, str
     --------
     >>> template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
     >>> [(kind, voice, text.plural) for kind, voice, text in pair_texts(template, 1)]
-    [('adjacent', 'en-gb', 'We saw both doctors dance'), ('distant', 'en-us+f2', 'I can see two old
-    doctors work'), ('after', 'en-gb-scotland', 'I know the doctors found the car')]
+    [('adjacent', 'en-us', 'I can name two doctors walk'), ('distant', 'en-gb', 'I can name two young
+    doctors walk'), ('after', 'en-us+f2', 'I know the doctors like the house')]
     """
     nouns, voices = template["nouns"].split(), template["voices"]
     turn = noun_index // 2 + noun_index // 16
@@ -186,29 +187,38 @@ def distance_table(study: Study) -> pd.DataFrame:
     return pd.concat([part.assign(side=kind) for kind, part in parts.items()])
 
 
-def shuffle_cues(clips: list[Clip], seed: int = 0) -> list[Clip]:
-    """Give each clip another word, drawn at random, as its cue; the control."""
-    random = np.random.default_rng(seed)
-    shuffled = []
-    for clip in clips:
-        others = [i for i in range(len(clip.words)) if i not in (clip.cue, clip.target)]
-        shuffled.append(
-            clip.replace(cue=int(random.choice(others)), meta={**clip.meta, "side": "all"})
-        )
-    return shuffled
+def shuffled_cues(study: Study, seed: int = 0) -> pd.DataFrame:
+    """Encoder share (%) of another word, drawn at random for each clip, in the place of the cue; in
+    the model and in its first twin, which have scores of all words. The control of shuffled cues."""
+    encoder = (ds.field("stack") == "encoder") & (ds.field("measure") == "value_zeroing")
+    scores = study.run.scores.to_table(filter=encoder).to_pandas()
+    sources = scores[["clip", "source", "source_label"]].drop_duplicates(["clip", "source"])
+    cells = []
+    for clip in study.clips.to_dict("records"):
+        labels = sources[sources["clip"].eq(clip["clip"])].set_index("source")["source_label"]
+        others = labels.index[~labels.isin([clip["cue"], clip["target"]])]
+        random = np.random.default_rng([seed, zlib.crc32(clip["clip"].encode())])
+        drawn = {"cue": labels.index[labels == clip["cue"]][0], "other": random.choice(others)}
+        row = scores[scores["clip"].eq(clip["clip"]) & (scores["target_label"] == clip["target"])]
+        for name, source in drawn.items():
+            shares = row[row["source"] == source].groupby("init", observed=True)["share"].mean()
+            cells += [(clip["side"], name, init, 100 * share) for init, share in shares.items()]
+    table = pd.DataFrame(cells, columns=["side", "source", "init", "share"])
+    return table.pivot_table(index=["side", "source"], columns="init", values="share").round(1)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the study; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--clips", type=int, help="stop at so many clips (default: all)")
+    parser.add_argument("--nouns", type=int, help="use so many nouns (default: all)")
     parser.add_argument("--twins", type=int, default=9, help="untrained twins (default: 9)")
-    parser.add_argument("--no-shuffled", action="store_true", help="no run with shuffled cues")
     parser.add_argument("--out", type=Path, default=Path("runs/english_homophony"))
     options = parser.parse_args(arguments)
     template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
     try:
         model = speechmix.load(MODEL, device="cpu")
+        template["nouns"] = " ".join(template["nouns"].split()[: options.nouns])
         clips = choose_pairs(model, template, options.out, options.clips)
         counts = Counter(clip.meta["cue_distance"] for clip in clips)
         used = ", ".join(f"{counts[kind] // 2} {kind}" for kind in sorted(counts))
@@ -218,11 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(format_contribution_table(study.headline).to_string(index=False))
         print(format_contribution_table(distance_table(study)).to_string(index=False))
         print(format_contribution_table(study.ablation).to_string(index=False))
-        if not options.no_shuffled:
-            controls = shuffle_cues(choose_twin_clips(clips, TWIN_CLIPS))
-            notes = [f"CONTROL: another word, drawn at random, is called the cue. {notes[0]}"]
-            study = score_study(controls, options.out / "shuffled", notes, seeds=options.twins)
-            print(format_contribution_table(study.headline).to_string(index=False))
+        print("\nshuffled cues, encoder, %:", shuffled_cues(study).to_string(), sep="\n")
     except SpeechmixError as error:
         print(f"english_homophony: {error}", file=sys.stderr)
         return 1
