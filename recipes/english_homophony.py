@@ -55,7 +55,6 @@ TEMPLATE = Path(__file__).parents[1] / "data_templates" / "english" / "homophony
 TITLE = "English homophony"
 NUMERALS = {"1": "one", "2": "two"}
 RATES = (140, 156)  # words per minute
-TWIN_CLIPS = 24  # clips of the twins after the first
 NOTE = (
     "One real recogniser (Whisper tiny.en), synthetic voices (espeak-ng). {clips} clips in pairs of "
     "plural and possessive (kings, king's), by the place of the cue: {used}. Both members of a pair "
@@ -166,9 +165,7 @@ def score_study(clips: list[Clip], out: Path, notes: list[str], *, seeds: int) -
     """Score the clips with the model and its twins, ablate the cue in the model, write the page."""
     load_on_cpu = partial(speechmix.load, MODEL, device="cpu")
     twins = [partial(load_on_cpu, init="random", seed=seed, check=False) for seed in range(seeds)]
-    score_clips(
-        [load_on_cpu, *twins], clips, out, figures=2, twin_clips=TWIN_CLIPS, report=lambda _: None
-    )
+    score_clips([load_on_cpu, *twins], clips, out, figures=2, report=lambda _: None)
     run = compute_kinds([load_on_cpu], clips, out, ["ablation"], report=lambda _: None)
     write_json(RunFolder(out).page_description_path, {"title": TITLE, "notes": notes})
     study = Study.open(run)
