@@ -61,6 +61,21 @@ def cue_to_json(cue: int | Iterable[int] | None) -> int | list[int] | None:
     return words if len(words) > 1 else next(iter(words), None)
 
 
+def words_between(cue: int | Iterable[int] | None, target: int | None) -> int | None:
+    """Count the words between the target and the nearest word of the cue; None without one of them.
+
+    The cue is adjacent where there are none. Then a share of the cue may be a share of whatever
+    stands beside the target: cross-attention, say, may look at the word just written.
+
+    Examples
+    --------
+    >>> words_between(3, 4), words_between((0, 1), 4), words_between(4, 3), words_between(None, 3)
+    (0, 2, 0, None)
+    """
+    distances = [abs(index - target) - 1 for index in cue_words(cue)] if target is not None else []
+    return max(min(distances), 0) if distances else None
+
+
 def cue_text(words: Sequence[Word | TextWord], cue: int | Iterable[int] | None) -> str:
     """The cue as it is written, its words separated by spaces; empty without a cue."""
     return " ".join(words[index].text for index in cue_words(cue))

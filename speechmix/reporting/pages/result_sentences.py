@@ -64,6 +64,38 @@ def unclaimed_reason(row: TableRow) -> str:
     return ""
 
 
+def adjacent_cue_sentence(clips: pd.DataFrame) -> str:
+    """Say in how many clips the cue is directly beside the target, and what that means; "" where
+    that is unknown.
+
+    Parameters
+    ----------
+    clips : DataFrame
+        The clip table of a run.
+
+    Examples
+    --------
+    >>> adjacent_cue_sentence(pd.DataFrame({"words_between": [0, 0, 2, None]}))[:62]
+    'The cue is adjacent to the target in 2 of 3 clips. There, a map'
+    """
+    if "words_between" not in clips:
+        return ""
+    between = pd.to_numeric(clips["words_between"], errors="coerce").dropna()
+    if between.empty:
+        return ""
+    adjacent_count = int((between == 0).sum())
+    sentence = (
+        f"The cue is adjacent to the target in {adjacent_count} of "
+        f"{format_count(len(between), 'clip')}."
+    )
+    if not adjacent_count:
+        return sentence
+    return (
+        f"{sentence} There, a map may show that a layer looks at the neighbouring word, whatever "
+        "this word is; compare distant cues, the untrained twins and the control words."
+    )
+
+
 def is_idle(row: TableRow) -> bool:
     """Whether no layer of a stack moves the target's state by as much as the floor."""
     return bool(row.get(STRENGTH, float("nan")) < STRENGTH_FLOOR)

@@ -42,7 +42,7 @@ from .result_sections import (
     SKIPPED,
     TRANSCRIPTION,
 )
-from .result_sentences import format_count
+from .result_sentences import adjacent_cue_sentence, format_count
 from .selection_section import SELECTION, selection_sentence
 from .speech_ablation_section import SPEECH_ABLATION
 from .study_clips import clip_cards
@@ -254,7 +254,7 @@ def _count_notes(content: PageContent) -> list[str]:
     if doubtful_count:
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
     if content.has_results and not content.is_single_clip:
-        text += f" Groups: {content.study.grouping}"
+        text += f" Groups: {content.study.grouping} {adjacent_cue_sentence(clips)}".rstrip()
     notes = [selection_sentence(run), text]
     if content.has_results:
         notes.append(_CUE_NOTE)

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...evaluation.statistics.even_subset import choose_evenly
+from ...inputs.words.cue_and_target import words_between
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, unit_labels
 from .clip_overview import clip_figure
@@ -237,6 +238,8 @@ def map_title(mixing_map: MixingMap) -> str:
         phrases.append(model_title(provenance))
     if provenance.get("clip"):
         phrases.append(shorten_text(provenance["clip"], 40))
+    if words_between(provenance.get("cue"), provenance.get("target")) == 0:
+        phrases.append("adjacent cue")
     decoder_input = fed_text(provenance)
     return " · ".join(phrases) + (
         f"\n{decoder_input}" if decoder_input and mixing_map.stack != "encoder" else ""

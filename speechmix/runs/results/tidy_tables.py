@@ -15,7 +15,7 @@ from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.random_twin_comparison import BASELINES
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import cue_text, cue_words
+from ...inputs.words.cue_and_target import cue_text, cue_words, words_between
 from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...inputs.words.unit_roles import requested_unit, role_units
 from ...mixing.maps.mixing_map import MixingMap
@@ -153,6 +153,7 @@ _CLIP_COLUMNS = (
     "cue",
     "target",
     "foil",
+    "words_between",
     "alignment",
     "doubts",
     "language",
@@ -197,6 +198,7 @@ def clip_facts(clip: Clip) -> dict[str, JsonObject]:
     }
     clip_columns |= {
         "foil": clip.foil,
+        "words_between": words_between(clip.cue, clip.target),
         "alignment": clip.alignment,
         "doubts": " ".join(clip.doubts),
         "language": clip.language,
@@ -284,7 +286,8 @@ def result_line(
             f"{p['layer']})"
             for p in peaks.values()
         )
-        phrases.append(f"{cue} -> {target}: {measure} peaks at {peak_text}")
+        adjacent = " (adjacent cue)" if words_between(clip.cue, clip.target) == 0 else ""
+        phrases.append(f"{cue} -> {target}{adjacent}: {measure} peaks at {peak_text}")
     elif unit := requested_unit([clip.annotations["cue"], clip.annotations["target"]]):
         phrases.append(f"no share of the cue: no map has these {unit}s, score with units {unit!r}")
     return "  ".join(phrases)

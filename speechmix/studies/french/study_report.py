@@ -98,6 +98,7 @@ def print_report(
     is_mined: bool,
 ) -> Path:
     """Print the run's tables and write its page."""
+    from ...reporting.pages.result_sentences import adjacent_cue_sentence
     from ...reporting.pages.run_page import write_page
     from ...reporting.pages.study_results import Study
     from ...reporting.pages.table_format import format_contribution_table
@@ -134,6 +135,8 @@ def print_report(
         )
         print(format_contribution_table(study.headline).to_string(index=False))
         print(f"groups: {study.grouping}")
+        if adjacent_cues := adjacent_cue_sentence(study.clips):
+            print(adjacent_cues)
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
             print(format_contribution_table(study.ablation).to_string(index=False))

@@ -181,10 +181,30 @@ def random_pair(
 
 
 def speak_pair(
-    text: PairText, *, voice: str, random: np.random.Generator, pair: str = "pair"
+    text: PairText,
+    *,
+    voice: str,
+    random: np.random.Generator,
+    pair: str = "pair",
+    rates: tuple[int, int] = _RATES,
+    first_shared_word: int | None = None,
 ) -> tuple[SyntheticExample, SyntheticExample]:
     """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for
     both members.
+
+    Parameters
+    ----------
+    text : PairText
+    voice : str
+        As `speak` takes it.
+    random : numpy Generator
+    pair : str
+        Name of the pair.
+    rates : (int, int)
+        Range of the speaking rate, in words per minute; the upper end is excluded.
+    first_shared_word : int, optional
+        With a cue on the left, the word from which on both members have the same sound; by default
+        the target.
 
     Returns
     -------
@@ -192,13 +212,14 @@ def speak_pair(
     """
     from ...alignment.espeak import speak
 
-    rate, pitch = int(random.integers(*_RATES)), int(random.integers(*_PITCHES))
+    rate, pitch = int(random.integers(*rates)), int(random.integers(*_PITCHES))
     wordings = (text.singular, text.plural)
     spoken: list[Speech] = [speak(words, voice=voice, rate=rate, pitch=pitch) for words in wordings]
     donor = spoken[random.integers(2)]
     lead, trail = (round(seconds * SAMPLE_RATE) for seconds in random.uniform(*_MARGINS, size=2))
     if text.side == "left":
-        spliced = [_splice_left(member, donor, text.target) for member in spoken]
+        first = text.target if first_shared_word is None else first_shared_word
+        spliced = [_splice_left(member, donor, first) for member in spoken]
         longest = max(joint for _, _, joint in spliced)
         margins = [(lead + longest - joint, trail) for _, _, joint in spliced]
     else:
