@@ -137,7 +137,7 @@ class Recogniser:
         torch.manual_seed(round(100 * temperature))
         options = {"do_sample": True, "temperature": temperature} if temperature else {}
         if prompt:
-            options["prompt_ids"] = torch.tensor(self.model.processor.get_prompt_ids(prompt))
+            options["prompt_ids"] = torch.tensor(self.model.tokenizer.get_prompt_ids(prompt))
         with torch.no_grad(), self.model.in_use(self.model.state_dtype):
             ids = self.model.module.generate(
                 self.features(audio), return_timestamps=True, max_new_tokens=50, **options

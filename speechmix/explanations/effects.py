@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .choices import Choice, Readings, possible_sources
+from .fills import ALTERNATIVES
 from .removals import make_removals, read_without
 from .source_pairs import Pair, PairRuns, list_source_sets, make_pairs, sources_to_pair
 
@@ -69,6 +70,9 @@ def measure_effects(
         log_probability[fills.all.index(fill), :, index] = run @ readings.of_probabilities
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
     value_without = median_over_fills(by_fill)
+    if any(fill.name in ALTERNATIVES for fill in fills.all):
+        is_written = np.array([source.side == "written" for source in writing.sources])
+        value_without[:, is_written] = closest_over_fills(values, by_fill[..., is_written])
     if everything and not attribution_values:
         # Occlusion is the only measure. Others choose better: of two that stand in for each other
         # it misses neither.
@@ -90,6 +94,20 @@ def measure_effects(
 def median_over_fills(by_fill: np.ndarray) -> np.ndarray:
     """Median over the fills that a source was removed with; NaN where it was not removed."""
     return _apply_over_fills(np.nanmedian, by_fill)
+
+
+def closest_over_fills(values: np.ndarray, by_fill: np.ndarray) -> np.ndarray:
+    """Value [C, S] of the fill that changes it least; the intact value where fills disagree about the direction.
+
+    An effect that one plausible alternative does not have is that of the other alternative, not of the word.
+    """
+    drops = values[:, None] - by_fill
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all-NaN: a source that was not removed
+        low, high = np.nanmin(drops, axis=0), np.nanmax(drops, axis=0)
+    closest = np.where(low > 0, low, np.where(high < 0, high, 0.0))
+    result: np.ndarray = values[:, None] - np.where(np.isnan(low), np.nan, closest)
+    return result
 
 
 def range_over_fills(by_fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from .frame_attributions import frame_request, measures_with_frames
 from .label_writing import write_label
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
-from .source_words import add_pauses, find_sources
+from .source_words import add_pauses, find_sources, text_language
 from .transcript_errors import transcript_errors
 from .writing_explanation import explain_writing
 
@@ -176,7 +176,7 @@ def explain(
     item = Sentence(item) if isinstance(item, str) else item
     asked_of_frames = frame_request(frames, item)
     with model.unchanged():
-        said, remarks = tuple[Word, ...](), tuple[str, ...]()
+        said, remarks = tuple[Word | str, ...](), tuple[str, ...]()
         by_token = by == "token"
         if isinstance(item, Clip):
             item, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
@@ -195,7 +195,8 @@ def explain(
             raise InputError(
                 f"{item.name}: there is no word that what is written could have come from"
             )
-        errors = transcript_errors(said, writing.words) if said else []
+        language = text_language(model, item) if isinstance(item, Clip) else None
+        errors = transcript_errors(said, writing.words, language) if said else []
         units = list_units(writing, by_token=by_token)
         choices = list_choices(writing, units, errors, against)
         fills = choose_fills(writing, sound=sound_fill, text=token_fill)

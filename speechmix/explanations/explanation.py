@@ -49,12 +49,13 @@ class Explanation(ExplanationNumbers):
         matching = [
             choice_index
             for choice_index, choice in enumerate(self.choices)
-            if choice.against == against and word in (choice.unit, choice.label)
+            if choice.against == against
+            and word in (choice.unit, choice.label, self.choice_label(choice_index))
         ]
         if len(matching) != 1:
             available = ", ".join(
-                f"{choice.unit} {choice.label!r}"
-                for choice in self.choices
+                f"{choice.unit} {self.choice_label(choice_index)!r}"
+                for choice_index, choice in enumerate(self.choices)
                 if choice.against == against
             )
             raise InputError(
@@ -229,7 +230,13 @@ class Explanation(ExplanationNumbers):
         return path
 
     def __str__(self) -> str:
-        """What was written, where it errs, and what each word may have come from, as plain text."""
+        """What was written, where it errs, and what decided each word: a line for each. `details` has the rest."""
+        from .plain_text import summary_text
+
+        return summary_text(self)
+
+    def details(self) -> str:
+        """Return the first sources of each word by each measure, their effects and remarks, as plain text."""
         from .plain_text import explanation_text
 
         return explanation_text(self)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from ..inputs.words.transcript_accuracy import normalize_transcript
 from .effects import range_over_fills
 from .specificity import LEAST_DISTANCE
 from .word_audio import without_own_audio
@@ -131,7 +132,7 @@ class ExplanationNumbers:
     @property
     def drops(self) -> np.ndarray:
         """What each choice loses when a source is removed, in nats [C, S]: the median over
-        fills."""
+        fills; of earlier words that alternatives replace, the effect closest to zero."""
         drops: np.ndarray = self.values[:, None] - self.value_without
         return drops
 
@@ -150,6 +151,22 @@ class ExplanationNumbers:
         """Whether a measure differs between the written words; true where there is only one to look
         at."""
         return not self.distances[measure] < LEAST_DISTANCE
+
+    def choice_label(self, choice: int) -> str:
+        """Label of a choice, numbered if the text has it several times.
+
+        Examples
+        --------
+        >>> import speechmix
+        >>> from speechmix.inputs import bundled
+        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
+        >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
+        >>> why.choice_label(0)
+        'nos'
+        """
+        chosen = self.choices[choice]
+        same = [unit.unit for unit in self.units if _plain(unit.label) == _plain(chosen.label)]
+        return f"{chosen.label} ({same.index(chosen.unit) + 1})" if len(same) > 1 else chosen.label
 
     def source_name(self, choice: int, source: int) -> str:
         """Name of a source, as one of a choice: its own sound is called so."""
@@ -182,3 +199,7 @@ class ExplanationNumbers:
             probability_without=np.where(is_own_sound, np.nan, self.probability_without),
             value_by_fill=np.where(is_own_sound, np.nan, self.value_by_fill),
         )
+
+
+def _plain(label: str) -> str:
+    return normalize_transcript(label) or label

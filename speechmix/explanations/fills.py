@@ -4,6 +4,8 @@ In: a `Writing` and the fills that a caller wants. Out: `Fills`. One fill is no 
 one written word of the bundled Whisper-style model costs nearly nothing with one letter and 30 nats
 where the token is left out. So an effect is the median over fills, with its range. A fill of a text
 is named by the token that is really fed: what Whisper's tokenizer calls unknown is its end of text.
+A word that a recogniser wrote before is replaced by its best alternatives: without the word the decoder loses its
+position in the sound, and writes the removed word again.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ from ..interventions.token_removal import fill_token_id
 from .generated_tokens import PADDING_SIDE
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from ..adapters.model import Model
     from .generated_tokens import SourceUnit, Writing
 
 SOUND, TEXT = "sound", "text"
 REMOVE = "remove"
+# Of a word that a recogniser wrote: the words that it could have written there instead.
+ALTERNATIVES = ("alternative", "second_alternative")
+_ALTERNATIVE_LABELS = ("its best alternative", "its second-best alternative")
 DEFAULT_SOUND_FILLS = ("zeros", "noise")
 _SOUND_FILL_LABELS = {
     "zeros": "silence",
@@ -37,6 +44,7 @@ _NEUTRAL_TEXTS = (
     "-",
     ".",
 )  # a space, the commonest letter, punctuation: tokens that most tokenizers have
+_MOST_CANDIDATES = 100  # likeliest tokens, among which alternatives are looked for
 _N_DEFAULT_TOKEN_FILLS = 2  # fills that are a token; removal is the third
 
 
@@ -136,9 +144,84 @@ def choose_fills(
                 f"choose among {', '.join(SOUND_FILLS)}"
             )
         return Fills(of_sound)
+    if text is None and has_alternatives(writing):
+        return Fills(of_sound, tuple(map(_make_alternative, ALTERNATIVES)))
     if text is None:
         return Fills(of_sound, default_text_fills(writing.model))
-    return Fills(of_sound, tuple(_make_text_fill(writing.model, name) for name in _to_names(text)))
+    names = _to_names(text)
+    if set(names) & set(ALTERNATIVES) and not has_alternatives(writing):
+        raise InputError(
+            f"token_fill={names[0]!r}: only words that a recogniser with a decoder wrote about a sound have alternatives"
+        )
+    return Fills(
+        of_sound,
+        tuple(
+            _make_alternative(name)
+            if name in ALTERNATIVES
+            else _make_text_fill(writing.model, name)
+            for name in names
+        ),
+    )
+
+
+def has_alternatives(writing: Writing) -> bool:
+    """Whether the only text among the sources is what a decoder with cross-attention wrote about a sound."""
+    model = writing.model
+    sides = {source.side for source in writing.sources} - {PADDING_SIDE, SOUND}
+    return (
+        sides == {"written"}
+        and any(source.side == SOUND for source in writing.sources)
+        and model.capabilities.decoding == "cross-attention"
+        and model.capabilities.can_shorten_text
+    )
+
+
+def alternative_tokens(
+    writing: Writing, positions: Sequence[int], rank: int
+) -> tuple[int | None, ...]:
+    """Tokens that write another word in place of one that was written: the likeliest other first token, then the punctuation of
+    the word; None for a position that is removed.
+
+    Parameters
+    ----------
+    writing : Writing
+    positions : sequence of int
+        At which the word's tokens are fed.
+    rank : int
+        0 for the best alternative.
+    """
+    tokenizer = writing.model.tokenizer
+    tokens = {token.fed_at: token for token in writing.tokens if token.fed_at is not None}
+    first = next((at for at in positions if _letters(tokenizer, tokens[at].id)), positions[0])
+    word = "".join(_letters(tokenizer, tokens[at].id) for at in positions)
+    begins = _begins_word(tokenizer, tokens[first].id)
+    special = set(tokenizer.all_special_ids)
+    others = [
+        id_
+        for id_ in writing.logits[tokens[first].position].topk(_MOST_CANDIDATES).indices.tolist()
+        if id_ not in special
+        and id_ < len(tokenizer)
+        and (letters := _letters(tokenizer, id_))
+        and not word.startswith(letters)
+        and _begins_word(tokenizer, id_) == begins
+    ]
+    other = others[rank] if rank < len(others) else None
+    return tuple(
+        other if at == first else None if _letters(tokenizer, tokens[at].id) else tokens[at].id
+        for at in positions
+    )
+
+
+def _letters(tokenizer: PreTrainedTokenizerBase, id_: int) -> str:
+    return "".join(c for c in tokenizer.decode([id_]).lower() if c.isalnum())
+
+
+def _begins_word(tokenizer: PreTrainedTokenizerBase, id_: int) -> bool:
+    return str(tokenizer.convert_ids_to_tokens(id_)).startswith(("Ġ", "▁", " "))
+
+
+def _make_alternative(name: str) -> Fill:
+    return Fill(TEXT, name, _ALTERNATIVE_LABELS[ALTERNATIVES.index(name)])
 
 
 def default_text_fills(model: Model) -> tuple[Fill, ...]:

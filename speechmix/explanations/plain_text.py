@@ -1,7 +1,8 @@
 """An explanation as plain text: each word, what measures assign to its first sources, and the
 effects of removing sources.
 
-In: an `Explanation`. Out: lines for a terminal, and for a page where no script runs.
+In: an `Explanation`. Out: lines for a terminal (`summary_text`, one for each word), and all of it (`explanation_text`),
+also for a page where no script runs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SAME_FOR_ALL = "almost the same for every word"
 _MAX_SOURCES = 2  # sources in a line
+_LABEL_WIDTH = 24  # characters
+DECIDING_NATS = 1.0  # that a source must change to decide a word
 _LEGEND = (
     "p: the model's probability of the word (or label) that it wrote.",
     "In parentheses after a measure: its unit. 1 nat is a factor of 2.7 in probability.",
@@ -34,6 +37,64 @@ _LEGEND = (
 _BYTE_LEGEND = "<0xC3> and similar: one byte of a letter, for example of an accented letter."
 _BYTE_LABEL = re.compile(r"<0x[0-9A-F]{2}>")
 _LABEL_PHRASES = {BLANK: "no letter", END: "the end of the text", SPACE: "a space"}
+
+
+def summary_text(explanation: ExplanationNumbers) -> str:
+    """What decided each word, a line for each, below at most three lines about all; errors first."""
+    errors = [index for index, choice in enumerate(explanation.choices) if choice.error is not None]
+    explained = {explanation.choices[index].error for index in errors}
+    words = [index for index, choice in enumerate(explanation.choices) if choice.error is None]
+    count = len(explanation.errors)
+    error_count = f"{count} error{'s' * (count > 1)}; " if count else ""
+    lines = [
+        f"{explanation.item}: {explanation.text}",
+        f"  {explanation.by}; {error_count}effects of replacing a "
+        "source, in nats (1 nat is a factor of 2.7 in probability)",
+    ]
+    doubts = [f"The word times may be wrong: {doubt}" for doubt in explanation.doubts]
+    if remarks := " ".join([*explanation.remarks, *doubts]):
+        lines.append(f"  {remarks}")
+    lines += [
+        f"  error: {explanation.errors[explanation.choices[index].error or 0]}. "
+        f"{choice_heading(explanation.choices[index])} {_format_deciding(explanation, index)}"
+        for index in errors
+    ]
+    lines += [
+        f"  error: {error}"
+        for number, error in enumerate(explanation.errors)
+        if number not in explained
+    ]
+    names = [_line_label(explanation, index) for index in words]
+    width = min(_LABEL_WIDTH, max(map(len, names), default=0))
+    lines += [
+        f"  {name:<{width}}  p = {explanation.choices[index].probability:<8.3g} "
+        f"{_format_deciding(explanation, index)}"
+        for name, index in zip(names, words, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def _line_label(explanation: ExplanationNumbers, index: int) -> str:
+    choice = explanation.choices[index]
+    return explanation.choice_label(index) if choice.contrast is None else choice_heading(choice)
+
+
+def _format_deciding(explanation: ExplanationNumbers, index: int) -> str:
+    """The strongest supporter and the strongest opponent of a choice."""
+    drops = explanation.drops[index]
+    known = np.flatnonzero(np.isfinite(drops))
+    if not len(known):
+        first = next(iter(explanation.attributions))
+        order, text = _format_attribution(explanation, index, first)
+        return f"{first}: {text}" if order else "no source can be removed"
+    most, least = (int(known[at]) for at in (drops[known].argmax(), drops[known].argmin()))
+    if drops[most] < DECIDING_NATS:
+        text = f"no single source decides (largest effect {drops[most]:+.1f})"
+    else:
+        text = f"{explanation.source_name(index, most)} {drops[most]:+.1f}"
+    if drops[least] <= -DECIDING_NATS:
+        text += f"; against it: {explanation.source_name(index, least)} {drops[least]:+.1f}"
+    return text
 
 
 def explanation_text(explanation: ExplanationNumbers) -> str:

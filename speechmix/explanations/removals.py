@@ -17,7 +17,7 @@ from ..adapters.transformers_types import ModelOutput
 from ..interventions.removals import SOUND, TEXT_IDS, Removal
 from ..interventions.runner import Reader, run_interventions
 from ..mixing.measures.classifier_objective import answer_logits
-from .fills import REMOVE, Fill
+from .fills import ALTERNATIVES, REMOVE, Fill, alternative_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,10 +42,21 @@ def make_removals(
     generated, by_name = model.capabilities.generated_input, model.capabilities.can_shorten_text
     input_names = {"sound": SOUND, "read": TEXT_IDS, "asked": TEXT_IDS, "written": generated}
     units: dict[str, list[int]] = {}
+    tokens: list[int | None] = []
+    text_fill = by_side.get("text")
     for source in (writing.sources[index] for index in sources):
         is_sound = source.side == SOUND
         unit_indices = (source.source.index,) if is_sound else source.source.positions
         units.setdefault(input_names[source.side], []).extend(unit_indices)
+        if not is_sound and text_fill is not None and text_fill.name in ALTERNATIVES:
+            rank = ALTERNATIVES.index(text_fill.name)
+            tokens += alternative_tokens(writing, source.source.positions, rank)
+    if tokens:
+        generated_units = tuple(units.pop(generated))
+        sound = [
+            Removal(side, tuple(indices), by_side["sound"].name) for side, indices in units.items()
+        ]
+        return (*sound, Removal(generated, generated_units, tuple(tokens)))
     return tuple(
         Removal(side, tuple(unit_indices), _token_fill(by_side["text"], by_name=by_name))
         if side != SOUND

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..adapters.generation.decoder_prefix import language_ids
 from ..adapters.generation.greedy_generation import transcribe
 from ..alignment import align
 from ..alignment.cepstra import SAMPLE_RATE, analyse_recording
+from ..alignment.whisper_attention import is_trained_whisper
 from ..errors import AlignmentError, InputError, MissingExtraError
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import SEGMENT_SECONDS, SegmentOption, segment_clip
 from ..inputs.words.timed_words import Word
-from ..inputs.words.transcript_accuracy import normalize_transcript
+from ..inputs.words.transcript_accuracy import (
+    MAX_ERROR_RATE,
+    character_error_rate,
+    normalize_transcript,
+)
 from ..mixing.passes.requested_spans import segment_item
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ class FoundSources(NamedTuple):
     says it, or nobody asked; remarks about both."""
 
     clip: Clip
-    said: tuple[Word, ...] = ()
+    said: tuple[Word | str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -47,7 +53,8 @@ def find_sources(
     speaks, or words cannot be placed."""
     is_transcript = model.prompt.answer is None and model.prompt.transcribes
     is_reference = is_transcript and not model.has_label_head
-    said = clip.spoken_words if is_reference else ()
+    reference = tuple[Word | str, ...](clip.spoken_words or (clip.text or "").split())
+    said = reference if is_reference else ()
     if segments is not None:
         return FoundSources(segment_item(model, clip, segments), said)
     if clip.words is not None:
@@ -55,13 +62,13 @@ def find_sources(
     if model.has_label_head and not clip.text:
         return _fall_back(clip, "The clip has no words.")
     if (reason := describe_missing_speech(clip)) is not None:
-        return _fall_back(clip, f"Nobody seems to speak here: {reason}.")
+        return _place_by_attention(model, clip, text, said, reason)
     try:
         clip_with_words, said = _place_words(model, clip, text, aligner, method, is_reference)
     except (AlignmentError, InputError, MissingExtraError) as error:
         if not isinstance(error, AlignmentError) and (aligner is not None or method != "auto"):
             raise
-        return _fall_back(clip, f"No words were found in the sound: {error}")
+        return _fall_back(clip, f"No words were found in the sound: {error}", said)
     if not said and _is_hardly_placed(clip_with_words):
         doubts = " ".join(clip_with_words.doubts)
         whose = "of the clip" if model.has_label_head else "that the model writes"
@@ -78,10 +85,36 @@ def describe_missing_speech(clip: Clip) -> str | None:
     return None
 
 
-def _fall_back(clip: Clip, reason: str) -> FoundSources:
+def _fall_back(clip: Clip, reason: str, said: tuple[Word | str, ...] = ()) -> FoundSources:
     seconds = min(SEGMENT_SECONDS, clip.duration)
     remark = f"{reason} The sources are segments of the sound, {seconds:g} s each."
-    return FoundSources(segment_clip(clip, seconds), (), (remark,))
+    return FoundSources(segment_clip(clip, seconds), said, (remark,))
+
+
+def _place_by_attention(
+    model: Model, clip: Clip, text: str | None, said: tuple[Word | str, ...], reason: str
+) -> FoundSources:
+    """Where synthesis finds no speech: words by the cross-attention of a Whisper that writes most of the
+    reference, else segments of the sound."""
+    if said and model.transcribes:
+        written = text or transcribe(model, clip)
+        language = text_language(model, clip)
+        if character_error_rate(clip.text or "", written, language) <= MAX_ERROR_RATE:
+            sentence = f"The level of the sound hardly varies, so words cannot be placed by synthesis: {reason}."
+            if is_trained_whisper(model):
+                placed = align(clip, model=model, method="whisper")
+                return FoundSources(
+                    placed, placed.words or (), (f"{sentence} Cross-attention placed them.",)
+                )
+            return _fall_back(clip, sentence, said)
+    return _fall_back(clip, f"Nobody seems to speak here: {reason}.", said)
+
+
+def text_language(model: Model, clip: Clip) -> str | None:
+    """The clip's language; English for a Whisper that knows no other."""
+    if clip.language is None and is_trained_whisper(model) and not language_ids(model):
+        return "en"
+    return clip.language
 
 
 def _is_hardly_placed(clip: Clip) -> bool:
@@ -117,9 +150,10 @@ def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) ->
 
     A CTC head that mishears a clip also misplaces what was said in it.
     """
-    if method == "auto" and aligner is None and clip.language:
+    language = text_language(model, clip)
+    if method == "auto" and aligner is None and language:
         try:
-            return align(clip)
+            return align(clip, language=language)
         except MissingExtraError:
             pass
     return align(clip, model=aligner or model, method=method)

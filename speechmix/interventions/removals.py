@@ -45,12 +45,12 @@ class Removal:
     fill : str, float, Clip, SpectralCells, int or tuple of int
         Of a sound: a fill of `mute`, a factor for its samples, a clip whose sound of the same words is put in, or
         `SpectralCells`, whose cells the indices are. Of tokens:
-        a fill of `blank`, the id of a token, or one id for each position.
+        a fill of `blank`, the id of a token, or one id for each position, None for a position that is removed.
     """
 
     side: str
     indices: tuple[int, ...]
-    fill: str | int | float | Clip | SpectralCells | tuple[int, ...]
+    fill: str | int | float | Clip | SpectralCells | tuple[int | None, ...]
 
 
 def change_inputs(
@@ -87,15 +87,19 @@ def change_inputs(
         )
     generated_side = None if model.has_label_head else model.capabilities.generated_input
     for removal in removals:
-        side, fill = removal.side, removal.fill
+        side, fill, indices = removal.side, removal.fill, removal.indices
         if isinstance(fill, tuple):
             new_inputs[side] = inputs[side].clone()
-            new_inputs[side][:, list(removal.indices)] = torch.tensor(
-                fill, device=inputs[side].device
-            )
-        elif side != SOUND and isinstance(fill, str | int):
+            for position, token in zip(indices, fill, strict=True):
+                if token is not None:
+                    new_inputs[side][:, position] = token
+            indices = tuple(i for i, token in zip(indices, fill, strict=True) if token is None)
+            fill = "remove"
+            if not indices:
+                continue
+        if side != SOUND and isinstance(fill, str | int):
             new_inputs, kept_positions = blank_tokens(
-                model, new_inputs, removal.indices, fill=fill, side=side
+                model, new_inputs, indices, fill=fill, side=side
             )
             if len(kept_positions) < inputs[side].shape[1] and side == generated_side:
                 row_indices = tuple(

@@ -105,6 +105,9 @@ def add_commands(commands: Subparsers) -> None:
     add_segments_option(command)
     add_fill_option(command, default="zeros, noise; of a text three")
     command.add_argument(
+        "--all", action="store_true", help="print all measures, effects and remarks of each word"
+    )
+    command.add_argument(
         "--out",
         metavar="FILE",
         help=".html, .png, .svg, .pdf, .csv or .parquet; a folder for several clips; or a run, "
@@ -139,7 +142,7 @@ def _explain(options: argparse.Namespace) -> int:
             skipped.append((str(item.name), str(error)))
             continue
         explanation_count += 1
-        print(explanation)
+        print(explanation.details() if options.all else explanation)
         if options.out:
             print(f"saved: {_save(explanation, Path(options.out), has_several=len(items) > 1)}")
     print_skipped(skipped)

@@ -128,7 +128,7 @@ def _explain_clip(model: Model, clip: Clip, request: Mapping[str, Json]) -> Json
     except SpeechmixError as error:
         return {"reason": str(error)}
     view = {**explanation_view(explanation, sound=False), "start": find_first_shown(explanation)}
-    return {"text": str(explanation), "view": view}
+    return {"text": explanation.details(), "view": view}
 
 
 # Version 2: several fills, shares specific to a word, other default measures; 3: names of the view.
