@@ -19,6 +19,9 @@ _FAR_WEIGHTS = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45
 _WRONG_TEXT_WEIGHTS = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
 TRUSTED_TEXT = 0.6
+# For languages without a calibration; of 14 recorded English commands 13 have a higher text score with the right text,
+# and 12 a lower one with another command's.
+_TRUSTED_TEXT_ELSEWHERE, _TRUSTED_WORD_ELSEWHERE = 0.2, 0.5
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
 # In development (where the weights were fitted) 51 % of the words that are off are scored lower,
 # and half of those named are off; on held-out sentences 44 and 40 %, and without noise 3 of 41
@@ -242,23 +245,24 @@ def list_doubts(
     """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the
     speaker's own sounds."""
     doubts, score = [], text_confidence(evidence)
-    trusted = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT
+    trusted, trusted_word = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT, _TRUSTED_WORD
+    calibration = ""
+    if not language.startswith("fr"):
+        trusted, trusted_word = _TRUSTED_TEXT_ELSEWHERE, _TRUSTED_WORD_ELSEWHERE
+        calibration = f"; scores are calibrated on French, not on {language}"
     if score < trusted:
         doubts.append(
-            f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, "
-            "expected at least "
-            f"{trusted}): it may not be what is said."
-            + (
-                ""
-                if language.startswith("fr")
-                else f" The score is calibrated on French: right texts in {language} get it often."
-            )
+            f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "
+            f"{trusted}{calibration}): it may not be what is said."
         )
+        calibration = ""
     unsure = [
-        f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD
+        f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < trusted_word
     ]
     if unsure:
-        doubts.append(f"Words that may be more than 100 ms off (score): {_format_list(unsure)}.")
+        doubts.append(
+            f"Words that may be more than 100 ms off (score{calibration}): {_format_list(unsure)}."
+        )
     shares = [evidence.sound[int(first) : int(last) + 1].mean() for first, last in evidence.edges]
     silent = [words[index].text for index, share in enumerate(shares) if share < _SOUNDING]
     if silent:

@@ -69,10 +69,13 @@ def measure_effects(
         by_fill[fills.all.index(fill), :, index] = run @ readings.of_choices
         log_probability[fills.all.index(fill), :, index] = run @ readings.of_probabilities
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
-    value_without = median_over_fills(by_fill)
+    value_without, log_without = map(median_over_fills, (by_fill, log_probability))
     if any(fill.name in ALTERNATIVES for fill in fills.all):
         is_written = np.array([source.side == "written" for source in writing.sources])
         value_without[:, is_written] = closest_over_fills(values, by_fill[..., is_written])
+        log_without[:, is_written] = closest_over_fills(
+            runs[0] @ readings.of_probabilities, log_probability[..., is_written]
+        )
     if everything and not attribution_values:
         # Occlusion is the only measure. Others choose better: of two that stand in for each other
         # it misses neither.
@@ -86,7 +89,7 @@ def measure_effects(
         values,
         by_fill,
         value_without,
-        np.exp(median_over_fills(log_probability)),
+        np.exp(log_without),
         make_pairs(paired, values, runs_of_pairs),
     )
 

@@ -28,7 +28,10 @@ from tests.models.text_models import bart, bert, gpt2
 @pytest.fixture(scope="module")
 def explained():
     return speechmix.explain(
-        model_named(WHISPER), clip_named(), measures=["occlusion", "alti_logit"]
+        model_named(WHISPER),
+        clip_named(),
+        measures=["occlusion", "alti_logit"],
+        token_fill=[" ", "e", "remove"],
     )
 
 
@@ -51,6 +54,46 @@ def test_fills_are_named_by_the_token_that_is_fed():
     )
     assert [fill.label for fill in why.fills] == ["silence", "<|endoftext|>"]
     assert "unk" not in str(why.provenance)
+
+
+def test_an_earlier_word_is_replaced_by_its_best_alternatives():
+    """By hand: the likeliest other first tokens of the word, in its place; the effect closest to zero counts."""
+    model, clip = model_named(WHISPER), clip_named()
+    why = speechmix.explain(model, clip, measures="occlusion")
+    assert [fill.name for fill in why.fills[2:]] == ["alternative", "second_alternative"]
+    ids, place = fed_ids(model, clip), why.choice("maisons")
+    index = next(i for i, source in enumerate(why.sources) if source.side == "written")
+    positions = why.sources[index].source.positions
+    scores = log_probabilities(model, clip, ids)
+
+    def letters(id_):
+        return "".join(c for c in model.tokenizer.decode([id_]).lower() if c.isalnum())
+
+    spelled = [p for p in positions if letters(ids[p])]
+    word = "".join(letters(ids[p]) for p in spelled)
+    special = set(model.tokenizer.all_special_ids)
+    begins = model.tokenizer.convert_ids_to_tokens(ids[spelled[0]]).startswith("Ġ")
+    others = [
+        id_
+        for id_ in scores[spelled[0] - 1].argsort(descending=True).tolist()
+        if letters(id_)
+        and id_ not in special
+        and not word.startswith(letters(id_))
+        and model.tokenizer.convert_ids_to_tokens(id_).startswith("Ġ") == begins
+    ]
+    tokens = [why.tokens[token] for token in why.choices[place].tokens]
+    values = []
+    for row, other in enumerate(others[:2], start=2):
+        fed = [
+            other if p == spelled[0] else id_ for p, id_ in enumerate(ids) if p not in spelled[1:]
+        ]
+        changed = log_probabilities(model, clip, fed)
+        moved = len(spelled) - 1
+        value = sum(float(changed[token.position - moved, token.id]) for token in tokens)
+        assert why.value_by_fill[row, place, index] == pytest.approx(value, abs=1e-8)
+        values.append(why.values[place] - value)
+    closest = min(values, key=abs) if np.prod(np.sign(values)) > 0 else 0.0
+    assert why.drops[place, index] == pytest.approx(closest, abs=1e-8)
 
 
 def test_the_effect_is_the_median_over_fills_with_its_range(explained):
@@ -141,7 +184,7 @@ def test_a_set_is_removed_with_each_fill_of_both_sides(explained):
     )
     from speechmix.explanations.fills import choose_fills
 
-    fills = choose_fills(writing, sound=None, text=None)
+    fills = choose_fills(writing, sound=None, text=[" ", "e", "remove"])
     names = [(a.label, b.label) for a, b in fills.combinations([sound, written])]
     assert names == [("silence", "a space"), ("noise", '"e"'), ("silence", "removal")]
     assert [fill.label for (fill,) in fills.combinations([sound])] == ["silence", "noise"]
@@ -164,7 +207,7 @@ def test_fills_that_disagree_are_said():
         "maisons (own sound). With noise, it is nos."
     )
     assert expected in told
-    assert expected in str(why)
+    assert expected in why.details()
 
 
 def test_measures_and_effects_that_disagree_are_said(explained):
@@ -174,7 +217,7 @@ def test_measures_and_effects_that_disagree_are_said(explained):
         "score to maisons (own sound)."
     )
     assert sentence in explanation_view(explained, sound=False)["choices"][place]["remarks"]["all"]
-    assert sentence in str(explained)
+    assert sentence in explained.details()
 
 
 @pytest.mark.parametrize(

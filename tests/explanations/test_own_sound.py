@@ -81,7 +81,7 @@ def test_without_it_shares_are_of_the_others_and_ranks_and_effects_follow(explai
         != explained.top("maisons", "alti_logit").name
         == "maisons"
     )
-    assert "; other sources only: nos " in str(explained)
+    assert "; other sources only: nos " in explained.details()
 
 
 def path_margin(model, clip, texts):
@@ -117,7 +117,7 @@ def test_the_margin_of_two_spellings_with_and_without_the_sound(name):
     np.testing.assert_allclose(why.spellings.prior_by_fill[:, place], prior, atol=1e-8)
     evidence = why.spellings.margin[place] - np.median(prior)
     assert why.spellings.evidence[place] == pytest.approx(evidence)
-    assert f"So the sound changes this difference by {evidence:+.1f} nats" in str(why)
+    assert f"So the sound changes this difference by {evidence:+.1f} nats" in why.details()
     assert np.isnan(
         np.delete(why.spellings.evidence, place)
     ).all()  # a runner-up is a letter, and no spelling

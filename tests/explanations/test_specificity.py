@@ -80,7 +80,7 @@ def test_a_measure_that_is_almost_the_same_for_every_word_is_marked(explained):
     assert distances["attention"] < LEAST_DISTANCE
     marked = replace(explained, distances=distances)
     assert [marked.tells_words_apart(name) for name in marked.attributions] == [True, True, False]
-    assert "attention (share; almost the same for every word)" in str(marked)
+    assert "attention (share; almost the same for every word)" in marked.details()
     marks = {
         measure["name"]: measure["mark"]
         for measure in explanation_view(marked, sound=False)["measures"]
