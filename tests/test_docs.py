@@ -85,7 +85,9 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
             forget_measure(name)
         for name in [*PERTURBATIONS]:
             forget_perturbation(name)
-    except speechmix.errors.MissingExtraError as error:
+    except (speechmix.errors.MissingExtraError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != "moonshine_voice":
+            raise
         pytest.skip(str(error))
     finally:
         registry._FAMILIES.clear()
