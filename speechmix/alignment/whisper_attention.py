@@ -194,8 +194,8 @@ def named_heads(model: Model) -> list[tuple[int, int]] | None:
 def choose_heads(model: Model, attention: np.ndarray) -> list[int]:
     """Return the indices, among all [L H], of heads that tell times.
 
-    Heads the model names for alignment, else those whose attention runs through the audio most
-    steadily."""
+    Heads the model names for alignment. Else, of the heads whose attention runs through the audio most steadily, the
+    half that runs ahead: the others follow the word that was just written."""
     named = named_heads(model)
     if named:
         n_heads = model.stacks["cross"].heads
@@ -207,7 +207,8 @@ def choose_heads(model: Model, attention: np.ndarray) -> list[int]:
         for path in centre
     ]
     sharp = attention.max(-1).mean(-1)
-    heads: list[int] = np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[
-        :N_DEFAULT_HEADS
-    ].tolist()
+    steadiest = np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")
+    candidates = steadiest[: 2 * N_DEFAULT_HEADS]
+    ahead = np.argsort(-centre[candidates].mean(axis=1), kind="stable")[:N_DEFAULT_HEADS]
+    heads: list[int] = candidates[ahead].tolist()
     return heads

@@ -6,7 +6,7 @@ In: a command; then its parsed options. Out: clips; names and reasons of those t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,6 +162,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
     for path in paths:
         if path in audio_paths:
             clips.append(Clip.from_file(path, language=options.language, tier=tier, **description))
+            _print_numeral_meanings(clips[-1], description)
         else:
             clips += _read_collection(path, options, skipped, tier)
     if not clips:
@@ -173,6 +174,24 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
             raise InputError(f"--cut takes one clip, found {len(clips)}")
         clips = [clips[0].cut(*options.cut)]
     return clips
+
+
+def _print_numeral_meanings(clip: Clip, description: Mapping[str, str | None]) -> None:
+    """Say whether a numeral as cue or target is a word of the text or an index."""
+    from ...inputs.words.transcript_accuracy import normalize_transcript
+
+    words = [word.text for word in clip.words or ()] or (clip.text or "").split()
+    for name in ("cue", "target"):
+        value = description.get(name) or ""
+        if not value.isdigit():
+            continue
+        places = [i for i, word in enumerate(words) if normalize_transcript(word) == value]
+        if places:
+            print(f"--{name} {value}: the word {value!r} (index {places[0]}, counted from 0)")
+        elif int(value) < len(words):
+            print(
+                f"--{name} {value}: the word at index {value}, {words[int(value)]!r} (counted from 0)"
+            )
 
 
 def collect_aligned_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:
