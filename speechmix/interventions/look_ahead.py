@@ -143,7 +143,8 @@ def _count_transcript_errors(model: Model, clip: Clip) -> float:
     """Count words in which the greedy transcript differs from the text; NaN without a transcript."""
     if not model.can_transcribe:
         return float("nan")
-    return count_word_errors(clip.text or join_words(clip.spoken_words), transcribe(model, clip))
+    text = clip.text or join_words(clip.spoken_words)
+    return count_word_errors(text, transcribe(model, clip), clip.language)
 
 
 def _prepare_word_decision(model: Model, clip: Clip, score: ObjectiveOption) -> Decision:

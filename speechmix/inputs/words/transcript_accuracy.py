@@ -44,7 +44,7 @@ def count_word_errors(text: str, transcript: str, language: str | None = None) -
     )
 
 
-def describe_accuracy(transcript: str, text: str | None) -> str:
+def describe_accuracy(transcript: str, text: str | None, language: str | None = None) -> str:
     """What a model writes, for people, and how that compares with what was said.
 
     Parameters
@@ -52,6 +52,8 @@ def describe_accuracy(transcript: str, text: str | None) -> str:
     transcript : str
     text : str, optional
         What was said, if that is known.
+    language : str, optional
+        See `normalize_language`.
 
     Examples
     --------
@@ -63,16 +65,16 @@ def describe_accuracy(transcript: str, text: str | None) -> str:
     'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
     """
     sentence = f"writes: {transcript}" if transcript else "writes nothing"
-    reference_words = normalize_transcript(text or "").split()
+    reference_words = normalize_language(text or "", language).split()
     if not reference_words:
         return sentence
-    error_count = min(count_word_errors(text or "", transcript), len(reference_words))
+    error_count = min(count_word_errors(text or "", transcript, language), len(reference_words))
     if not error_count:
         return f"{sentence} (as given)"
     error_summary = (
         f"{error_count} of {len(reference_words)} words differ{'s' if error_count == 1 else ''}"
     )
-    is_unusable = character_error_rate(text or "", transcript) > MAX_ERROR_RATE
+    is_unusable = character_error_rate(text or "", transcript, language) > MAX_ERROR_RATE
     return (
         f"{sentence} ({error_summary}{': it does NOT transcribe this clip' if is_unusable else ''})"
     )

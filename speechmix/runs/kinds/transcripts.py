@@ -20,7 +20,10 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     if not (item.clip.text and transcribes and is_requested):
         return None
     ingredients = item.ingredients
-    return {name: ingredients[name] for name in _INGREDIENTS}
+    key = {name: ingredients[name] for name in _INGREDIENTS}
+    # Rates of English clips compare normalised numbers.
+    is_english = (item.clip.language or "").startswith("en")
+    return key | ({"normalization": "en"} if is_english else {})
 
 
 def _compute(item: ResultItem) -> Result:
@@ -30,7 +33,7 @@ def _compute(item: ResultItem) -> Result:
         if "clips" not in item.options:
             raise
         return Result([])  # nothing else depends on the transcript of a drawn clip
-    rate = character_error_rate(item.clip.text or "", transcript)
+    rate = character_error_rate(item.clip.text or "", transcript, item.clip.language)
     row = {"text": item.clip.text, "transcript": transcript, "character_error_rate": rate}
     return Result([row])
 

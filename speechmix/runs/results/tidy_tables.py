@@ -265,7 +265,7 @@ def result_line(
     if clip.doubts:
         phrases.append(f"word times may be wrong: {' '.join(clip.doubts)}")
     if transcript is not None:
-        phrases.append(describe_accuracy(transcript, clip.text))
+        phrases.append(describe_accuracy(transcript, clip.text, clip.language))
     if shares and clip.cue_request is not None and clip.target_request is not None:
         cue, target = role_text(clip, "cue"), role_text(clip, "target")
         measure = shares[0]["measure"]
