@@ -196,9 +196,10 @@ def alternative_tokens(
     word = "".join(_letters(tokenizer, tokens[at].id) for at in positions)
     begins = _begins_word(tokenizer, tokens[first].id)
     special = set(tokenizer.all_special_ids)
+    logits = writing.logits[tokens[first].position]
     others = [
         id_
-        for id_ in writing.logits[tokens[first].position].topk(_MOST_CANDIDATES).indices.tolist()
+        for id_ in logits.topk(min(_MOST_CANDIDATES, len(logits))).indices.tolist()
         if id_ not in special
         and id_ < len(tokenizer)
         and (letters := _letters(tokenizer, id_))

@@ -322,7 +322,8 @@ def test_a_planted_word_is_grounded_in_its_own_tone(kind):
     for word, (_, start, end) in zip(grounding.words, SPOKEN, strict=True):
         assert word.start <= start + 0.04
         assert word.end >= end - 0.12
-        assert word.sound > 10
+        assert word.silence > 10
+        assert word.is_in_sound()
 
 
 # ---- explanations ------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_scoring_one_clip(folder, tmp_path, capsys):
     assert main([*arguments, "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
     assert "2 done, 0 skipped" in printed
-    assert "les -> livres: attention peaks at encoder" in printed
+    assert "les -> livres (adjacent cue): attention peaks at encoder" in printed
     assert (tmp_path / "figures" / "model" / "a.png").stat().st_size > 10_000
     assert set(pd.read_parquet(tmp_path / "scores")["init"]) == {"trained", "random"}
 

@@ -78,7 +78,7 @@ def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):
             if name != "measures"
         }
     assert len(lines) == 4
-    assert "les -> livres: value_zeroing peaks at encoder" in lines[0]
+    assert "les -> livres (adjacent cue): value_zeroing peaks at encoder" in lines[0]
     assert "0 skipped" in run.summary()
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
-from ...explanations.grounding.grounded_words import DEFAULT_THRESHOLD
 from .clip_options import (
     SkippedItems,
     add_clips_option,
@@ -68,7 +67,6 @@ def _add_ground(commands: Subparsers) -> None:
     command.add_argument(
         "--threshold",
         type=float,
-        default=DEFAULT_THRESHOLD,
         metavar="NATS",
         help="mark words that lose less without the sound, as do the near words of their phrase (default: 1)",
     )
@@ -133,6 +131,10 @@ def _add_calibrate(commands: Subparsers) -> None:
 
 
 def _ground(options: argparse.Namespace) -> int:
+    from ...explanations.grounding.grounded_words import DEFAULT_THRESHOLD
+
+    if options.threshold is None:
+        options.threshold = DEFAULT_THRESHOLD
     skipped: SkippedItems = []
     groundings = _ground_stored(options, skipped) if options.out else _ground_now(options, skipped)
     print_skipped(skipped)

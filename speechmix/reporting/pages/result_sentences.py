@@ -75,8 +75,8 @@ def adjacent_cue_sentence(clips: pd.DataFrame) -> str:
 
     Examples
     --------
-    >>> adjacent_cue_sentence(pd.DataFrame({"words_between": [0, 0, 2, None]}))[:62]
-    'The cue is adjacent to the target in 2 of 3 clips. There, a map'
+    >>> adjacent_cue_sentence(pd.DataFrame({"words_between": [0, 0, 2, None]}))[:50]
+    'The cue is adjacent to the target in 2 of 3 clips.'
     """
     if "words_between" not in clips:
         return ""
