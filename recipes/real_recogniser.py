@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import sys
 import time
@@ -23,12 +24,10 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-import pandas as pd
 import soundfile
 
 import speechmix
 from speechmix.adapters.model import Model
-from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.interfaces.cli.command_line import main as run_command
@@ -51,7 +50,7 @@ _STYLE = (
 def cut_phrases(folder: Path, count: int) -> Path:
     """Cut the recordings into phrases of three to nine words, and write them with a manifest; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[dict[str, object]] = []
     for name, text in SAID.items():
         clip = speechmix.Clip.from_file(
             str(files("moonshine_voice") / "assets" / f"{name}.wav"), language="en"
@@ -66,8 +65,9 @@ def cut_phrases(folder: Path, count: int) -> Path:
             phrase_text = " ".join(word.text for word in phrase)
             rows.append({"path": path.name, "text": phrase_text, "language": "en"})
             rows[-1] |= {"cue": len(phrase) - 2, "target": len(phrase) - 1, "reader": name}
-    manifest = folder / "clips.csv"
-    write_csv(pd.DataFrame(rows[:: max(1, len(rows) // count)][:count]), manifest)
+            rows[-1]["words"] = [[w.text, w.start - start, w.end - start] for w in phrase]
+    manifest = folder / "clips.jsonl"
+    write_text(manifest, "".join(f"{json.dumps(row)}\n" for row in rows[:count]))
     return manifest
 
 

@@ -214,7 +214,7 @@ def alternative_tokens(
 
 
 def _letters(tokenizer: PreTrainedTokenizerBase, id_: int) -> str:
-    return "".join(c for c in tokenizer.decode([id_]).lower() if c.isalnum())
+    return "".join(c for c in str(tokenizer.decode([id_])).lower() if c.isalnum())
 
 
 def _begins_word(tokenizer: PreTrainedTokenizerBase, id_: int) -> bool:

@@ -102,14 +102,14 @@ def transcript_errors(
     errors: list[TranscriptError] = []
     for rows, columns in _list_runs(edits):
         near = 1  # "75 percent" and "75%" share a word
-        texts = [
+        said_text, written_text = (
             " ".join(
                 _text_of(words[index])
                 for index, _ in pairs[max(0, span.start - near) : span.stop + near]
             )
             for words, pairs, span in ((said, reference, rows), (written, transcript, columns))
-        ]
-        if is_same_text(*texts, language):
+        )
+        if is_same_text(said_text, written_text, language):
             continue
         if len(rows) == len(columns):
             parts = [(range(i, i + 1), range(j, j + 1)) for i, j in zip(rows, columns, strict=True)]

@@ -33,8 +33,10 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
 def _compute(item: ResultItem) -> Result:
     fitted = item.options.get("calibration")
     calibration = None if fitted is None else WordCalibration.from_json(fitted)
-    options = {name: bool(item.options.get(name, True)) for name in ("loop_heads", "align")}
-    grounding = ground(item.model, item.clip, calibration=calibration, **options)
+    loop_heads, align = (bool(item.options.get(name, True)) for name in ("loop_heads", "align"))
+    grounding = ground(
+        item.model, item.clip, calibration=calibration, loop_heads=loop_heads, align=align
+    )
     return Result(grounding.to_json())
 
 
