@@ -64,7 +64,7 @@ def cut_phrases(folder: Path, count: int) -> Path:
             soundfile.write(path, clip.cut(start, end).audio(16_000), 16_000)
             phrase_text = " ".join(word.text for word in phrase)
             rows.append({"path": path.name, "text": phrase_text, "language": "en"})
-            rows[-1] |= {"cue": len(phrase) - 2, "target": len(phrase) - 1, "reader": name}
+            rows[-1] |= {"cue": len(phrase) - 2, "target": len(phrase) - 1, "speaker": name}
             rows[-1]["words"] = [[w.text, w.start - start, w.end - start] for w in phrase]
     manifest = folder / "clips.jsonl"
     write_text(manifest, "".join(f"{json.dumps(row)}\n" for row in rows[:count]))

@@ -248,7 +248,8 @@ def list_doubts(
     trusted, trusted_word = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT, _TRUSTED_WORD
     calibration = ""
     if not language.startswith("fr"):
-        trusted, trusted_word = _TRUSTED_TEXT_ELSEWHERE, _TRUSTED_WORD_ELSEWHERE
+        trusted = _TRUSTED_ADAPTED if adapted else _TRUSTED_TEXT_ELSEWHERE
+        trusted_word = _TRUSTED_WORD_ELSEWHERE
         calibration = f"; scores are calibrated on French, not on {language}"
     if score < trusted:
         doubts.append(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..adapters.generation.decoder_prefix import spoken_language
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import SegmentOption
@@ -28,7 +29,7 @@ from .frame_attributions import frame_request, measures_with_frames
 from .label_writing import write_label
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
 from .source_pairs import MOST_PAIRED
-from .source_words import add_pauses, find_sources, text_language
+from .source_words import add_pauses, find_sources
 from .transcript_errors import transcript_errors
 from .writing_explanation import explain_writing
 
@@ -110,7 +111,9 @@ def explain(
     token_fill : str or sequence of str, optional
         What replaces a word of a text: "remove", "mask", "unk", "pad", or the text of any token. By
         default two neutral tokens (mask, unknown, a space, "e": the first that the tokenizer has
-        and that mark no beginning or end) and removal.
+        and that mark no beginning or end) and removal. A word that a recogniser with a decoder wrote
+        before the explained one is replaced by its two best alternatives ("alternative",
+        "second_alternative").
     samples, seed : int, optional
         Of "shapley", as in `speechmix.shapley`.
     max_tokens : int
@@ -145,8 +148,9 @@ def explain(
     DecompX: its logits; against something else: the difference of both, where that is the same).
     *Claimed* is a measure's number. The *effect of removal* is what an intervention does: the
     source is replaced, everything else stays, the text written before included. It is the median
-    over fills, with its range. A source that a measure names and whose removal does nothing may
-    have a duplicate; `measures="shapley"` sees that, with the first fill of each side alone.
+    over fills, with its range; of alternatives, the effect closest to zero. A source that a measure
+    names and whose removal does nothing may have a duplicate; `measures="shapley"` sees that, with
+    the first fill of each side alone.
 
     Examples
     --------
@@ -195,7 +199,7 @@ def explain(
             raise InputError(
                 f"{item.name}: there is no word that what is written could have come from"
             )
-        language = text_language(model, item) if isinstance(item, Clip) else None
+        language = spoken_language(model, item.language) if isinstance(item, Clip) else None
         errors = transcript_errors(said, writing.words, language) if said else []
         units = list_units(writing, by_token=by_token)
         choices = list_choices(writing, units, errors, against)

@@ -153,20 +153,10 @@ class ExplanationNumbers:
         return not self.distances[measure] < LEAST_DISTANCE
 
     def choice_label(self, choice: int) -> str:
-        """Label of a choice, numbered if the text has it several times.
-
-        Examples
-        --------
-        >>> import speechmix
-        >>> from speechmix.inputs import bundled
-        >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
-        >>> why = speechmix.explain(model, bundled.clips()[1], measures="occlusion")   # synthetic: "nos maisons"
-        >>> why.choice_label(0)
-        'nos'
-        """
-        chosen = self.choices[choice]
-        same = [unit.unit for unit in self.units if _plain(unit.label) == _plain(chosen.label)]
-        return f"{chosen.label} ({same.index(chosen.unit) + 1})" if len(same) > 1 else chosen.label
+        """Label of a choice, numbered if the text has the word several times: "again (2)"."""
+        label, unit_index = self.choices[choice].label, self.choices[choice].unit
+        repeats = [unit.unit for unit in self.units if _plain(unit.label) == _plain(label)]
+        return f"{label} ({repeats.index(unit_index) + 1})" if len(repeats) > 1 else label
 
     def source_name(self, choice: int, source: int) -> str:
         """Name of a source, as one of a choice: its own sound is called so."""

@@ -179,8 +179,10 @@ def has_alternatives(writing: Writing) -> bool:
 def alternative_tokens(
     writing: Writing, positions: Sequence[int], rank: int
 ) -> tuple[int | None, ...]:
-    """Tokens that write another word in place of one that was written: the likeliest other first token, then the punctuation of
-    the word; None for a position that is removed.
+    """Return tokens that write another word in place of one that was written.
+
+    These are the likeliest other first token, and the punctuation of the word; None for a position that is removed.
+    Where the tokenizer spells letter by letter, all letters but the first stay.
 
     Parameters
     ----------
@@ -192,23 +194,25 @@ def alternative_tokens(
     """
     tokenizer = writing.model.tokenizer
     tokens = {token.fed_at: token for token in writing.tokens if token.fed_at is not None}
-    first = next((at for at in positions if _letters(tokenizer, tokens[at].id)), positions[0])
-    word = "".join(_letters(tokenizer, tokens[at].id) for at in positions)
-    begins = _begins_word(tokenizer, tokens[first].id)
+    letters = {at: _letters(tokenizer, tokens[at].id) for at in positions}
+    first = next((at for at in positions if letters[at]), positions[0])
+    word = "".join(letters.values())
+    starts_word = _starts_word(tokenizer, tokens[first].id)
     special = set(tokenizer.all_special_ids)
     logits = writing.logits[tokens[first].position]
-    others = [
+    alternatives = [
         id_
         for id_ in logits.topk(min(_MOST_CANDIDATES, len(logits))).indices.tolist()
         if id_ not in special
         and id_ < len(tokenizer)
-        and (letters := _letters(tokenizer, id_))
-        and not word.startswith(letters)
-        and _begins_word(tokenizer, id_) == begins
+        and (other_letters := _letters(tokenizer, id_))
+        and not word.startswith(other_letters)
+        and _starts_word(tokenizer, id_) == starts_word
     ]
-    other = others[rank] if rank < len(others) else None
+    alternative = alternatives[rank] if rank < len(alternatives) else None
+    spells_letters = max(map(len, letters.values())) == 1 < len(word)
     return tuple(
-        other if at == first else None if _letters(tokenizer, tokens[at].id) else tokens[at].id
+        alternative if at == first else tokens[at].id if spells_letters or not letters[at] else None
         for at in positions
     )
 
@@ -217,7 +221,7 @@ def _letters(tokenizer: PreTrainedTokenizerBase, id_: int) -> str:
     return "".join(c for c in str(tokenizer.decode([id_])).lower() if c.isalnum())
 
 
-def _begins_word(tokenizer: PreTrainedTokenizerBase, id_: int) -> bool:
+def _starts_word(tokenizer: PreTrainedTokenizerBase, id_: int) -> bool:
     return str(tokenizer.convert_ids_to_tokens(id_)).startswith(("Ġ", "▁", " "))
 
 

@@ -82,12 +82,12 @@ def _line_label(explanation: ExplanationNumbers, index: int) -> str:
 def _format_deciding(explanation: ExplanationNumbers, index: int) -> str:
     """The strongest supporter and the strongest opponent of a choice."""
     drops = explanation.drops[index]
-    known = np.flatnonzero(np.isfinite(drops))
-    if not len(known):
+    removed = np.flatnonzero(np.isfinite(drops))
+    if not len(removed):
         first = next(iter(explanation.attributions))
         order, text = _format_attribution(explanation, index, first)
         return f"{first}: {text}" if order else "no source can be removed"
-    most, least = (int(known[at]) for at in (drops[known].argmax(), drops[known].argmin()))
+    most, least = (int(removed[at]) for at in (drops[removed].argmax(), drops[removed].argmin()))
     if drops[most] < DECIDING_NATS:
         text = f"no single source decides (largest effect {drops[most]:+.1f})"
     else:

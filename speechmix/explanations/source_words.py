@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..adapters.generation.decoder_prefix import language_ids
+from ..adapters.generation.decoder_prefix import spoken_language
 from ..adapters.generation.greedy_generation import transcribe
 from ..alignment import align
 from ..alignment.cepstra import SAMPLE_RATE, analyse_recording
-from ..alignment.whisper_attention import is_trained_whisper
+from ..alignment.whisper_attention import is_trained_whisper, named_heads
 from ..errors import AlignmentError, InputError, MissingExtraError
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.sound_segments import SEGMENT_SECONDS, SegmentOption, segment_clip
@@ -98,23 +98,20 @@ def _place_by_attention(
     reference, else segments of the sound."""
     if said and model.transcribes:
         written = text or transcribe(model, clip)
-        language = text_language(model, clip)
+        language = spoken_language(model, clip.language)
         if character_error_rate(clip.text or "", written, language) <= MAX_ERROR_RATE:
             sentence = f"The level of the sound hardly varies, so words cannot be placed by synthesis: {reason}."
             if is_trained_whisper(model):
                 placed = align(clip, model=model, method="whisper")
-                return FoundSources(
-                    placed, placed.words or (), (f"{sentence} Cross-attention placed them.",)
+                heads = (
+                    "the alignment heads that it names"
+                    if named_heads(model)
+                    else "its steadiest heads"
                 )
+                remark = f"{sentence} The model's cross-attention places them, by {heads}."
+                return FoundSources(placed, placed.words or (), (remark,))
             return _fall_back(clip, sentence, said)
     return _fall_back(clip, f"Nobody seems to speak here: {reason}.", said)
-
-
-def text_language(model: Model, clip: Clip) -> str | None:
-    """The clip's language; English for a Whisper that knows no other."""
-    if clip.language is None and is_trained_whisper(model) and not language_ids(model):
-        return "en"
-    return clip.language
 
 
 def _is_hardly_placed(clip: Clip) -> bool:
@@ -150,7 +147,7 @@ def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) ->
 
     A CTC head that mishears a clip also misplaces what was said in it.
     """
-    language = text_language(model, clip)
+    language = spoken_language(model, clip.language)
     if method == "auto" and aligner is None and language:
         try:
             return align(clip, language=language)

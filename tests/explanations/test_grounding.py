@@ -33,7 +33,7 @@ from speechmix.explanations.grounding.word_readings import (
     NO_PROMPT,
     NOISE,
     SILENCE,
-    make_noise,
+    make_fill,
 )
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.request import MixRequest
@@ -104,7 +104,7 @@ def check_decoder_readings(model, readings, silence=None) -> None:
     owner = np.cumsum(begins) - 1
     assert owner[-1] + 1 == len(readings.words)
     count = round((windows.fixed_window_seconds(model) or readings.window.seconds) * RATE)
-    noise = make_noise(count)
+    noise = make_fill(NOISE, count)
     fills = {SILENCE: np.zeros(count) if silence is None else silence, NOISE: noise}
     grid = model.grid(len(window.audio))
     with torch.no_grad():
@@ -140,7 +140,7 @@ def test_other_decoders_readings_equal_plain_runs(kind, tmp_path):
     assert readings.words == tuple(speech_recognisers.TEXT.split())
     silence = None
     if kind == "speech-to-text":  # divides by how much features vary
-        silence = make_noise(len(readings.window.audio)) * 1e-3
+        silence = make_fill(NOISE, len(readings.window.audio)) * 1e-3
     check_decoder_readings(model, readings, silence)
 
 
@@ -205,7 +205,7 @@ def test_a_ctc_models_readings_equal_plain_runs(ctc):
     words = [word for word in words if any(id_ != delimiter for id_, _ in word)]
     assert before == behind == 0
     assert len(words) == len(readings.words)
-    fills = {SILENCE: np.zeros(2 * RATE, np.float32), NOISE: make_noise(2 * RATE)}
+    fills = {SILENCE: np.zeros(2 * RATE, np.float32), NOISE: make_fill(NOISE, 2 * RATE)}
     frames = {name: log_probabilities(audio) for name, audio in fills.items()}
     for index, word in enumerate(words):
         expected = {INTACT: sum(intact[frame, id_] for id_, frame in word)}

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import speechmix
+from speechmix.explanations.fills import alternative_tokens
+from speechmix.explanations.model_text import write_about_clip
+from speechmix.explanations.source_words import find_sources
 from speechmix.explanations.transcript_errors import transcript_errors
 
 pytestmark = pytest.mark.real
@@ -30,6 +33,37 @@ def test_words_come_from_their_own_sound(real_model, beckett):
     assert why.top("ever (2)").side == "sound"
     assert "alternative" in why.fills[-1].name
     assert why.errors == ()
+
+
+def test_an_alternative_is_one_token_in_place_of_the_word(real_model, beckett):
+    """Of several tokens of a word the first becomes another word's, and the others go; punctuation stays."""
+    text = "Incredulity, try again."
+    clip = beckett.cut(0.0, 3.0).replace(words=[("Incredulity", 0.3, 1.0)], text=None)
+    writing = write_about_clip(real_model, clip, text=text, by_token=False)
+    written = next(source for source in writing.sources if source.side == "written")
+    fed = {token.fed_at: token for token in writing.tokens}
+    positions = written.source.positions
+    labels = [fed[position].label for position in positions]
+    assert len(labels) > 2
+    tokens = alternative_tokens(writing, positions, 0)
+    assert tokens[0] not in (None, fed[positions[0]].id)
+    assert set(tokens[1:-1]) == {None}
+    assert real_model.tokenizer.decode([tokens[-1]]) == ","
+
+
+def test_words_in_steady_noise_are_placed_by_cross_attention(real_model, beckett):
+    audio = beckett.audio(RATE)
+    noise = np.random.default_rng(0).normal(0, 0.35 * np.abs(audio).max(), len(audio))
+    clip = speechmix.Clip.from_array(
+        (audio + noise).astype(np.float32), RATE, name="noisy", language="en", text=SAID
+    )
+    written = "Ever tried, ever failed. No matter, try again. Fail again. Fail better."
+    found = find_sources(real_model, clip, written, None, "auto", None)
+    assert "cross-attention places them, by the alignment heads that it names" in found.remarks[0]
+    assert [word.text for word in found.clip.words] == SAID.split()
+    other = find_sources(real_model, clip, "Thank you.", None, "auto", None)
+    assert other.remarks[0].startswith("Nobody seems to speak here")
+    assert other.said == tuple(SAID.split())  # the reference counts there, too
 
 
 def test_a_word_that_nobody_said_needs_no_sound(real_model):

@@ -157,6 +157,18 @@ def language_ids(model: Model) -> dict[str, int]:
     return languages if is_multilingual else {}
 
 
+def spoken_language(
+    model: Model, language: str | None, prefix_ids: Sequence[int] = ()
+) -> str | None:
+    """Return the language of a clip: the given one, that of a Whisper's prefix, or English for a trained
+    Whisper that knows no other; None if nothing says it."""
+    is_whisper = model.family.name == "whisper" and model.tokenizer is not None
+    if language is not None or not is_whisper or model.init != "trained":
+        return language
+    names = {id_: name for name, id_ in language_ids(model).items()}
+    return next((names[id_] for id_ in prefix_ids if id_ in names), None if names else "en")
+
+
 def first_timestamp_id(model: Model) -> int:
     """Id of <|0.00|>: timestamps follow <|notimestamps|>, in tokenizers that do not list them too."""
     result: int = model.tokenizer.get_vocab()[_NO_TIMESTAMPS_TOKEN] + 1

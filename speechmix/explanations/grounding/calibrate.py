@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MIN_CLIPS = 10
 _MIN_WORDS = 10  # right ones, and wrong ones
 _FOLDS = 5
+_SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")  # of a manifest
 _BINS = 10  # of equal width, for the calibration error and the diagram
 _RESAMPLES = 1000  # of groups, for the interval of the area under the ROC curve
 
@@ -127,7 +128,9 @@ def collect_judged_words(
 ) -> JudgedWords:
     """Ground clips and judge the words; parameters and errors as for `calibrate`."""
     items = [(clip, clip.text or "") for clip in clips if (clip.text or "").strip()]
-    speakers = [str(clip.meta.get("speaker", "")) for clip, _ in items]
+    speakers = [
+        str(next(filter(None, map(clip.meta.get, _SPEAKER_COLUMNS)), "")) for clip, _ in items
+    ]
     has_speakers = all(speakers) and len(set(speakers)) >= _FOLDS
     names = speakers if has_speakers else [str(index) for index in range(len(items))]
     items += [(clip, "") for clip in nonspeech]
@@ -245,8 +248,8 @@ def measure_quality(probabilities: np.ndarray, words: JudgedWords) -> JsonObject
     group_count = words.groups.max() + 1
     areas = []
     for _ in range(_RESAMPLES):
-        drawn = np.bincount(random.integers(group_count, size=group_count), minlength=group_count)
-        resampled = weights * drawn[words.groups]
+        draws = random.integers(group_count, size=group_count)
+        resampled = weights * np.bincount(draws, minlength=group_count)[words.groups]
         if (resampled[truth] > 0).any() and (resampled[~truth] > 0).any():
             areas.append(roc_auc_score(truth, probabilities, sample_weight=resampled))
     low, high = np.percentile(areas, (2.5, 97.5))

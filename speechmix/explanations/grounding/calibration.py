@@ -47,14 +47,14 @@ class WordCalibration:
     quality: Mapping[str, Json]
 
     def __str__(self) -> str:
-        found = self.quality
+        quality = self.quality
         lines = [
             f"fitted on {self.fitted_on}",
-            f"word right: area under the ROC curve {found['auroc']:.3f} ({found['auroc_low']:.3f} to "
-            f"{found['auroc_high']:.3f}), calibration error {found['calibration_error']:.3f}, on held-out "
-            f"{found['held_out']}; {found['wrong']} of {found['words']} words are wrong",
+            f"word right: area under the ROC curve {quality['auroc']:.3f} ({quality['auroc_low']:.3f} to "
+            f"{quality['auroc_high']:.3f}), calibration error {quality['calibration_error']:.3f}, on held-out "
+            f"{quality['held_out']}; {quality['wrong']} of {quality['words']} words are wrong",
         ]
-        if found["auroc_low"] <= 0.5:
+        if quality["auroc_low"] <= 0.5:
             lines.append(
                 "The interval includes 0.5: on these clips the probability does not tell right words from wrong ones. "
                 "Give more clips before you use it."

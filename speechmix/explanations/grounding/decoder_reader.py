@@ -35,7 +35,7 @@ from .word_readings import (
     SILENCE,
     TokenTable,
     WordReadings,
-    make_noise,
+    make_fill,
 )
 
 if TYPE_CHECKING:
@@ -186,14 +186,14 @@ def _fill_inputs(model: Model, window: DecodedWindow, fill: str) -> dict[str, Te
     count = len(window.clip().audio(window.sample_rate))
     if seconds is not None:
         count = round(seconds * window.sample_rate)
-    audio = make_noise(count) if fill == NOISE else np.zeros(count, dtype=np.float32)
+    audio = make_fill(fill, count)
     try:
         clip = Clip.from_array(audio, window.sample_rate, name=fill)
         with np.errstate(divide="ignore", invalid="ignore"):
             return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
     except InputError:  # features that are divided by how much they vary
         clip = Clip.from_array(
-            make_noise(count) * (_FAINT_LEVEL / NOISE_LEVEL), window.sample_rate, name=fill
+            make_fill(NOISE, count) * (_FAINT_LEVEL / NOISE_LEVEL), window.sample_rate, name=fill
         )
         return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
 

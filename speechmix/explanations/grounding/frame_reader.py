@@ -18,7 +18,7 @@ from ...adapters.capture.device_copy import inputs_to_device
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..decoder_drafts import draft_letters
-from .word_readings import INTACT, NOISE, SILENCE, TokenTable, WordReadings, make_noise
+from .word_readings import INTACT, NOISE, SILENCE, TokenTable, WordReadings, make_fill
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -121,11 +121,6 @@ class FrameReader:
             logits = self._logits(audio).double()
             self._fills[fill] = logits[len(logits) // 2].log_softmax(dim=-1)
         return self._fills[fill]
-
-
-def make_fill(fill: str, count: int) -> np.ndarray:
-    """Return so many samples of silence or of white noise."""
-    return make_noise(count) if fill == NOISE else np.zeros(count, dtype=np.float32)
 
 
 def _word_edges(

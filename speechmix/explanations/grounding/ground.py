@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from ...adapters.generation.decoder_prefix import language_ids
+from ...adapters.generation.decoder_prefix import spoken_language
 from ...alignment.alignment_result import aligned_words
 from ...alignment.espeak import espeak_voices
 from ...alignment.synthesis_aligner import words_by_synthesis
@@ -187,7 +187,7 @@ def _align_words(
         for index, word in enumerate(words)
         if word.is_in_sound() and not isnan(word.start) and len(aligned_words(word.text)) == 1
     ]
-    language = _find_language(model, clip, window)
+    language = spoken_language(model, clip.language, window.ids[: window.n_prefix])
     if not indices or language is None:
         return aligned
     text = " ".join(words[index].text for index in indices)
@@ -205,13 +205,3 @@ def _align_words(
         )
         aligned[index] = replace(aligned[index], start=start, end=end)
     return aligned
-
-
-def _find_language(model: Model, clip: Clip, window: DecodedWindow) -> str | None:
-    """The clip's language, or the one in a Whisper's prefix; an English-only Whisper's is English."""
-    if clip.language is not None or model.capabilities.decoding != "cross-attention":
-        return clip.language
-    languages = {id_: name for name, id_ in language_ids(model).items()}
-    if not languages and has_timestamps(model):
-        return "en"
-    return next((languages[id_] for id_ in window.ids[: window.n_prefix] if id_ in languages), None)

@@ -13,9 +13,9 @@ from torch import Tensor
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.transducer_path import PATH_FRAMES, PATH_STATES, generate_emissions
 from ..decoder_drafts import draft_tokens
-from .frame_reader import FrameReader, WindowTokens, make_fill
+from .frame_reader import FrameReader, WindowTokens
 from .windows import DecodedWindow
-from .word_readings import TokenTable
+from .word_readings import TokenTable, make_fill
 
 
 class TransducerReader(FrameReader):

@@ -24,8 +24,10 @@ NO_PADDING, NO_PROMPT = "no padding", "no prompt"
 NOISE_LEVEL = 0.01  # root mean square of the white noise; full scale is 1
 
 
-def make_noise(count: int) -> np.ndarray:
-    """Return the white noise that replaces a sound, [samples]."""
+def make_fill(fill: str, count: int) -> np.ndarray:
+    """Return the silence or the white noise that replaces a sound, [samples]."""
+    if fill == SILENCE:
+        return np.zeros(count, dtype=np.float32)
     return np.random.default_rng(0).normal(0, NOISE_LEVEL, count).astype(np.float32)
 
 

@@ -107,10 +107,20 @@ def normalize_language(text: str, language: str | None) -> str:
     >>> normalize_language("Il a 4 ans.", "fr")
     'il a 4 ans'
     """
-    if (language or "").split("-")[0].lower() not in ("en", "english"):
+    if not _is_english(language):
         return normalize_transcript(text)
     normalized = _english_normalizer()(_HALVES.sub(r"\1.5", _PERCENT.sub("", text)))
     return " ".join(normalized.split())
+
+
+def normalization_entry(language: str | None) -> dict[str, object]:
+    """Return what the comparison of transcripts adds to a cache key: nothing but in English, whose numbers
+    count alike whatever their spelling."""
+    return {"normalization": "en"} if _is_english(language) else {}
+
+
+def _is_english(language: str | None) -> bool:
+    return (language or "").split("-")[0].lower() in ("en", "english")
 
 
 def is_same_text(text: str, other: str, language: str | None) -> bool:

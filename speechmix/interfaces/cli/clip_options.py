@@ -185,9 +185,9 @@ def _print_numeral_meanings(clip: Clip, description: Mapping[str, str | None]) -
         value = description.get(name) or ""
         if not value.isdigit():
             continue
-        places = [i for i, word in enumerate(words) if normalize_transcript(word) == value]
-        if places:
-            print(f"--{name} {value}: the word {value!r} (index {places[0]}, counted from 0)")
+        word_indices = [i for i, word in enumerate(words) if normalize_transcript(word) == value]
+        if word_indices:
+            print(f"--{name} {value}: the word {value!r} (index {word_indices[0]}, counted from 0)")
         elif int(value) < len(words):
             print(
                 f"--{name} {value}: the word at index {value}, {words[int(value)]!r} (counted from 0)"

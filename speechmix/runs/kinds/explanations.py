@@ -131,8 +131,9 @@ def _explain_clip(model: Model, clip: Clip, request: Mapping[str, Json]) -> Json
     return {"text": explanation.details(), "view": view}
 
 
-# Version 2: several fills, shares specific to a word, other default measures; 3: names of the view.
-EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=3, cache_key=_cache_key)
+# Version 2: several fills, shares specific to a word, other default measures; 3: names of the view;
+# 4: alternatives of earlier words, errors as runs.
+EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=4, cache_key=_cache_key)
 
 
 def find_first_shown(explanation: Explanation) -> int:

@@ -40,7 +40,10 @@ def _compute(item: ResultItem) -> Result:
     return Result(grounding.to_json())
 
 
-GROUNDING_KIND = ResultKind("grounding", _compute, cache_key=_cache_key, needs_words=False)
+# Version 2: the effect of silence and noise decides, without a fitted probability.
+GROUNDING_KIND = ResultKind(
+    "grounding", _compute, version=2, cache_key=_cache_key, needs_words=False
+)
 
 
 def stored_groundings(parts: Sequence[Part]) -> dict[str, Grounding]:

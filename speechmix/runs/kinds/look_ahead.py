@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...inputs.words.transcript_accuracy import normalization_entry
 from ...interventions.look_ahead import look_ahead_effects
 from .result_kind import Result, ResultItem, ResultKind
 
@@ -11,7 +12,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     model = item.model
     if not model.can_transcribe or item.clip.target is None or item.is_partial_twin:
         return None
-    return {**item.ingredients, **item.options}
+    return {**item.ingredients, **item.options, **normalization_entry(item.clip.language)}
 
 
 def _compute(item: ResultItem) -> Result:

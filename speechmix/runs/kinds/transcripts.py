@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...adapters.generation.greedy_generation import transcribe
 from ...errors import SpeechmixError
-from ...inputs.words.transcript_accuracy import character_error_rate
+from ...inputs.words.transcript_accuracy import character_error_rate, normalization_entry
 from .result_kind import Result, ResultItem, ResultKind
 
 _INGREDIENTS = ("weights", "dtype", "sound", "language", "text")
@@ -21,9 +21,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         return None
     ingredients = item.ingredients
     key = {name: ingredients[name] for name in _INGREDIENTS}
-    # Rates of English clips compare normalised numbers.
-    is_english = (item.clip.language or "").startswith("en")
-    return key | ({"normalization": "en"} if is_english else {})
+    return key | normalization_entry(item.clip.language)
 
 
 def _compute(item: ResultItem) -> Result:

@@ -53,7 +53,21 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     key: dict[str, object] = {name: ingredients[name] for name in ("sound", "text", "language")}
     if needs_phones:
         key |= {"phones": PHONE_REVISION, "words": ingredients["words"]}
-    return {**key, **{name: options[name] for name in ("method", "aligner")}, "revision": REVISION}
+    chosen_options = {name: options[name] for name in ("method", "aligner")}
+    return {
+        **key,
+        **chosen_options,
+        "revision": REVISION,
+        **_later_changes(clip, options["method"]),
+    }
+
+
+def _later_changes(clip: Clip, method: str) -> dict[str, object]:
+    """Return what changed without a revision of all word times: doubts outside French, and the heads of a
+    Whisper that names none."""
+    is_french = (clip.language or "").startswith("fr")
+    doubts: dict[str, object] = {} if is_french else {"doubts": 2}
+    return doubts | ({"heads": 2} if method == "whisper" else {})
 
 
 def _compute(item: ResultItem) -> Result:
