@@ -171,7 +171,7 @@ def spoken_language(
 
 def first_timestamp_id(model: Model) -> int:
     """Id of <|0.00|>: timestamps follow <|notimestamps|>, in tokenizers that do not list them too."""
-    result: int = model.tokenizer.get_vocab()[_NO_TIMESTAMPS_TOKEN] + 1
+    result: int = model.tokenizer.convert_tokens_to_ids(_NO_TIMESTAMPS_TOKEN) + 1
     return result
 
 

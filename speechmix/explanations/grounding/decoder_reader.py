@@ -160,7 +160,8 @@ class DecoderReader:
             self._fill_states = {
                 other: states for other, states in self._fill_states.items() if other[1] == key[1]
             }
-            self._fill_states[key] = self._encode(_fill_inputs(self.model, window, fill))
+            inputs = _fill_inputs(self.model, window, fill)
+            self._fill_states[key] = self._encode(inputs, f"{fill}, {key[1]} samples")
         return self._fill_states[key]
 
     def _count_frames(self, window: DecodedWindow) -> int:

@@ -86,7 +86,7 @@ class GroundedWord:
 
     @property
     def reason(self) -> str:
-        """What the word comes from, in words."""
+        """What the word comes from, in words, by the default threshold."""
         if not self.is_in_sound():
             if not isnan(self.padding) and self.padding >= DEFAULT_THRESHOLD:
                 return "not in the sound: comes from the padding"

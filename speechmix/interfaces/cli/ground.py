@@ -178,21 +178,22 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
     clips = collect_clips(options, skipped)
     model = load_model(options, select_only_model(options))
     groundings = []
-    for clip in clips:
-        try:
-            grounding = ground(
-                model,
-                clip,
-                calibration=options.calibration,
-                loop_heads=options.loop_heads,
-                align=options.align,
-                progress=sys.stderr.isatty(),
-            )
-        except SpeechmixError as error:
-            skipped.append((clip.name, str(error)))
-            continue
-        groundings.append(grounding)
-        _print_grounding(grounding, options.threshold)
+    with model.unchanged():  # silence and noise are encoded once for all clips
+        for clip in clips:
+            try:
+                grounding = ground(
+                    model,
+                    clip,
+                    calibration=options.calibration,
+                    loop_heads=options.loop_heads,
+                    align=options.align,
+                    progress=sys.stderr.isatty(),
+                )
+            except SpeechmixError as error:
+                skipped.append((clip.name, str(error)))
+                continue
+            groundings.append(grounding)
+            _print_grounding(grounding, options.threshold)
     return groundings
 
 
