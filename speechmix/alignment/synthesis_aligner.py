@@ -10,6 +10,7 @@ with several voices and prices: a word lies at their median, and where they diff
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,7 @@ ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
 # nearest, of the whole text.
 _GAP_SILENT, _GAP_PER_DB, _GAP_OTHER, _GAP_SPEECH = 0.5, 0.12, 1.1, 0.3
 _MIN_OTHER_SOUND_FRAMES = 12  # frames: 60 ms, so that it is another sound
+_THREADS = 2  # the compiled search and numpy's loops run side by side
 _MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
 
 
@@ -150,10 +152,11 @@ def words_by_synthesis(
     with run_on_one_thread():
         chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)
         forwards = np.arange(len(chorus.words))
-        ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            warp, *ways = pool.map(lambda way: _warp(chorus, forwards, way=way), (None, *_WAYS))
         no_borders = np.empty((2, 0, 0))
         evidence = Evidence(
-            chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders
+            chorus.recording, chorus.natural, warp, tuple(ways), (), np.nan, no_borders
         )
     spans = zip(transcript_words, _seconds(evidence.edges), strict=True)
     return tuple(Word(word, start, end) for word, (start, end) in spans)
@@ -196,16 +199,16 @@ def collect_evidence(chorus: Chorus) -> Evidence:
     """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one
     of three orders."""
     forwards = np.arange(len(chorus.words))
-    plan, distances, gap, path = _refine_until_stable(chorus, forwards)
+    orders = (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        refined = pool.submit(_refine_until_stable, chorus, forwards)
+        ways = pool.map(lambda way: _warp(chorus, forwards, way=way), _WAYS)
+        decoys = pool.map(
+            lambda order: _warp(chorus, order, flipped=True), orders[: len(forwards)]
+        )
+    plan, distances, gap, path = refined.result()
     warp, borders = _add_borders(plan, distances, gap, path)
     phone_boundaries = phone_boundary_costs(plan.times, distances, gap, chorus.speakers[0])
-    ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
-    decoys = [
-        _warp(chorus, order, flipped=True)
-        for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[
-            : len(forwards)
-        ]
-    ]
     likeness = chorus.likeness(warp.times)
     return Evidence(
         chorus.recording,

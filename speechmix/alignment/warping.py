@@ -106,11 +106,11 @@ def _warp_path(
 def compile_with_numba(function: Callable[P, T]) -> Callable[P, T]:
     """Compile by numba, for later processes too; where no folder can be written to
     (NUMBA_CACHE_DIR), for this one alone."""
-    compile_function: Callable[[Callable[P, T]], Callable[P, T]] = njit(cache=True)
+    compile_function: Callable[[Callable[P, T]], Callable[P, T]] = njit(cache=True, nogil=True)
     try:
         return compile_function(function)
     except RuntimeError:  # "cannot cache function": a read-only installation without a home
-        compile_function = njit()
+        compile_function = njit(nogil=True)
         return compile_function(function)
 
 

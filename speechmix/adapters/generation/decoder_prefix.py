@@ -143,10 +143,6 @@ def _start_ids(model: Model) -> list[int]:
 def language_ids(model: Model) -> dict[str, int]:
     """Ids of the language tokens of a multilingual Whisper; none for one that knows English
     alone."""
-    vocabulary = model.tokenizer.get_vocab()
-    languages = {
-        m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))
-    }
     # Every Whisper vocabulary holds the language tokens; the English-only models start at another
     # id and never use them.
     is_multilingual = getattr(
@@ -154,7 +150,13 @@ def language_ids(model: Model) -> dict[str, int]:
     )
     if is_multilingual is None:
         is_multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
-    return languages if is_multilingual else {}
+    if not is_multilingual:
+        return {}
+    return {
+        m.group(1): i
+        for token, i in model.tokenizer.get_vocab().items()
+        if token.startswith("<|") and (m := _LANGUAGE_TOKEN.fullmatch(token))
+    }
 
 
 def spoken_language(

@@ -70,7 +70,7 @@ class DecoderReader:
         if not len(tokens.ids):
             return None
         with model.in_use(model.state_dtype), torch.no_grad():
-            states = self._encode(window.inputs, window.audio_hash)
+            states = self._encode_window(window)
             count = states.shape[1]
             n_frames = min(self._count_frames(window), count)
             fills = [self._encode_fill(window, fill)[:, :count] for fill in (SILENCE, NOISE)]
@@ -116,7 +116,7 @@ class DecoderReader:
         """Read the tokens of a window in several runs at once, [R, tokens]; hooks make them differ."""
         window, tokens = readings.window, self._make_table(readings.window)
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            states = self._encode(window.inputs, window.audio_hash)
+            states = self._encode_window(window)
             ids = torch.tensor([window.ids] * run_count, device=self.model.device)
             return tokens.token_log_probabilities(self._run(ids, states.expand(run_count, -1, -1)))
 
@@ -146,6 +146,11 @@ class DecoderReader:
             return np.linspace(0, n_frames, n_rows + 1).astype(int)
         sound = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-12)
         return place_rows(sound, find_loud_frames(window.audio, n_frames))
+
+    def _encode_window(self, window: DecodedWindow) -> Tensor:
+        if window.states is not None:
+            return window.states
+        return self._encode(window.inputs, window.audio_hash)
 
     def _encode(self, inputs: dict[str, Tensor], audio_hash: str | None = None) -> Tensor:
         fed = inputs_to_device(inputs, self.model.device, self.model.state_dtype)

@@ -69,6 +69,8 @@ class DecodedWindow:
         Seconds of `audio` before and behind the window that belong to its neighbours.
     audio_hash : str, optional
         By which the encoder's states of the window are cached within `Model.unchanged`.
+    states : Tensor [1, T, D], optional
+        Of the encoder, where generation has computed them of these inputs.
     """
 
     start: float
@@ -80,6 +82,7 @@ class DecodedWindow:
     ended: bool = True
     context: tuple[float, float] = (0.0, 0.0)
     audio_hash: str | None = None
+    states: Tensor | None = None
 
     @property
     def seconds(self) -> float:
@@ -235,7 +238,8 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
     )
     features = extracted["input_features"]
     hop = model.feature_extractor.hop_length
-    for group in _generated_windows(model, features, extracted["attention_mask"], prefix):
+    groups, encoded = _generate_windows(model, features, extracted["attention_mask"], prefix)
+    for group in groups:
         ids = [id_ for segment in group for id_ in segment["tokens"].tolist()]
         # Segments between pairs of timestamps start at their first one; a single segment, with its window.
         has_pair = any(id_ >= first_id and next_id >= first_id for id_, next_id in pairwise(ids))
@@ -250,8 +254,10 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
         all_ids = (*prefix, *text_ids)
         # Generation goes on in the padding of a short sound.
         start = min(start, len(audio) / rate)
+        fed = part.to(model.device, model.state_dtype)
+        states = next((out for given, out in encoded if torch.equal(given, fed)), None)
         yield DecodedWindow(
-            start, samples, rate, {"input_features": part}, all_ids, len(prefix), True
+            start, samples, rate, {"input_features": part}, all_ids, len(prefix), states=states
         )
 
 
@@ -271,10 +277,18 @@ def _hide_own_warning() -> Iterator[None]:
         logger.removeFilter(is_of_others)
 
 
-def _generated_windows(
+def _generate_windows(
     model: Model, features: Tensor, attention_mask: Tensor, prefix: list[int]
-) -> list[list[dict[str, Any]]]:
-    """Segments of transformers' own generation, those of one window together."""
+) -> tuple[list[list[dict[str, Any]]], list[tuple[Tensor, Tensor]]]:
+    """Segments of transformers' own generation, those of one window together; and what its encoder was fed and
+    returned, once for each window."""
+    encoded: list[tuple[Tensor, Tensor]] = []
+
+    def keep(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = kwargs["input_features"] if "input_features" in kwargs else args[0]
+        if not encoded or not torch.equal(encoded[-1][0], given):  # a fallback encodes the window again
+            encoded.append((given, output[0]))
+
     languages = {id_: name for name, id_ in language_ids(model).items()}
     options: dict[str, Any] = dict(_FALLBACKS)
     if languages:
@@ -282,11 +296,14 @@ def _generated_windows(
     if features.shape[-1] > 2 * model.config.max_source_positions:
         options["attention_mask"] = attention_mask.to(model.device)
     inputs = inputs_to_device({"input_features": features}, model.device, model.state_dtype)
-    with model.in_use(model.state_dtype), torch.no_grad(), _hide_own_warning():
-        output = model.module.generate(
-            **inputs, **options, return_timestamps=True, return_segments=True
-        )
+    hook = model.module.get_encoder().register_forward_hook(keep, with_kwargs=True)
+    try:
+        with model.in_use(model.state_dtype), torch.no_grad(), _hide_own_warning():
+            output = model.module.generate(
+                **inputs, **options, return_timestamps=True, return_segments=True
+            )
+    finally:
+        hook.remove()
     segments = [segment for segment in output["segments"][0] if len(segment["tokens"])]
-    return [
-        list(group) for _, group in groupby(segments, key=lambda segment: id(segment["result"]))
-    ]
+    groups = groupby(segments, key=lambda segment: id(segment["result"]))
+    return [list(group) for _, group in groups], encoded
