@@ -4,7 +4,8 @@
 
 Whisper tiny.en and two recordings of read English come from the packages of the extra `real`. The recordings are cut into
 phrases of three to nine words with `speechmix.align`; cue and target are the last two words of each. Then `estimate`, score
-with untrained twins, report, card, explain, ground, heads, look-ahead, states, faithfulness, lens and similarity run on them.
+with untrained twins, report, compare, card, ground, states, probe, heads and similarity run on all of them, and what takes
+long (explain, faithfulness, look-ahead, spectral-explain, lens) on the first few.
 The page has every command with its time and output, to be read sentence by sentence.
 """
 
@@ -40,6 +41,7 @@ SAID = {  # what is read in the recordings
     "season of darkness, it was the spring of hope, it was the winter of despair, we had everything before us, we had "
     "nothing before us, we were all going direct to heaven, we were all going direct the other way.",
 }
+FEW = 4  # clips for what takes long
 MOST_WORDS, MARGIN_SECONDS, FIRST_SECONDS = 9, 0.1, 31.2  # the texts end by then
 _STYLE = (
     "body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 .8rem } "
@@ -67,7 +69,8 @@ def cut_phrases(folder: Path, count: int) -> Path:
             rows[-1] |= {"cue": len(phrase) - 2, "target": len(phrase) - 1, "speaker": name}
             rows[-1]["words"] = [[w.text, w.start - start, w.end - start] for w in phrase]
     manifest = folder / "clips.jsonl"
-    write_text(manifest, "".join(f"{json.dumps(row)}\n" for row in rows[:count]))
+    for path, number in ((manifest, count), (folder / "few.jsonl", FEW), (folder / "one.jsonl", 1)):
+        write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows[:number]))
     return manifest
 
 
@@ -84,13 +87,14 @@ def _list_phrases(words: tuple[speechmix.Word, ...]) -> Iterator[list[speechmix.
 def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], object]]:
     """What is run, by the command or call that a user would type."""
     clips, run = str(manifest), str(out / "run")
+    few, one = str(manifest.with_name("few.jsonl")), str(manifest.with_name("one.jsonl"))
     model = ["--model", MODEL]
 
     def command(*arguments: str) -> tuple[str, Callable[[], object]]:
         return f"speechmix {' '.join(arguments)}", lambda: run_command(list(arguments))
 
     def load() -> tuple[Model, list[speechmix.Clip]]:
-        return speechmix.load(MODEL), [speechmix.align(clip) for clip in read_clips(clips)[:6]]
+        return speechmix.load(MODEL), list(read_clips(clips)[:6])
 
     def print_lens() -> None:
         recogniser, few = load()
@@ -105,18 +109,23 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
     steps = [
         command("estimate", *model, "--seconds", "2", "--twins", str(twins)),
         command("score", clips, *model, "--twins", str(twins), "--figures", "2", "--out", run),
-        command("report", run),
-        command("card", run, "--out", str(out / "cards")),
         command(
-            "explain", clips, *model, "--measure", "occlusion", "--out", str(out / "explained")
+            *("score", clips, *model, "--twins", str(twins), "--measure", "attention"),
+            *("--figures", "0", "--out", f"{run}_attention"),
         ),
         command("ground", clips, *model, "--no-align", "--out", str(out / "grounded")),
+        command("explain", few, *model, "--out", str(out / "explained")),
         command("heads", clips, *model, "--out", str(out / "heads")),
-        command("look-ahead", clips, *model, "--out", str(out / "look_ahead")),
         command("states", clips, *model, "--out", str(out / "states.parquet")),
-        command("faithfulness", clips, *model, "--out", str(out / "faithfulness")),
+        command("probe", clips, *model, "--label", "speaker", "--twins", "1", "--out", run),
+        command("faithfulness", few, *model, "--measure", "value_zeroing", "--out", run),
+        command("look-ahead", one, *model, "--out", str(out / "look_ahead")),
+        command("spectral-explain", one, *model, "--out", str(out / "spectral")),
         ("speechmix.lens(model, clip)", print_lens),
         ("speechmix.similarity(model, twin, clips)", print_similarity),
+        command("report", run),
+        command("compare", run, f"{run}_attention", "--out", str(out / "comparison")),
+        command("card", run, "--out", str(out / "cards")),
     ]
     return dict(steps)
 

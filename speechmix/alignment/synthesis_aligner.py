@@ -203,9 +203,7 @@ def collect_evidence(chorus: Chorus) -> Evidence:
     with ThreadPoolExecutor(_THREADS) as pool:
         refined = pool.submit(_refine_until_stable, chorus, forwards)
         ways = pool.map(lambda way: _warp(chorus, forwards, way=way), _WAYS)
-        decoys = pool.map(
-            lambda order: _warp(chorus, order, flipped=True), orders[: len(forwards)]
-        )
+        decoys = pool.map(lambda order: _warp(chorus, order, flipped=True), orders[: len(forwards)])
     plan, distances, gap, path = refined.result()
     warp, borders = _add_borders(plan, distances, gap, path)
     phone_boundaries = phone_boundary_costs(plan.times, distances, gap, chorus.speakers[0])

@@ -83,8 +83,9 @@ def explain(
         "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number
         ("gradient_input", "integrated_gradients", "deeplift", "chefer") and measures of one layer
         ("value_zeroing", "attention", ..., rolled out or composed over the stacks). By default
-        occlusion, gradient_input, and of alti_logit and decompx those defined for the model. Ask
-        for rolled-out maps by name.
+        occlusion, gradient_input (but of a recogniser with a decoder, where it costs more than all
+        removals), and of alti_logit and decompx those defined for the model. Ask for rolled-out
+        maps by name.
     by : {"word", "token"}
         What is explained, and what earlier text is as a source. Letters are the tokens of a CTC
         model.

@@ -55,8 +55,13 @@ def defined_measures(writing: Writing) -> tuple[str, ...]:
 
     Maps that are composed without weights are nearly the same for every word. Weighted by mixing
     strength they tell words apart, mostly by the word's own sound. So none of them is a default.
+    Gradients are none for a recogniser with a decoder: each word takes a backward pass of the whole window.
     """
-    return tuple(name for name in DEFAULT_MEASURES if _is_defined(name, writing.model))
+    by_cross_attention = writing.model.capabilities.decoding == "cross-attention"
+    slow = {"gradient_input"} if by_cross_attention and writing.model.hears else set()
+    return tuple(
+        name for name in DEFAULT_MEASURES if name not in slow and _is_defined(name, writing.model)
+    )
 
 
 def _is_defined(measure: str, model: Model) -> bool:

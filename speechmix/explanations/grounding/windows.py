@@ -284,9 +284,13 @@ def _generate_windows(
     returned, once for each window."""
     encoded: list[tuple[Tensor, Tensor]] = []
 
-    def keep(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def keep(
+        _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
         given = kwargs["input_features"] if "input_features" in kwargs else args[0]
-        if not encoded or not torch.equal(encoded[-1][0], given):  # a fallback encodes the window again
+        if not encoded or not torch.equal(
+            encoded[-1][0], given
+        ):  # a fallback encodes the window again
             encoded.append((given, output[0]))
 
     languages = {id_: name for name, id_ in language_ids(model).items()}
