@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
-from ..inputs.words.multipart_words import join_words
 from ..inputs.words.unit_tiers import PHONE, unit_owners
 from .alignment_result import Alignment, aligned_words
 
@@ -122,7 +121,8 @@ def _add_phones(clip: Clip, language: str | None) -> Clip:
             f"clip {clip.name!r}: phones need words of one piece each, without spaces in their labels: "
             "align the text (words=None), or read the phones from a file"
         )
-    alignment = place_words(clip, join_words(words), method="synthesis", language=language)
+    text = " ".join(word.text for word in words)
+    alignment = place_words(clip, text, method="synthesis", language=language)
     phones = []
     owners = unit_owners(alignment.phones, alignment.words)
     for phone, owner in zip(alignment.phones, owners, strict=True):

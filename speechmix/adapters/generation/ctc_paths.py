@@ -56,10 +56,16 @@ def best_ctc_path(
             "sound"
         )
     repeat_count = sum(a == b for a, b in pairwise(labels))
-    if len(labels) + repeat_count > len(log_probs):
+    needed_count = len(labels) + repeat_count
+    if needed_count > len(log_probs):
+        blanks = (
+            f" and needs a blank between two that are alike, {repeat_count} times: {needed_count} frames"
+            if repeat_count
+            else ""
+        )
         raise AlignmentError(
-            f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is "
-            "it the right text?"
+            f"the text has {len(labels)} letters{blanks}, but the audio only {len(log_probs)} "
+            "frames: is it the right text?"
         )
     frame_labels, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
     frames: list[list[int]] = [[] for _ in labels]
