@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
-from ..inputs.words.multipart_words import join_words
 from ..inputs.words.unit_tiers import PHONE, unit_owners
 from .alignment_result import Alignment, aligned_words
 
@@ -45,7 +44,7 @@ def align(
         whose tokens say where words begin better than where they end. "whisper": cross-attention.
         "synthesis": espeak-ng speaks the text and dynamic time warping carries its word times
         over; no weights needed (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is trained, else
-        "synthesis".
+        "synthesis", with a warning if a `model` is given, which is then not used.
     language : str, optional
         For synthesis and Whisper; by default the clip's. Whisper detects one that is not known,
         synthesis asks for it.
@@ -89,6 +88,12 @@ def align(
         raise AlignmentError(
             f"clip {clip.name!r} has neither words nor text: give text=, or words= with times"
         )
+    if model is not None and method == "auto" and resolve_method(model, method) == "synthesis":
+        warnings.warn(
+            f"clip {clip.name!r}: {model.label} has no trained CTC head, so method='auto' places the words by "
+            f"synthesis, without the model{_name_other_method(model)}",
+            stacklevel=2,
+        )
     alignment = place_words(clip, clip.text, model=model, method=method, language=language)
     aligned = clip.replace(
         words=alignment.words, alignment=alignment.method, doubts=alignment.doubts
@@ -107,6 +112,26 @@ def align(
     return aligned
 
 
+def resolve_method(model: Model | None, method: str) -> str:
+    """The method that is meant, which for "auto" depends on the model."""
+    from .ctc import has_ctc_head
+
+    if method != "auto":
+        return method
+    is_ctc = model is not None and has_ctc_head(model) and model.init == "trained"
+    return "ctc" if is_ctc else "synthesis"
+
+
+def _name_other_method(model: Model) -> str:
+    """Name the method that uses a model whose CTC head does not."""
+    from .whisper_attention import is_trained_whisper
+
+    if is_trained_whisper(model):
+        return "; method='whisper' uses its cross-attention"
+    is_transducer = model.capabilities.is_transducer
+    return "; method='transducer' uses its path" if is_transducer else ""
+
+
 def _add_phones(clip: Clip, language: str | None) -> Clip:
     """Phones for words whose times are known: those that synthesis places in each word, stretched
     with it.
@@ -122,7 +147,8 @@ def _add_phones(clip: Clip, language: str | None) -> Clip:
             f"clip {clip.name!r}: phones need words of one piece each, without spaces in their labels: "
             "align the text (words=None), or read the phones from a file"
         )
-    alignment = place_words(clip, join_words(words), method="synthesis", language=language)
+    text = " ".join(word.text for word in words)
+    alignment = place_words(clip, text, method="synthesis", language=language)
     phones = []
     owners = unit_owners(alignment.phones, alignment.words)
     for phone, owner in zip(alignment.phones, owners, strict=True):
@@ -145,16 +171,11 @@ def place_words(
 ) -> Alignment:
     """Align another wording of what a clip says ("quatre-vingts" for "80"); the options are those
     of `align`."""
-    from .ctc import align_by_ctc, has_ctc_head
+    from .ctc import align_by_ctc
 
     if method not in METHODS:
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
-    if method == "auto":
-        method = (
-            "ctc"
-            if model is not None and has_ctc_head(model) and model.init == "trained"
-            else "synthesis"
-        )
+    method = resolve_method(model, method)
     language = language or clip.language
     if method == "synthesis":
         from .synthesis_aligner import align_by_synthesis

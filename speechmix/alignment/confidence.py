@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ..inputs.words.timed_words import Word
+from .alignment_result import list_unsure_words
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 
 # Logistic regressions, fitted by benchmarks/fit_alignment_confidence.py on the development part of
@@ -21,12 +22,8 @@ _WRONG_TEXT_WEIGHTS = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
 TRUSTED_TEXT = 0.6
 # For languages without a calibration; of 14 recorded English commands 13 have a higher text score with the right text,
 # and 12 a lower one with another command's.
-_TRUSTED_TEXT_ELSEWHERE, _TRUSTED_WORD_ELSEWHERE = 0.2, 0.5
+_TRUSTED_TEXT_ELSEWHERE = 0.2
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
-# In development (where the weights were fitted) 51 % of the words that are off are scored lower,
-# and half of those named are off; on held-out sentences 44 and 40 %, and without noise 3 of 41
-# words that are off.
-_TRUSTED_WORD = 0.75
 _CLEAN_RANGE_DB = 40.0  # dB between the loud level and the noise, above which noise says nothing
 _FAR_FRAMES = 20  # 100 ms
 # in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
@@ -245,25 +242,20 @@ def list_doubts(
     """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the
     speaker's own sounds."""
     doubts, score = [], text_confidence(evidence)
-    trusted, trusted_word = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT, _TRUSTED_WORD
-    calibration = ""
+    trusted = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT
     if not language.startswith("fr"):
         trusted = _TRUSTED_ADAPTED if adapted else _TRUSTED_TEXT_ELSEWHERE
-        trusted_word = _TRUSTED_WORD_ELSEWHERE
-        calibration = f"; scores are calibrated on French, not on {language}"
+        doubts.append(
+            f"Scores are calibrated on French and not calibrated on {language}: words with a high score may be "
+            "more than 100 ms off, too."
+        )
     if score < trusted:
         doubts.append(
             f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "
-            f"{trusted}{calibration}): it may not be what is said."
+            f"{trusted}): it may not be what is said."
         )
-        calibration = ""
-    unsure = [
-        f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < trusted_word
-    ]
-    if unsure:
-        doubts.append(
-            f"Words that may be more than 100 ms off (score{calibration}): {_format_list(unsure)}."
-        )
+    if unsure := list_unsure_words(words):
+        doubts.append(f"Words that may be more than 100 ms off (score): {unsure}.")
     shares = [evidence.sound[int(first) : int(last) + 1].mean() for first, last in evidence.edges]
     silent = [words[index].text for index, share in enumerate(shares) if share < _SOUNDING]
     if silent:

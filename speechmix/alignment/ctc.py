@@ -3,8 +3,8 @@ a CTC model.
 
 In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. The path is that of
 `adapters.generation.ctc_paths`; the frames' times come from the front end's own strides. Letters that the
-vocabulary lacks are written without their accents or left out; a word that has no letter left ("80"
-for a model without digits) is placed by a wildcard that fits any sound, and said so.
+vocabulary lacks are written without their accents; others ("80" for a model without digits) are placed by a
+wildcard that fits any sound, which lowers the score of their word, and said so.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
-from .alignment_result import Alignment, aligned_words, remove_signs
+from .alignment_result import (
+    MIN_TRUSTED_WORD_SCORE,
+    Alignment,
+    aligned_words,
+    is_pronounced,
+    list_unsure_words,
+    remove_signs,
+)
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model
 # reaches about 1/letters).
 _MIN_TRUSTED_SCORE = 0.2
+# Of a word with a wildcard, which may stand for more than all its letters ("m8" for *maisons*).
+_MAX_WILDCARD_SCORE = 0.5
 # Nats a letter by which what the model would write by itself may be likelier than the text. The
 # bundled model, on its own clips: at most 0.5; with another clip's text: 12 and more; on real
 # recordings of a voice that it does not know: 2.3 to 6.9.
@@ -52,8 +61,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     Returns
     -------
     Alignment
-        A word's score is the mean probability of its letters on the path; the clip's, that of all
-        letters.
+        A word's score is the mean probability of its letters on the path, with 0 for letters that the
+        model does not know, and at most 0.5 then; the clip's, that of all letters that it knows.
 
     Raises
     ------
@@ -77,26 +86,25 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     }
     delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
     if hasattr(model.tokenizer, "word_delimiter_token"):
-        letters, left_out = _spell_words(remove_signs(words), vocabulary)
+        letters, unknown = _spell_words(remove_signs(words), vocabulary)
     else:  # of word pieces, as Parakeet's
-        letters, left_out = _split_into_pieces(model, words), []
-    path, scores = _best_path(
+        letters, unknown = _split_into_pieces(model, words), []
+    path, scores, guessed = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
     )
+    probabilities = np.exp(scores)
+    probabilities[guessed] = 0
     grid = model.grid(len(audio))
     placed = []
-    for word, frames in zip(words, path, strict=True):
+    for word, ids, frames in zip(words, letters, path, strict=True):
         onset, offset = grid.frame_times(frames[0], frames[-1] + 1)
-        score = float(np.exp(scores[frames]).mean())
+        score = min(float(probabilities[frames].mean()), _MAX_WILDCARD_SCORE if None in ids else 1)
         placed.append(Word(word, onset, min(offset, grid.duration), round(score, 4)))
-    overall = float(np.exp(scores[[frame for frames in path for frame in frames]]).mean())
-    by_wildcard = [
-        frame for frames, ids in zip(path, letters, strict=True) if not ids for frame in frames
-    ]
-    lost = np.delete(log_probs.max(axis=1) - scores, by_wildcard).sum() / max(
-        1, sum(map(len, letters))
-    )
-    doubts = _list_doubts(words, letters, left_out, overall, float(lost))
+    known_frames = np.setdiff1d(np.concatenate(path), guessed)
+    overall = float(probabilities[known_frames].mean()) if len(known_frames) else 0.0
+    known_count = sum(id_ is not None for ids in letters for id_ in ids)
+    lost = np.delete(log_probs.max(axis=1) - scores, guessed).sum() / max(1, known_count)
+    doubts = _list_doubts(placed, letters, unknown, overall, float(lost))
     return Alignment(tuple(placed), "ctc", round(overall, 4), tuple(doubts))
 
 
@@ -110,30 +118,44 @@ def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
     return log_probs
 
 
-def _split_into_pieces(model: Model, words: Sequence[str]) -> list[list[int]]:
-    """Ids of the pieces of each word; empty if its tokenizer has none for it."""
+# Ids of the letters of a word; None is a wildcard, for one or several that the model does not know.
+_Letters = list[int | None]
+
+
+def _split_into_pieces(model: Model, words: Sequence[str]) -> list[_Letters]:
+    """Ids of the pieces of each word, with a wildcard where its tokenizer has none."""
     unknown = model.tokenizer.unk_token_id
     pieces = [model.tokenizer(word, add_special_tokens=False).input_ids for word in words]
-    return [[id_ for id_ in ids if id_ != unknown] for ids in pieces]
+    return [
+        _merge_wildcards([None if id_ == unknown else id_ for id_ in ids] or [None])
+        for ids in pieces
+    ]
 
 
 def _spell_words(
     words: Sequence[str], vocabulary: dict[str, int]
-) -> tuple[list[list[int]], list[str]]:
-    """Letter ids of each word (empty if none is known), and the letters that had to be left out."""
+) -> tuple[list[_Letters], list[str]]:
+    """Letter ids of each word, and the letters that a wildcard stands for."""
     letter_ids = {letter: index for letter, index in vocabulary.items() if len(letter) == 1}
-    spelled, left_out = [], []
+    spelled, unknown = [], []
     for word in words:
-        ids, unknown = [], []
+        ids: _Letters = []
         for letter in unicodedata.normalize("NFC", word).replace("’", "'"):
             spelling = _letter_id(letter, letter_ids)
             if spelling is not None:
                 ids += spelling
-            elif letter.isalnum():
+            elif is_pronounced(letter):
+                ids.append(None)
                 unknown.append(letter)
-        spelled.append(ids)
-        left_out += unknown if ids else []  # a word without any known letter is named itself
-    return spelled, left_out
+        spelled.append(_merge_wildcards(ids or [None]))
+    return spelled, unknown
+
+
+def _merge_wildcards(ids: _Letters) -> _Letters:
+    """One wildcard for several in a row."""
+    return [
+        id_ for index, id_ in enumerate(ids) if id_ is not None or ids[index - 1 : index] != [None]
+    ]
 
 
 def _letter_id(letter: str, letter_ids: dict[str, int]) -> list[int] | None:
@@ -164,12 +186,12 @@ _LIGATURES = {
 
 
 def _best_path(
-    log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
-) -> tuple[list[list[int]], np.ndarray]:
-    """Frames of each word on the best path, and the log probability of every frame's label on
-    it."""
+    log_probs: np.ndarray, letters: list[_Letters], *, blank: int, delimiter: int | None
+) -> tuple[list[list[int]], np.ndarray, list[int]]:
+    """Frames of each word on the best path, the log probability of every frame's label on it, and the
+    frames of wildcards."""
     wildcard = log_probs.shape[1]
-    any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
+    any_sound = np.logaddexp.reduce(np.delete(log_probs, blank, axis=1), axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))
     labels: list[int] = []
     owner: list[int | None] = []  # which word each label belongs to
@@ -177,32 +199,44 @@ def _best_path(
         if index and delimiter is not None:
             labels.append(delimiter)
             owner.append(None)
-        labels += ids or [wildcard]
-        owner += [index] * max(1, len(ids))
+        labels += [wildcard if id_ is None else id_ for id_ in ids]
+        owner += [index] * len(ids)
     of_labels, scores = best_ctc_path(emission, labels, blank=blank)
     frames: list[list[int]] = [[] for _ in letters]
     for word, label_frames in zip(owner, of_labels, strict=True):
         if word is not None:
             frames[word] += label_frames
-    return frames, scores
+    guessed = [
+        frame
+        for label, label_frames in zip(labels, of_labels, strict=True)
+        if label == wildcard
+        for frame in label_frames
+    ]
+    return frames, scores, guessed
 
 
 def _list_doubts(
-    words: Sequence[str],
-    letters: Sequence[Sequence[int]],
-    left_out: Sequence[str],
+    words: Sequence[Word],
+    letters: Sequence[_Letters],
+    unknown: Sequence[str],
     overall: float,
     lost: float,
 ) -> list[str]:
     doubts = []
-    unplaced = [word for word, ids in zip(words, letters, strict=True) if not ids]
-    if unplaced:
+    guessed = [word.text for word, ids in zip(words, letters, strict=True) if None in ids]
+    if guessed:
+        named = f"lacks {' '.join(sorted(set(unknown)))}" if unknown else "lacks letters"
         doubts.append(
-            f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what "
-            "is left over"
+            f"the vocabulary {named} of {', '.join(map(repr, guessed))}: placed by what is left over"
         )
-    if left_out:
-        doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
+    unsure = list_unsure_words(
+        word for word, ids in zip(words, letters, strict=True) if None not in ids
+    )
+    if unsure:
+        doubts.append(
+            f"words whose letters have a mean probability below {MIN_TRUSTED_WORD_SCORE} (not calibrated): "
+            f"{unsure}"
+        )
     if overall < _MIN_TRUSTED_SCORE:
         doubts.append(
             f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that "

@@ -20,7 +20,12 @@ from ..errors import AlignmentError, InputError
 from ..inputs.audio.frame_grid import FrameGrid
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
-from .alignment_result import Alignment, aligned_words
+from .alignment_result import (
+    MIN_TRUSTED_WORD_SCORE,
+    Alignment,
+    aligned_words,
+    list_unsure_words,
+)
 
 # Mean token probability under which a clip's alignment is not to be believed, as of CTC's letters.
 _MIN_TRUSTED_SCORE = 0.2
@@ -83,6 +88,11 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
     overall, doubts = float(probabilities.mean()), []
     if model.tokenizer.unk_token_id in ids:
         doubts.append("the tokenizer has no token for a part of the text")
+    if unsure := list_unsure_words(aligned):
+        doubts.append(
+            f"words whose tokens have a mean probability below {MIN_TRUSTED_WORD_SCORE} (not calibrated): "
+            f"{unsure}"
+        )
     if overall < _MIN_TRUSTED_SCORE:
         doubts.append(
             f"the tokens fit badly (mean probability {overall:.2f}): wrong text, or a model that "

@@ -21,7 +21,12 @@ from ..errors import AlignmentError
 from ..inputs.audio.frame_grid import FrameGrid
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
-from .alignment_result import Alignment, aligned_words
+from .alignment_result import (
+    MIN_TRUSTED_WORD_SCORE,
+    Alignment,
+    aligned_words,
+    list_unsure_words,
+)
 from .row_placement import find_loud_frames, place_rows, trim_silence
 
 N_DEFAULT_HEADS = 6  # that are averaged if the model does not name its alignment heads
@@ -94,11 +99,13 @@ def align_by_whisper(
     overall = float(
         np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed])
     )
-    doubts = (
-        [f"attention is spread over the audio (score {overall:.2f})"]
-        if overall < _MIN_TRUSTED_SCORE
-        else []
-    )
+    doubts = []
+    if unsure := list_unsure_words(placed):
+        doubts.append(
+            f"words with a share of attention below {MIN_TRUSTED_WORD_SCORE} (not calibrated): {unsure}"
+        )
+    if overall < _MIN_TRUSTED_SCORE:
+        doubts.append(f"attention is spread over the audio (score {overall:.2f})")
     return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..adapters.generation.decoder_prefix import spoken_language
 from ..adapters.generation.greedy_generation import transcribe
-from ..alignment import align
+from ..alignment import align, resolve_method
 from ..alignment.cepstra import SAMPLE_RATE, analyse_recording
 from ..alignment.whisper_attention import is_trained_whisper, named_heads
 from ..errors import AlignmentError, InputError, MissingExtraError
@@ -131,14 +131,15 @@ def _place_words(
 ) -> tuple[Clip, tuple[Word, ...]]:
     """The clip with the words of its text, or else of what the model writes; and what was said."""
     if not is_reference:
-        return align(clip, model=aligner or model, method=method), ()
+        return align(clip, model=_choose_aligner(model, aligner, method), method=method), ()
     if clip.text:
         clip = _align_text(model, clip, aligner, method)
         return clip, clip.words or ()
     transcript = text or transcribe(model, clip)
     if not normalize_transcript(transcript):
         raise AlignmentError(f"{model.label} writes no word.")
-    return align(clip.replace(text=transcript), model=aligner or model, method=method), ()
+    aligner = _choose_aligner(model, aligner, method)
+    return align(clip.replace(text=transcript), model=aligner, method=method), ()
 
 
 def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
@@ -153,7 +154,14 @@ def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) ->
             return align(clip, language=language)
         except MissingExtraError:
             pass
-    return align(clip, model=aligner or model, method=method)
+    return align(clip, model=_choose_aligner(model, aligner, method), method=method)
+
+
+def _choose_aligner(model: Model, aligner: Model | None, method: str) -> Model | None:
+    """The aligner that was given, or the explained model where the method uses it."""
+    if aligner is not None:
+        return aligner
+    return None if resolve_method(model, method) == "synthesis" else model
 
 
 def add_pauses(clip: Clip) -> Clip:

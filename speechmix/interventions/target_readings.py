@@ -16,10 +16,10 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.generation.ctc_paths import best_ctc_path
-from ..adapters.generation.word_character_positions import locate_target
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.multipart_words import join_words
+from ..inputs.words.words_in_text import locate_target
 from ..mixing.maps.numerics import ctc_log_probability
 from .decision import Decision
 

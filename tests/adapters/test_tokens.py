@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from speechmix.adapters.generation.token_sequence import Tokens, first_difference
-from speechmix.adapters.generation.word_character_positions import locate_words
 from speechmix.inputs.words.spans import Span
+from speechmix.inputs.words.words_in_text import locate_words
 
 KINDS = ["special", "token", "token", "token", "special", "padding", "padding"]
 TEXT = Tokens(

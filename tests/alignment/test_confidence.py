@@ -3,6 +3,8 @@ much as the text."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -127,10 +129,18 @@ def test_a_word_that_lies_in_silence_is_named():
     assert any("silence" in doubt and "a" in doubt.split(":")[1] for doubt in doubts)
 
 
-def test_a_doubtful_text_in_another_language_says_that_french_calibrates_the_score():
-    wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
-    assert "calibrated on French" in list_doubts(WORDS, wrong, language="en-us")[0]
-    assert "calibrated" not in list_doubts(WORDS, wrong, language="fr-be")[0]
+def test_high_scores_in_another_language_are_not_calibrated_and_silence_no_doubt():
+    right = evidence([BORDERS] * 4)
+    assert list_doubts(WORDS, right, language="fr-be") == ()
+    (doubt,) = list_doubts(WORDS, right, language="en-us")
+    assert "not calibrated on en-us" in doubt
+
+
+@pytest.mark.parametrize("language", ["fr", "en-us"])
+def test_words_below_the_promised_score_are_named_in_every_language(language):
+    words = [WORDS[0], replace(WORDS[1], score=0.6), *WORDS[2:]]
+    doubts = list_doubts(words, evidence([BORDERS] * 4), language=language)
+    assert f"{words[1].text} (0.60)" in doubts[-1]
 
 
 def test_sound_behind_a_word_that_none_takes_makes_it_less_sure():

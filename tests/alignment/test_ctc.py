@@ -16,7 +16,9 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.generation.ctc_paths import best_ctc_path
 from speechmix.alignment import aligned_words
+from speechmix.alignment.alignment_result import later_changes
 from speechmix.alignment.ctc import align_by_ctc, has_ctc_head
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
@@ -211,11 +213,39 @@ class TestLettersTheVocabularyLacks:
         assert frames_of(found.words, model) == [(10, 14), (30, 34)]
         assert "2" in found.doubts[0]
 
+    @pytest.mark.parametrize("word", ["b2", "b€", "b22", "b2!"])
+    def test_letters_that_are_not_known_are_what_is_left_over_and_lower_the_score(
+        self, hearing, word
+    ):
+        heard = {10: "b", 12: "e", 13: "u", 14: "e", 20: "|", 30: "v", 34: "a"}
+        model = hearing(heard)
+        found = align_by_ctc(model, AUDIO, f"{word} va")
+        assert frames_of(found.words, model) == [(10, 14), (30, 34)]
+        assert found.words[0].score <= 0.5 < 0.99 < found.words[1].score
+        assert found.score > 0.99
+        assert word in found.doubts[0]
+
+    def test_one_letter_in_many_that_is_not_known_lowers_the_score(self, hearing):
+        model = hearing({10 + 2 * i: letter for i, letter in enumerate("maisons")})
+        (word,) = align_by_ctc(model, AUDIO, "mais0ns").words
+        assert word.score <= 0.5
+
     def test_letters_left_out_are_named_beside_a_word_that_has_none(self, hearing):
         model = hearing({10: "b", 14: "m", 20: "|", 25: "x", 28: "|", 30: "v", 34: "a"})
         doubts = " ".join(align_by_ctc(model, AUDIO, "b2m 8 va").doubts)
         assert "'8'" in doubts
         assert "lacks" in doubts
+
+
+def test_of_two_ways_that_are_alike_none_loses_to_a_worse_path():
+    """A label that nothing sounds like can be at any frame, and costs one frame wherever it is."""
+    logits = torch.zeros(74, 32)
+    logits[:, 0] = 12
+    for frame, label in {10: 7, 14: 18, 20: 4, 30: 27, 34: 6}.items():
+        logits[frame] = torch.eye(32)[label] * 12
+    frames, scores = best_ctc_path(logits.log_softmax(-1), [7, 5, 18, 4, 27, 6], blank=0)
+    assert frames[2:] == [[14], [20], [30], [34]]
+    assert scores.sum() == pytest.approx(-12, abs=0.1)
 
 
 class TestDoubtsAndErrors:
@@ -224,9 +254,10 @@ class TestDoubtsAndErrors:
             align_by_ctc(hearing(LES_AMIS), AUDIO, "anticonstitutionnellement " * 4)
 
     def test_repeated_letters_need_a_blank_between_them(self, hearing):
-        """37 pairs of equal letters do not fit 74 frames, though there are only 74 letters."""
-        with pytest.raises(AlignmentError, match="frames"):
-            align_by_ctc(hearing(LES_AMIS), AUDIO, "a" * N_FRAMES)
+        """38 equal letters do not fit 74 frames: 37 blanks are between them."""
+        message = "38 letters and needs a blank.* 37 times: 75 frames, but the audio only 74"
+        with pytest.raises(AlignmentError, match=message):
+            align_by_ctc(hearing(LES_AMIS), AUDIO, "a" * 38)
 
     @pytest.mark.parametrize("text", ["", "  ", "« … »"])
     def test_text_without_words(self, hearing, text):
@@ -243,10 +274,13 @@ class TestDoubtsAndErrors:
         found = align_by_ctc(hearing(LES_AMIS), AUDIO, "les gens")
         assert "would write by itself" in found.doubts[-1]
 
-    def test_unsure_model_that_would_write_the_text_is_trusted(self, hearing):
+    def test_unsure_model_that_would_write_the_text_has_low_scores_and_no_other_doubt(
+        self, hearing
+    ):
         found = align_by_ctc(hearing(LES_AMIS, confidence=4.0), AUDIO, "les amis")
         assert found.score < 0.7
-        assert found.trusted
+        (doubt,) = found.doubts
+        assert "below 0.75 (not calibrated): les (0.64), amis (0.64)" in doubt
 
     def test_random_model_is_doubted(self, hearing):
         model = hearing(None)
@@ -364,3 +398,11 @@ class TestAlignAClip:
     def test_unknown_method(self):
         with pytest.raises(InputError, match=r"auto.*ctc.*synthesis.*'mfa'"):
             speechmix.align(self.clip(), method="mfa")
+
+
+def test_word_times_that_are_made_otherwise_now_are_made_again():
+    """Those of synthesis in French are not: their cache key has not changed."""
+    assert later_changes("auto", "fr", has_model=False) == {}
+    assert later_changes("auto", "fr", has_model=True) == {"doubts": 3}
+    assert later_changes("synthesis", "en", has_model=False) == {"doubts": 3}
+    assert later_changes("whisper", None, has_model=True) == {"doubts": 3, "heads": 2}

@@ -15,7 +15,8 @@ from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
 
-from speechmix.alignment import confidence, synthesis_aligner
+from speechmix.alignment import synthesis_aligner
+from speechmix.alignment.alignment_result import MIN_TRUSTED_WORD_SCORE
 from speechmix.alignment.espeak import speak
 from speechmix.inputs.audio.spectrograms import resample
 
@@ -287,7 +288,7 @@ def test_words_that_are_off_are_named_no_more_seldom_than_when_the_threshold_was
         alignment = align_by_synthesis(sample.audio, sample.text)
         for word, (start, end) in zip(alignment.words, sample.times, strict=True):
             off.append(max(abs(word.start - start), abs(word.end - end)) > 0.1)
-            named.append(word.score < confidence._TRUSTED_WORD)
+            named.append(word.score < MIN_TRUSTED_WORD_SCORE)
     both = np.sum(np.array(off) & np.array(named))
     assert both / np.sum(off) > 0.6
     assert both / np.sum(named) > 0.25

@@ -63,6 +63,21 @@ def test_align_takes_it_as_a_method(whisper):
         align(plain, method="whisper")
 
 
+def test_auto_says_that_it_does_not_use_a_whisper(whisper):
+    pytest.importorskip("espeakng_loader")
+    clip = bundled.clips()[1].replace(words=None, cue=None, target=None, foil=None)
+    with pytest.warns(UserWarning, match="by synthesis, without the model; method='whisper' uses"):
+        assert align(clip, model=whisper).alignment == "synthesis"
+
+
+def test_words_with_a_low_score_are_named(whisper):
+    clip = bundled.clips()[0]
+    alignment = align_by_whisper(whisper, clip.audio(16_000), clip.text)
+    low = [word.text for word in alignment.words if word.score < 0.75]
+    assert low
+    assert all(word in alignment.doubts[0] for word in low)
+
+
 def test_models_that_cannot_are_refused(whisper):
     audio = np.ones(16_000, np.float32)
     twin = speechmix.load(

@@ -18,7 +18,12 @@ from ...errors import ModelError
 from ...files.json_files import JsonObject
 from .audio_token_positions import locate_audio_tokens
 from .decoder_context import GeneratedText
-from .decoder_text import check_end_token, provided_text, text_with_foil
+from .decoder_text import (
+    check_end_token,
+    compare_words_with_text,
+    provided_text,
+    text_with_foil,
+)
 from .decoder_text_generation import generate_text
 from .model_inputs import PreparedInputs
 from .prompt_writing import too_long_error, write_prompt
@@ -164,6 +169,8 @@ def _tokenize_prompt_and_answer(
         for i in prompt_ids
     ]
     kinds = ["special" if i in special_ids else "token" for i in prompt_ids]
+    if text is not None and model.prompt.answer is None:  # what is said, not another answer
+        compare_words_with_text(clip, text)
     answer = (
         _tokenize_text(model, clip, text)
         if text is not None

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from torch import Tensor, tensor
+from torch import Generator, Tensor, float64, rand, tensor
 
 from ...errors import AlignmentError, ModelError
 from ..loading.torchaudio_version import torchaudio_function
+
+
+_TIE_NATS = 1e-9
 
 
 def best_ctc_path(
@@ -56,12 +59,25 @@ def best_ctc_path(
             "sound"
         )
     repeat_count = sum(a == b for a, b in pairwise(labels))
-    if len(labels) + repeat_count > len(log_probs):
-        raise AlignmentError(
-            f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is "
-            "it the right text?"
+    needed_count = len(labels) + repeat_count
+    if needed_count > len(log_probs):
+        blanks = (
+            f" and needs a blank between two that are alike, {repeat_count} times: {needed_count} frames"
+            if repeat_count
+            else ""
         )
-    frame_labels, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
+        raise AlignmentError(
+            f"the text has {len(labels)} letters{blanks}, but the audio only {len(log_probs)} "
+            "frames: is it the right text?"
+        )
+    # torchaudio 2.11 takes a worse path where two ways to a label are exactly alike.
+    tie_breaker = rand(log_probs.shape, dtype=float64, generator=Generator().manual_seed(0))
+    frame_labels, _ = forced_align(
+        log_probs[None].double() + _TIE_NATS * tie_breaker,
+        tensor([list(labels)]).int(),
+        blank=blank,
+    )
+    scores = log_probs.gather(1, frame_labels[0, :, None].long())[:, 0]
     frames: list[list[int]] = [[] for _ in labels]
     position, previous_label = -1, blank
     for frame, label in enumerate(frame_labels[0].tolist()):
@@ -69,4 +85,4 @@ def best_ctc_path(
             position += label != previous_label
             frames[position].append(frame)
         previous_label = label
-    return frames, scores[0].numpy()
+    return frames, scores.numpy()

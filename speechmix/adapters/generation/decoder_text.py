@@ -5,12 +5,18 @@ In: a model with a tokenizer, and a clip. Out: `Tokens`, or an error that names 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import join_words
 from ...inputs.words.phone_labels import are_phone_labels
+from ...inputs.words.words_in_text import (
+    describe_differences,
+    locate_target,
+    locate_word_parts,
+)
 from .decoder_prefix import (
     decoder_prefix,
     nearest_timestamp,
@@ -19,7 +25,6 @@ from .decoder_prefix import (
 )
 from .token_sequence import Tokens
 from .token_words import align_tokens_to_words
-from .word_character_positions import locate_target
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -35,7 +40,12 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
     Raises
     ------
     InputError
-        If the clip has no text, or the language is not known.
+        If the clip has no text, the cue or target is not in it, or the language is not known.
+
+    Warns
+    -----
+    UserWarning
+        If words are not in the text, or the text is not among the words.
     """
     check_tokenizer(model, clip)
     text = provided_text(model, clip)
@@ -44,6 +54,8 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
             f"{clip.name} has no text to feed the decoder: give text=, or ask for "
             "stacks=['encoder']"
         )
+    if model.prefix.task == "transcribe":  # a translation has other words
+        compare_words_with_text(clip, text)
     tokens = _tokenize_text(model, clip, text)
     if clip.foil is None or clip.target is None or model.prefix.task != "transcribe":
         return tokens
@@ -57,6 +69,35 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
             f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target"
         )
     return tokens.with_deciding_token(ids, foil_ids)
+
+
+def compare_words_with_text(clip: Clip, text: str) -> None:
+    """Warn of words that are not in the text that a decoder is fed, and of text that is not among the
+    words.
+
+    Raises
+    ------
+    InputError
+        If the cue or the target is not in the text.
+    """
+    words = clip.spoken_words
+    if not words:
+        return
+    ranges = locate_word_parts(words, text)
+    for role, index in (*(("cue", index) for index in clip.cue_words), ("target", clip.target)):
+        if index is not None and not ranges[index]:
+            raise InputError(
+                f"{clip.name}: the {role} {words[index].text!r} is not in the text {text[:60]!r} that "
+                "the decoder reads: correct text= or words=, choose another word, or ask for "
+                "stacks=['encoder']"
+            )
+    if differences := describe_differences(words, text):
+        advice = "correct one of the two" if clip.text else "give text= with all that is said"
+        warnings.warn(
+            f"{clip.name}: words and text differ: {differences}. Words that are not in the text have "
+            f"no tokens: {advice}",
+            stacklevel=3,
+        )
 
 
 def check_tokenizer(model: Model, clip: Clip) -> None:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...inputs.words.timed_words import Word
+from ...inputs.words.words_in_text import find_word_at, locate_word_parts
 from ..transformers_types import Tokenizer
-from .word_character_positions import find_word_at, locate_word_parts
 
 if TYPE_CHECKING:
     from ..model import Model

@@ -270,8 +270,9 @@ class Clip(ClipValue):
         Parameters
         ----------
         start, end : float
-            Seconds. Best in pauses: a word that is cut through is left out. The text is that of the
-            words that remain; without words it is no longer known.
+            Seconds. Best in pauses: a word that is cut through is left out. The text is the part with
+            the words that remain, its capitals and punctuation too; without words it is no longer
+            known.
 
         Raises
         ------

@@ -54,10 +54,10 @@ def annotation_fields(
         if words is not None:
             fields |= ClipFields(words=words, alignment=alignment)
         return fields
-    from ..formats.word_files import read_words_and_tiers, word_file_kind  # only for a file
+    from ..formats.word_files import read_word_file, word_file_kind  # only for a file
 
     is_whole_file = clip.path is not None and parse_location(clip.path) is None
-    timed_words, file_tiers = read_words_and_tiers(
+    timed_words, file_tiers, text = read_word_file(
         words,
         tier=tier,
         tiers=None if tiers is None else names,
@@ -65,6 +65,8 @@ def annotation_fields(
     )
     if timed_words:
         fields |= ClipFields(words=timed_words, alignment=alignment or word_file_kind(words))
+    if text is not None and clip.text is None:
+        fields["text"] = text
     if tiers is not None:
         fields["tiers"] = {**file_tiers, **intervals}
         return fields

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from ...errors import InputError
 from ..words.cue_and_target import CueRequest
+from ..words.text_normalization import normalize_text
 from ..words.word_checks import WordLike
 from ..words.word_lookup import WordRequest
 
@@ -48,7 +49,8 @@ def refuse_unknown_fields(fields: Mapping[str, object], *, where: str) -> None:
 
 
 def check_text(text: str | None, *, where: str) -> str | None:
-    """Return a text without the spaces at its ends; None if there is none.
+    """Return a text in NFC, without invisible marks and the spaces at its ends; None if there is
+    none.
 
     Raises
     ------
@@ -59,8 +61,9 @@ def check_text(text: str | None, *, where: str) -> str | None:
         raise InputError(
             f"{where}: expected a text, found {text!r}: leave `text` out if it is unknown"
         )
-    if text is not None and not text.strip():
+    text = None if text is None else normalize_text(text).strip()
+    if text == "":
         raise InputError(
             f"{where}: expected a text, found an empty one: leave `text` out if it is unknown"
         )
-    return None if text is None else text.strip()
+    return text

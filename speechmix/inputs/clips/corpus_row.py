@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import re
-import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.user_tables import RowError
 from ..audio.byte_ranges import parse_location
+from ..words.text_normalization import normalize_text
 from ..words.timed_words import Word
 from ..words.unit_tiers import Tiers
 
@@ -134,7 +134,7 @@ def check_sentence(text: object) -> str:
     """
     if not isinstance(text, str) or not text.strip():
         raise RowError("empty sentence", "expected a sentence, found none")
-    text = unicodedata.normalize("NFC", text.strip())
+    text = normalize_text(text).strip()
     if len(text) > MAX_SENTENCE_CHARACTERS:
         problem = f"found {len(text):,}: {text[:40]!r} ..."
         raise RowError(

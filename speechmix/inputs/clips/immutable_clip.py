@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import FrozenInstanceError
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Unpack
@@ -22,11 +23,13 @@ from ...files.names import safe_name
 from ..audio.audio_source import Recording
 from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
-from ..words.multipart_words import resolve_words_and_roles
+from ..words.multipart_words import join_words, list_parts, resolve_words_and_roles
+from ..words.text_normalization import normalize_text
 from ..words.timed_words import Word
 from ..words.unit_roles import UnitRole, find_unit_role, word_requests
 from ..words.unit_tiers import Tiers, check_tiers, tiers_to_json
 from ..words.word_checks import WordLike, check_words
+from ..words.words_in_text import WORDS_IN_TEXT_REVISION, locate_words
 from .clip_metadata import SEGMENTS, ClipFields, check_text, refuse_unknown_fields
 
 
@@ -64,7 +67,7 @@ class ClipValue:
             words=None,
             cue=None,
             target=None,
-            foil=fields.get("foil"),
+            foil=normalize_text(foil) if isinstance(foil := fields.get("foil"), str) else foil,
             language=fields.get("language"),
             translation=check_text(fields.get("translation"), where=f"{where}, translation"),
             alignment=None,
@@ -200,9 +203,18 @@ class ClipValue:
             "foil": self.foil,
             "language": self.language,
             **({} if self.translation is None else {"translation": self.translation}),
+            **({"words_in_text": WORDS_IN_TEXT_REVISION} if self._has_words_alone else {}),
             **({SEGMENTS: True} if self.has_segments else {}),
             **({"tiers": tiers_to_json(self._tiers)} if self._tiers else {}),
         }
+
+    @cached_property
+    def _has_words_alone(self) -> bool:
+        """Whether some of its words are not in the text that a decoder is fed."""
+        labels = [part.text for _, part in list_parts(self.spoken_words)]
+        if self.text is None:
+            return join_words(self.spoken_words) != " ".join(labels)
+        return None in locate_words(labels, self.text)
 
     @property
     def fingerprint(self) -> str:

@@ -167,20 +167,20 @@ def row_from_cells(
         if recording is None
         else _relative_location(recording)
     )
-    words = alignment = None
+    words = alignment = file_text = None
     tiers: Tiers = {}
     if cells.get("words") is not None:
         file_name = (
             os.path.splitext(os.path.basename(path))[0] if parse_location(path) is None else name
         )
-        words, tiers, alignment = _read_word_cell(
+        words, tiers, file_text, alignment = _read_word_cell(
             cells["words"], root, utterance or file_name, tier, allow_outside
         )
     if cells.get("tiers") is not None:
         tiers = _read_tiers_cell(cells["tiers"], words)
     requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
-    text = check_text(sentence or string_cells[text_column], where=where)
+    text = check_text(sentence or string_cells[text_column], where=where) or file_text
     if words is not None:
         try:
             resolve_words_and_roles(words, word_requests(requests), where=where)
@@ -228,22 +228,22 @@ def _string_cell(cells: Cells, column: str) -> str | None:
 
 def _read_word_cell(
     word_cell: object, root: Path, utterance: str, tier: str | None, allow_outside: bool
-) -> tuple[tuple[Word, ...] | None, Tiers, str]:
-    """Word times that a row brings, as a list or in a file with its tiers, and which kind of file
-    that is."""
+) -> tuple[tuple[Word, ...] | None, Tiers, str | None, str]:
+    """Word times that a row brings, as a list or in a file with its tiers and text, and which kind of
+    file that is."""
     from ..formats.word_files import (
-        read_words_and_tiers,
+        read_word_file,
         word_file_kind,
         words_from_items,
     )  # only when there are words to read
 
     try:
         if isinstance(word_cell, list):
-            return check_words(words_from_items(word_cell, where="words")), {}, "given"
+            return check_words(words_from_items(word_cell, where="words")), {}, None, "given"
         word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
-        words, tiers = read_words_and_tiers(word_path, tier=tier, utterance=utterance)
+        words, tiers, text = read_word_file(word_path, tier=tier, utterance=utterance)
         usable = usable_tiers(tiers, words, where=word_path) if tiers else {}
-        return tuple(words) or None, usable, word_file_kind(word_path)
+        return tuple(words) or None, usable, text, word_file_kind(word_path)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 

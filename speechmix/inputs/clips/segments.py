@@ -9,8 +9,8 @@ from ...errors import InputError
 from ..audio.audio_source import AudioPart, Recording
 from ..audio.frame_grid import Seconds
 from ..words.cue_and_target import RoleRequests
-from ..words.multipart_words import join_words
 from ..words.unit_roles import make_unit_role
+from ..words.words_in_text import cut_text
 from .clip import Clip
 from .clip_metadata import ClipFields
 
@@ -63,7 +63,7 @@ def cut_clip(
         samples,
         recording.sample_rate,
         name=f"{clip.name}_{start:g}-{end:g}",
-        text=join_words([words[index] for index in word_indices]) or None if words else None,
+        text=cut_text(words, word_indices, clip.text) if words else None,
         cue=role_requests["cue"],
         target=role_requests["target"],
         foil=clip.foil,

@@ -8,12 +8,14 @@ could not name (MFA's "spn" and "<unk>") stays a word, because it sounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import InputError
-from ...files.json_files import Json, JsonObject, parse_json
+from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
 from ...files.user_tables import read_table
 from ..words.multipart_words import GAP
@@ -22,6 +24,7 @@ from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
 from .elan_reader import read_elan_tiers
 from .file_tiers import unit_of_tier_name, unit_tiers_of_file
+from .json_words import words_and_text_from_json
 from .textgrid import Intervals, choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
 from .word_items import (
     END_KEYS,
@@ -82,26 +85,54 @@ def read_words(
         Which recording of a CTM that holds several; default: the one named like the file. Not used
         by the others, nor if a CTM holds only one.
 
+    Returns
+    -------
+    list of Word
+
     Raises
     ------
     InputError
         If the file is missing or not of its format, the tier or utterance is not there or not
         certain, it has no words, or their times cannot be right.
     """
-    words = read_words_and_tiers(path, tier=tier, tiers={}, utterance=utterance)[0]
+    words = read_word_file(path, tier=tier, tiers={}, utterance=utterance).words
     if not words:
         raise InputError(f"{path}: expected words, found only tiers of phones or syllables")
+    if words[-1].end == math.inf:
+        raise InputError(
+            f"{path}: word {len(words) - 1} must be [text, start, end], found {words[-1].text!r} without "
+            "an end: read it with its sound, whose end it takes (Clip.from_file(..., words=))"
+        )
     return words
 
 
-def read_words_and_tiers(
+class WordFile(NamedTuple):
+    """What a file says of one recording.
+
+    Parameters
+    ----------
+    words : list of Word
+        Empty if all tiers of the file are of phones or syllables. A last word whose end the file does
+        not say ends at infinity.
+    tiers : dict of str to tuple of Word
+        As they are in the file: unlike the words they are not checked yet.
+    text : str or None
+        The text as the file itself has it, with capitals and punctuation (JSON of recognisers).
+    """
+
+    words: list[Word]
+    tiers: dict[str, tuple[Word, ...]]
+    text: str | None = None
+
+
+def read_word_file(
     path: str | PathLike[str],
     *,
     tier: str | None = None,
     tiers: Mapping[str, str] | None = None,
     utterance: str | None = None,
-) -> tuple[list[Word], dict[str, tuple[Word, ...]]]:
-    """Read the words of one recording, and its phones and syllables where the file has them.
+) -> WordFile:
+    """Read the words of one recording, and its phones, syllables and text where the file has them.
 
     Parameters
     ----------
@@ -113,10 +144,7 @@ def read_words_and_tiers(
 
     Returns
     -------
-    words : list of Word
-        Empty if all tiers of the file are of phones or syllables.
-    tiers : dict of str to tuple of Word
-        As they are in the file: unlike the words they are not checked yet.
+    WordFile
 
     Raises
     ------
@@ -149,21 +177,22 @@ def read_words_and_tiers(
             )
         words = tier_words(intervals, tier=word_tier, where=where) if has_words else []
         file_tiers = unit_tiers_of_file(intervals, word_tier=word_tier, names=tiers, where=where)
-        return list(check_words(words, where=where)) if words else [], file_tiers
+        return WordFile(list(check_words(words, where=where)) if words else [], file_tiers)
     if tiers:
         raise InputError(
             f"{path}: expected a file with named tiers, found only words: leave out tiers="
         )
-    readers: dict[str, Callable[[], list[Word]]] = {
-        "ctm": lambda: _read_ctm(path, utterance),
-        "json": lambda: _words_from_json(data, where),
-        "table": lambda: _read_table(path),
+    readers: dict[str, Callable[[], tuple[list[Word], str | None]]] = {
+        "ctm": lambda: (_read_ctm(path, utterance), None),
+        "json": lambda: words_and_text_from_json(data, where=where),
+        "table": lambda: (_read_table(path), None),
     }
     file_tiers = {
         unit: tuple(words_from_items(items, where=f"{path}, tier {unit!r}"))
         for unit, items in (named_tiers if tiers is None and named_tiers else {}).items()
     }
-    return list(check_words(readers[word_file_kind(path)](), where=where)), file_tiers
+    words, text = readers[word_file_kind(path)]()
+    return WordFile(list(check_words(words, where=where)), file_tiers, text)
 
 
 def _read_table(path: Path) -> list[Word]:
@@ -253,28 +282,6 @@ def _has_units(tiers: JsonObject) -> bool:
         and tiers.keys() <= set(TIER_UNITS)
         and all(isinstance(items, list) for items in tiers.values())
     )
-
-
-def _words_from_json(data: Json, where: str) -> list[Word]:
-    """A list of words, or an object with "words", "segments" (Whisper) or "chunks"
-    (transformers)."""
-    if isinstance(data, dict) and isinstance(data.get("segments"), list) and "words" not in data:
-        word_lists = [
-            segment.get("words", []) for segment in data["segments"] if isinstance(segment, dict)
-        ]
-        if not all(isinstance(words, list) for words in word_lists):
-            raise InputError(
-                f"{where}: expected segments with lists of words, found {str(word_lists)[:200]}"
-            )
-        data = [word for words in word_lists for word in words]
-    elif isinstance(data, dict):
-        keys = sorted(data)
-        data = data.get("words", data.get("chunks"))
-        if data is None:
-            raise InputError(
-                f'{where}: expected a list of words or an object with "words", found keys {keys}'
-            )
-    return words_from_items(data, where=where)
 
 
 def _json_tiers(tiers: dict[str, JsonObject], where: str) -> Intervals:

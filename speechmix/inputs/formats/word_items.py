@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
+from ..words.text_normalization import is_written_without_blanks
 from ..words.timed_words import Word
 
 LABEL_KEYS, START_KEYS, END_KEYS = (
@@ -29,7 +31,11 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
     transformers writes them) ``"timestamp": [start, end]``, the score confidence or probability. A
     phone may have the label of its file as a sixth entry or as "source_label". Of objects, words
     without any times (numerals of WhisperX) are placed between the words around them, with a
-    warning, or left out where there is no room.
+    warning, or left out where there is no room. A last word without an end ends at infinity, with a
+    warning: a clip keeps it to its own end.
+
+    Where labels begin with blanks (Whisper's), one without a blank goes on with the word before it:
+    " J" and "'aime" are one word, in languages that have blanks.
 
     Raises
     ------
@@ -44,45 +50,91 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise InputError(f"{where}: expected a list of words, found {type(items).__name__}")
     words: list[Word | str] = []  # a label alone where an aligner gave no times
+    raw_labels: list[str] = []
     for index, item in enumerate(items):
-        if pieces := _find_pieces(item):
-            words.append(_make_word_from_pieces(item, pieces, where=f"{where}: word {index}"))
-            continue
-        if isinstance(item, dict):
-            timestamp = item.get("timestamp")
-            timestamp = (
-                timestamp
-                if isinstance(timestamp, (list, tuple)) and len(timestamp) == 2
-                else (None, None)
+        word, raw_label = _parse_item(item, where=f"{where}: word {index}")
+        if isinstance(word, Word) and word.end == math.inf:
+            if index + 1 < len(items):
+                raise _missing_part_error(item, where=f"{where}: word {index}")
+            warnings.warn(
+                f"{where}: the last word {word.text!r} has no end: it is kept to the end of the clip",
+                stacklevel=2,
             )
-            values = (
-                first_value(item, LABEL_KEYS),
-                first_value(item, START_KEYS, timestamp[0]),
-                first_value(item, END_KEYS, timestamp[-1]),
-            )
-            score, source_label = first_value(item, SCORE_KEYS), item.get("source_label", "")
-        elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4, 6):
-            values, score = tuple(item[:3]), item[3] if len(item) > 3 else None
-            source_label = item[5] if len(item) == 6 else ""
+        words.append(word)
+        raw_labels.append(raw_label)
+    return _place_untimed_words(_join_word_pieces(words, raw_labels), where)
+
+
+def _parse_item(item: object, *, where: str) -> tuple[Word | str, str]:
+    """Word of one item, or its label alone if it has no times; and its label as it is in the file."""
+    if pieces := _find_pieces(item):
+        return _make_word_from_pieces(item, pieces, where=where), ""  # a whole word
+    if isinstance(item, dict):
+        timestamp = item.get("timestamp")
+        timestamp = (
+            timestamp
+            if isinstance(timestamp, (list, tuple)) and len(timestamp) == 2
+            else (None, None)
+        )
+        label, start, end = (
+            first_value(item, LABEL_KEYS),
+            first_value(item, START_KEYS, timestamp[0]),
+            first_value(item, END_KEYS, timestamp[-1]),
+        )
+        score, source_label = first_value(item, SCORE_KEYS), item.get("source_label", "")
+        if isinstance(label, str) and label.strip() and start is None and end is None:
+            return label.strip(), label
+    elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4, 6):
+        (label, start, end), score = item[:3], item[3] if len(item) > 3 else None
+        source_label = item[5] if len(item) == 6 else ""
+    else:
+        label = start = None
+    if label is None or start is None:
+        raise _missing_part_error(item, where=where)
+    word = make_word(label, start, end, score, where=where)
+    return replace(word, source_label=str(source_label)), str(label)
+
+
+def _missing_part_error(item: object, *, where: str) -> InputError:
+    return InputError(
+        f"{where} must be [text, start, end] or have word, start, end; found {item!r}"
+    )
+
+
+def _join_word_pieces(words: Sequence[Word | str], raw_labels: Sequence[str]) -> list[Word | str]:
+    """Join each word whose label has no leading blank to the one before it, where labels have blanks."""
+    blank_count = sum(label[:1].isspace() for label in raw_labels)
+    if not blank_count or not (raw_labels[0][:1].isspace() or 2 * blank_count > len(words)):
+        return list(words)
+    joined: list[Word | str] = []
+    for word, raw_label in zip(words, raw_labels, strict=True):
+        if joined and _continues_word(_label(joined[-1]), raw_label):
+            joined[-1] = _join_two(joined[-1], word)
         else:
-            values, score, source_label = (None,) * 3, None, ""
-        if (
-            isinstance(item, dict)
-            and isinstance(values[0], str)
-            and values[0].strip()
-            and values[1:] == (None, None)
-        ):
-            words.append(values[0].strip())
-            continue
-        if None in values:
-            raise InputError(
-                f"{where}: word {index} must be [text, start, end] or have word, start, end; found "
-                f"{item!r}"
-            )
-        label, start, end = values
-        word = make_word(label, start, end, score, where=f"{where}: word {index}")
-        words.append(replace(word, source_label=str(source_label)))
-    return _place_untimed_words(words, where)
+            joined.append(word)
+    return joined
+
+
+def _continues_word(previous: str, raw_label: str) -> bool:
+    """Whether a label goes on with the word before it; in a script without blanks only signs do."""
+    if raw_label[:1].isspace() or not raw_label:
+        return False
+    has_blanks = not any(map(is_written_without_blanks, (previous[-1:], raw_label[0])))
+    return has_blanks or not any(map(str.isalnum, raw_label))
+
+
+def _join_two(first: Word | str, second: Word | str) -> Word | str:
+    """One word of two that follow each other; the times of the one that has some."""
+    text = _label(first) + _label(second)
+    if isinstance(first, str) or isinstance(second, str):
+        timed = next((word for word in (first, second) if isinstance(word, Word)), None)
+        return text if timed is None else replace(timed, text=text)
+    score = None if first.score is None or second.score is None else min(first.score, second.score)
+    return Word(text, first.start, second.end, score)
+
+
+def _label(word: Word | str) -> str:
+    return word.text if isinstance(word, Word) else word
 
 
 def _place_untimed_words(words: Sequence[Word | str], where: str) -> list[Word]:
@@ -182,9 +234,10 @@ def first_value(item: JsonObject, names: Sequence[str], default: object = None) 
 
 
 def make_word(text: object, start: Json, end: Json, score: Json, *, where: str) -> Word:
-    """Word of four cells, whatever they hold: `float` says whether the last three are numbers."""
+    """Word of four cells, whatever they hold: `float` says whether the last three are numbers. An
+    end of None is not known: the word ends at infinity."""
     try:
-        interval = float(start), float(end)
+        interval = float(start), math.inf if end is None else float(end)
         score = None if score is None else float(score)
     except (TypeError, ValueError, OverflowError) as error:
         listing = ", ".join(repr(value)[:40] for value in (start, end))
@@ -192,4 +245,6 @@ def make_word(text: object, start: Json, end: Json, score: Json, *, where: str) 
             f"{where}: expected seconds as numbers with a decimal point, found {listing}, score "
             f"{score!r:.40}"
         ) from error
+    if math.inf in interval and end is not None:
+        raise InputError(f"{where} must have finite times, found {start} to {end}")
     return Word(str(text).strip(), *interval, score)

@@ -21,6 +21,7 @@ from ...files.json_files import JsonObject
 from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.sentence_word import TextWord
+from ..words.text_normalization import normalize_text
 from ..words.word_lookup import MARKER_PATTERN, WordRequest
 
 TEXT_PARTS = ("text", "pair", "translation")
@@ -86,6 +87,12 @@ class Sentence:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
+        for text_field in (
+            *TEXT_PARTS,
+            "foil",
+        ):  # a tokenizer takes another spelling for another word
+            if isinstance(text := getattr(self, text_field), str):
+                self.__dict__[text_field] = normalize_text(text)
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
         words, indices = resolve_words_and_roles(
             self.words, requests, where=f"sentence {name[:60]!r}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...errors import InputError
 from .cue_and_target import RoleRequests, Roles, find_cue, find_cue_and_target
 from .cue_and_target import cue_words as list_cue_words
+from .text_normalization import is_noise_label, join_labels
 from .timed_words import Word
 from .word_lookup import normalize_word
 
@@ -145,14 +146,16 @@ def split_into_pieces(words: Sequence[Word]) -> list[Word]:
 
 
 def join_words(words: Iterable[Word]) -> str:
-    """Words in a row, as they are said.
+    """Words in a row, as they are said: without labels of noise (`<unk>`), and without blanks in
+    languages that write none.
 
     Examples
     --------
     >>> join_words([Word("il", 0, 1), Word("ne … pas", 1, 4, pieces=((1, 2), (3, 4))), Word("mange", 2, 3)])
     'il ne mange pas'
     """
-    return " ".join(part.text for _, part in list_parts(list(words)))
+    labels = (part.text for _, part in list_parts(list(words)))
+    return join_labels(label for label in labels if not is_noise_label(label))
 
 
 def make_word_request(

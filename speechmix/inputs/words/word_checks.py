@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
+from .text_normalization import normalize_text
 from .timed_words import Word
 from .word_lookup import describe_word
 
@@ -34,8 +35,8 @@ def check_words(
     """Return the words as `Word`s, or say which one cannot be right.
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the
-    audio is cut to it. Words of no length (start = end) are legal. A word may lie between the
-    pieces of another.
+    audio is cut to it, and so is one at infinity, which a file does not say. Words of no length
+    (start = end) are legal. A word may lie between the pieces of another.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def _parse_word(item: object, index: int, where: str, unit: str) -> Word:
             item = Word.from_pieces(*item) if has_pieces else Word(*item)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-    if not isinstance(item.text, str) or not item.text.strip():
+    if not isinstance(item.text, str) or not normalize_text(item.text).strip():
         raise InputError(
             f"{where}: {unit} {index} at {item.start} s has no label, found {item.text!r}: name or "
             "remove it"
@@ -156,11 +157,12 @@ def _parse_word(item: object, index: int, where: str, unit: str) -> Word:
         raise InputError(
             f"{where}: {unit} {index} {item.text!r} has a time or score that is no number: {item}"
         ) from error
-    if not (math.isfinite(start) and math.isfinite(end)):
+    if not math.isfinite(start) or math.isnan(end) or end == -math.inf:
         raise InputError(
             f"{where}: {unit} {index} {item.text!r} must have finite times, found {start} to {end}"
         )
-    return Word(item.text.strip(), start, end, score, item.pieces, item.source_label)
+    text = normalize_text(item.text).strip() if unit == "word" else item.text.strip()
+    return Word(text, start, end, score, item.pieces, item.source_label)
 
 
 def _check_times(word: Word, index: int, duration: Seconds | None, where: str, unit: str) -> Word:
@@ -184,7 +186,7 @@ def _check_times(word: Word, index: int, duration: Seconds | None, where: str, u
                 f"({duration:.3f} s): "
                 "do words and audio belong together, and are the times seconds?"
             )
-        if end > duration + END_TOLERANCE:
+        if math.inf > end > duration + END_TOLERANCE:
             raise InputError(
                 f"{where}: {describe_word(word, index, unit)} ends {1000 * (end - duration):.0f} ms past "
                 "the end of the audio "

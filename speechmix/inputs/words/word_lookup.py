@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ...errors import InputError
 from .sentence_word import TextWord
+from .text_normalization import normalize_text
 from .timed_words import Word
 
 # <mask>, <|endoftext|>, [MASK]: not the word between the brackets.
@@ -138,14 +139,14 @@ def _is_marker(text: str) -> bool:
 
 def normalize_word(text: str) -> str:
     """Form of a word in which two spellings of it are equal: case, edge punctuation, apostrophes,
-    NFC.
+    NFC, without invisible marks.
 
     Examples
     --------
     >>> normalize_word("« Livres. »"), normalize_word("aujourd’hui")
     ('livres', "aujourd'hui")
     """
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    folded = unicodedata.normalize("NFC", normalize_text(text).casefold())
     folded = re.sub("[’ʼ＇]", "'", folded)
     letter_indices = [
         i for i, letter in enumerate(folded) if unicodedata.category(letter)[0] not in "PSZ"

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from ...adapters.model import Model
 from ...alignment import WORD, align
-from ...alignment.alignment_result import PHONE_REVISION, REVISION
+from ...alignment.alignment_result import PHONE_REVISION, REVISION, later_changes
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
@@ -58,16 +58,8 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         **key,
         **chosen_options,
         "revision": REVISION,
-        **_later_changes(clip, options["method"]),
+        **later_changes(options["method"], clip.language, has_model=options["aligner"] is not None),
     }
-
-
-def _later_changes(clip: Clip, method: str) -> dict[str, object]:
-    """Return what changed without a revision of all word times: doubts outside French, and the heads of a
-    Whisper that names none."""
-    is_french = (clip.language or "").startswith("fr")
-    doubts: dict[str, object] = {} if is_french else {"doubts": 2}
-    return doubts | ({"heads": 2} if method == "whisper" else {})
 
 
 def _compute(item: ResultItem) -> Result:

@@ -23,7 +23,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...alignment.alignment_result import REVISION
+from ...alignment.alignment_result import REVISION, later_changes
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
@@ -207,11 +207,10 @@ def align_corpus(
 
     def alignment_key(line: JsonObject) -> JsonObject:
         word_times = textgrid_digest(textgrids, line["key"]) if textgrids else line.get("words")
-        return {
-            "of": digest(
-                [line["text"], line["language"], REVISION if word_times is None else word_times]
-            )
-        }
+        if word_times is None:
+            changes = later_changes(method, line["language"], has_model=model is not None)
+            word_times = [REVISION, changes] if changes else REVISION
+        return {"of": digest([line["text"], line["language"], word_times])}
 
     return run_alignment_stage(
         study,

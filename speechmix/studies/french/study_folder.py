@@ -120,7 +120,7 @@ def make_corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
 def make_corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
-    from ...adapters.generation.word_character_positions import locate_word_parts
+    from ...inputs.words.words_in_text import locate_word_parts
     from .language.spoken import split_written_words, word_text
 
     requests = {role: pair[role] for role in ("cue", "target")}
