@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..inputs.audio.spectrograms import resample
 from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
+from .espeak_letters import find_unread_words, is_language_mark
 from .espeak_library import PHONEME, WORD, Heard, data_path, run_synthesis, voice_table
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up
@@ -68,7 +69,8 @@ def speak(
     Raises
     ------
     InputError
-        For a text without words, an unknown voice or variant, or a rate or pitch out of range.
+        For a text without words, an unknown voice or variant, a rate or pitch out of range, or letters
+        that the voice cannot read.
     MissingExtraError
         If espeakng-loader is not installed.
 
@@ -86,7 +88,15 @@ def speak(
     # One blank between tokens and one code point per accented letter, so that espeak-ng's positions
     # are ours.
     tokens = [unicodedata.normalize("NFC", token.replace("\0", "")) for token in text.split()]
-    samples, events, native_rate = run_synthesis(" ".join(tokens), _voice_name(voice), rate, pitch)
+    samples, events, native_rate = run_synthesis(" ".join(tokens), voice_name(voice), rate, pitch)
+    switches = any(kind == PHONEME and is_language_mark(name) for kind, _, _, name in events)
+    base_voice = voice_name(voice.partition("+")[0])
+    if unread := find_unread_words(tokens, base_voice, switches=switches):
+        raise InputError(
+            f"the espeak-ng voice {voice!r} cannot read {', '.join(map(repr, unread[:5]))}: it would say "
+            "the names of the letters: write these words in letters that the voice reads (Japanese in "
+            "kana), or align with a CTC model of the language (model=)"
+        )
     phonemes = _phonemes(events, len(samples))
     original_tokens = text.split()
     spoken = [index for index, token in enumerate(original_tokens) if aligned_words(token)]
@@ -130,7 +140,7 @@ def list_variants() -> list[str]:
     return sorted(path.name for path in (data_path() / "voices" / "!v").iterdir())
 
 
-def _voice_name(voice: str) -> str:
+def voice_name(voice: str) -> str:
     code, plus, variant = voice.partition("+")
     table = voice_table()
     code = code.lower().replace("_", "-")
@@ -150,8 +160,22 @@ def _voice_name(voice: str) -> str:
 
 
 def _phonemes(events: list[Heard], n_samples: int) -> list[tuple[str, int, int]]:
-    """Phonemes and pauses (without a name) as (name, start, end) in samples."""
-    marks = [(name, sample) for kind, _, sample, name in events if kind == PHONEME]
+    """Phonemes and pauses (without a name) as (name, start, end) in samples.
+
+    Marks of another language, such as "(en)", are none. The time of one belongs to the phoneme before
+    it if that has no other, which is how espeak-ng ends a foreign word, else to the one behind it.
+    """
+    marks: list[tuple[str, int]] = []
+    switch_start: int | None = None
+    for kind, _, sample, name in events:
+        if kind != PHONEME:
+            continue
+        if is_language_mark(name):
+            ends_word = bool(marks) and marks[-1][0] != "" and marks[-1][1] == sample
+            switch_start = None if ends_word else sample
+            continue
+        marks.append((name, sample if switch_start is None else switch_start))
+        switch_start = None
     ends = [sample for _, sample in marks[1:]] + [n_samples]
     return [
         (name, start, end) for (name, start), end in zip(marks, ends, strict=True) if end > start

@@ -4,6 +4,7 @@ time."""
 import hashlib
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -150,3 +151,46 @@ def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     with pytest.raises(MissingExtraError, match=r"\[synthesis\]'"):
         speak("bonjour")
+
+
+@pytest.mark.parametrize(
+    ("voice", "text", "phonemes"),
+    [
+        ("fr", "un mail", "œ̃ m ˈeɪ l"),
+        ("fr", "le football anglais", "l ə- f ˈʊ t b ɔː l ɑ̃ ɡ l ˈɛ"),
+        ("de", "ein Bike", "aɪ n b ˈaɪ k"),
+        ("ru", "мир hello", "mʲ ˈi r h ə l ˈəʊ"),
+        ("el", "λέξη word", "l ˈe k s i w ˈɜː d"),
+        ("fr", "λόγος", "l ˈo ɣ o s"),
+    ],
+)
+def test_marks_of_another_language_are_no_phonemes(voice, text, phonemes):
+    speech = speak(text, voice=voice)
+    assert " ".join(phone.text for phone in speech.phonemes if phone.text) == phonemes
+    assert speech.phonemes[0].start == 0
+    for phoneme, following in pairwise(speech.phonemes):
+        assert phoneme.start < phoneme.end == following.start
+
+
+def test_a_mark_of_a_language_lies_in_its_word():
+    speech = speak("un mail", voice="fr")
+    assert speech.phonemes[1].start == speech.words[1].start
+
+
+@pytest.mark.parametrize(
+    ("voice", "text", "words"),
+    [
+        ("ja", "わたし が 日本 好き", "'日本', '好き'"),
+        ("ja", "ねこ hello", "'hello'"),
+        ("fr", "le слово", "'слово'"),
+        ("hi", "日本", "'日本'"),
+    ],
+)
+def test_letters_that_a_voice_cannot_read(voice, text, words):
+    with pytest.raises(InputError, match=f"voice '{voice}' cannot read {words}: it would say"):
+        speak(text, voice=voice)
+
+
+def test_letters_that_a_voice_reads():
+    for voice, text in (("cmn", "日本人"), ("ko", "한국어"), ("ja", "ねこ NHK"), ("ru", "слово")):
+        assert speak(text, voice=voice).words

@@ -4,7 +4,9 @@ says."""
 from __future__ import annotations
 
 import re
+import shutil
 import struct
+import subprocess
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +160,82 @@ class TestHeadersThatLie:
         path = changed(written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, b"\xff" * 4)
         assert len(read_audio(changed(path, lambda d: 4, b"\xff" * 4))) == 2 * RATE
 
+    HOLDS_MORE = (
+        r"its header promises 0\.500 s, but it holds 2\.000 s: the recording was not finished"
+    )
+    UNFINISHED = "its header says that it holds no sound, but 64,000 bytes of sound follow"
+    ALL_IS_READ = r"promises 0\.500 s, but it holds 2\.000 s: all of it is read"
+
+    @pytest.mark.parametrize(
+        ("layout", "marker", "offset", "number", "unfinished"),
+        [
+            ("WAV", b"data", 4, "<I", 0),
+            ("RF64", b"ds64", 16, "<Q", 0),
+            ("AIFF", b"SSND", 4, ">I", 8),
+            ("AU", b".snd", 8, ">I", 0),
+            ("CAF", b"data", 4, ">Q", 4),
+        ],
+    )
+    def test_a_file_that_holds_more_than_it_says(
+        self, tmp_path, layout, marker, offset, number, unfinished
+    ):
+        path = written(tmp_path / "a.bin", format=layout)
+        whole = path.read_bytes()
+        for length, message in (
+            (16_000 + unfinished, self.HOLDS_MORE),
+            (unfinished, self.UNFINISHED),
+        ):
+            path.write_bytes(whole)
+            changed(path, lambda d: d.find(marker) + offset, struct.pack(number, length))
+            for read in (
+                read_audio,
+                audio_seconds,
+                lambda path: read_audio(path, start=0.1, stop=0.2),
+            ):
+                with pytest.raises(InputError, match=message):
+                    read(path)
+        path.write_bytes(whole[:20_000])
+        with pytest.raises(InputError, match=r"cut off|malformed"):
+            audio_seconds(path)
+
+    @pytest.mark.parametrize(
+        ("layout", "marker", "content"),
+        [
+            ("W64", b"data\xf3\xac", struct.pack("<Q", 24 + 16_000)),
+            ("NIST", b"sample_count", b" -i 8000 "),
+        ],
+    )
+    def test_a_file_of_which_all_is_read_for_all_that_it_says(
+        self, tmp_path, layout, marker, content
+    ):
+        path = written(tmp_path / "a.bin", format=layout)
+        marker_bytes = 16 if layout == "W64" else len(marker)
+        changed(path, lambda d: d.find(marker) + marker_bytes, content)
+        with pytest.warns(UserWarning, match=self.ALL_IS_READ):
+            assert len(read_audio(path)) == 2 * RATE
+
+    def test_what_may_stand_behind_the_sound(self, tmp_path, recwarn):
+        path = written(tmp_path / "a.wav")
+        whole = path.read_bytes()
+        chunk = b"LIST" + struct.pack("<I", 4) + b"INFO"
+        for rest in (b"", chunk, bytes(4096), b"TAG" + b"x" * 125, chunk + bytes(3)):
+            path.write_bytes(whole + rest)
+            assert len(read_audio(path)) == 2 * RATE
+        assert not recwarn.list
+
+    def test_a_few_samples_too_few_are_said(self, tmp_path):
+        path = written(tmp_path / "a.wav")
+        path.write_bytes(path.read_bytes()[:-800])
+        with pytest.warns(UserWarning, match=r"promises 2\.000 s, but it holds 1\.975 s"):
+            assert len(read_audio(path)) == 2 * RATE - 400
+
+    def test_ffmpeg_writes_all_of_it_anew(self, tmp_path):
+        ffmpeg = shutil.which("ffmpeg") or pytest.skip("ffmpeg is not installed")
+        path = changed(written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, bytes(4))
+        options = ["-v", "error", "-ignore_length", "1", "-i", path, tmp_path / "b.wav"]
+        subprocess.run([ffmpeg, *options], check=True)
+        assert len(read_audio(tmp_path / "b.wav")) == 2 * RATE
+
     @pytest.mark.parametrize("rate", [1, 999, 400_000, 2**31 - 1])
     def test_wav_with_a_rate_that_nothing_has(self, tmp_path, rate):
         path = changed(written(tmp_path / "a.wav"), lambda d: 24, struct.pack("<I", rate))
@@ -203,6 +281,28 @@ class TestHeadersThatLie:
         path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
         with pytest.raises(InputError, match="cut off"):
             read_audio(path)
+
+
+class TestChannels:
+    @pytest.mark.parametrize("right", [-1.0, -0.8])
+    def test_channels_that_cancel_each_other(self, tmp_path, right):
+        stereo = np.stack([tone(), right * tone()], axis=1)
+        path = written(tmp_path / "a.wav", stereo)
+        for read in (
+            lambda: read_audio(path),
+            lambda: read_audio(path, start=0.5, stop=1.0),
+            lambda: Clip.from_array(stereo, RATE, name="a"),
+        ):
+            with pytest.raises(InputError, match="2 channels cancel each other"):
+                read()
+
+    @pytest.mark.parametrize("channels", [2, 8])
+    def test_channels_that_do_not(self, channels):
+        noise = np.random.default_rng(0).standard_normal((RATE, channels)) / 10
+        silent = np.zeros_like(noise)
+        single = np.where(np.arange(channels) == 0, noise, 0)
+        for samples in (noise, silent, single):
+            assert len(to_mono(samples, RATE, sample_rate=RATE, where="a")) == RATE
 
 
 class TestFilesThatAreNoAudio:

@@ -1,12 +1,11 @@
-"""Check that an audio file has all the data its header promises.
+"""Check that a compressed audio file is whole.
 
-In: an open WAV, OGG or MP3 file. Out: the share of a WAV's sound that is there, whether an OGG's
-last page is whole, the length of an MP3 by its frames. Nothing is decoded.
+In: an open OGG or MP3 file. Out: whether an OGG's last page is whole, the length of an MP3 by its
+frames. Nothing is decoded. The lengths of other files are those of `container_lengths`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -15,30 +14,6 @@ from .frame_grid import Seconds
 _MP3_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _MPEG1_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 _MPEG2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
-
-
-def wav_fraction_present(file: BinaryIO) -> float:
-    """How much of what a WAV's data chunk promises is in the file; 1 if it is not said (a stream,
-    another layout)."""
-    end = file.seek(0, 2)
-    file.seek(0)
-    first_bytes = file.read(12)
-    if first_bytes[:4] != b"RIFF" or first_bytes[8:] != b"WAVE":
-        return 1.0
-    is_stream = (
-        first_bytes[4:8] == b"\xff\xff\xff\xff"
-    )  # as ffmpeg writes to a pipe: both lengths are unknown
-    while len(chunk := file.read(8)) == 8:
-        (length,) = struct.unpack("<I", chunk[4:])
-        if chunk[:4] == b"data":
-            remaining_bytes = end - file.tell()
-            return (
-                1.0
-                if length <= remaining_bytes or (is_stream and length == 2**32 - 1)
-                else remaining_bytes / length
-            )
-        file.seek(length + length % 2, 1)
-    return 1.0
 
 
 def is_ogg_complete(file: BinaryIO) -> bool:

@@ -9,6 +9,7 @@ the bytes.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -18,8 +19,10 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular_file
-from .audio_completeness import is_ogg_complete, mp3_seconds, wav_fraction_present
+from .audio_completeness import is_ogg_complete, mp3_seconds
 from .byte_ranges import open_bytes, parse_location
+from .channels import average_channels
+from .container_lengths import SoundBytes, sound_bytes
 from .frame_grid import Seconds
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ MAX_AUDIO_SECONDS: Seconds = 600.0
 SAMPLE_RATE_RANGE = (1_000, 384_000)
 _MAX_DECODED_VALUES = 2**26  # values decoded in one go: ten minutes of 48 kHz stereo, 230 MB
 _DECODER_TOLERANCE: Seconds = 0.1  # that a decoder may miss of what the header says
+_WAV_FORMATS = ("WAV", "WAVEX", "RF64")
+_CONTAINER_FORMATS = (*_WAV_FORMATS, "W64", "AIFF", "CAF", "AU", "NIST")
+_SAMPLE_BYTES = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3}
+_SAMPLE_BYTES |= {"PCM_32": 4, "FLOAT": 4, "DOUBLE": 8}
 _MP3_PADDING: Seconds = 0.5  # that an MP3 encoder adds at the ends, and a decoder takes off again
 
 
@@ -61,9 +68,11 @@ def decode_audio(
     try:
         with _open_audio(path) as file:
             rate = check_recording_rate(file.samplerate, str(path))
-            check_length(
-                _check_header_seconds(path, file) if stop is None else stop - start, str(path)
-            )
+            seconds = None if stop is None else stop - start
+            if seconds is None or file.format in _CONTAINER_FORMATS:
+                header_length = _check_header_seconds(path, file)
+                seconds = header_length if seconds is None else seconds
+            check_length(seconds, str(path))
             if start:
                 file.seek(min(round(start * rate), file.frames))
             expected_frames = (
@@ -71,7 +80,7 @@ def decode_audio(
                 if stop is None
                 else round(stop * rate) - round(start * rate)
             )
-            samples = _read_mono(file, max(expected_frames, 0))
+            samples = _read_mono(file, max(expected_frames, 0), str(path))
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
         raise unreadable_audio_error(path, error) from error
     if stop is None and len(samples) / rate < expected_frames / rate - max(
@@ -185,24 +194,20 @@ def _describe_content(first_bytes: bytes) -> str | None:
     return "is a text"
 
 
-def _read_mono(file: SoundFile, frames: int) -> np.ndarray:
+def _read_mono(file: SoundFile, frames: int, where: str) -> np.ndarray:
     """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but
     never without bound."""
     if frames * file.channels <= _MAX_DECODED_VALUES:
-        return _average_channels(file.read(frames, dtype="float32", always_2d=True))
+        return average_channels(file.read(frames, dtype="float32", always_2d=True), where)
     chunks = []
     while frames > 0 and len(
         chunk := file.read(
             min(frames, _MAX_DECODED_VALUES // file.channels), "float32", always_2d=True
         )
     ):
-        chunks.append(_average_channels(chunk))
+        chunks.append(average_channels(chunk, where))
         frames -= len(chunk)
     return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
-
-
-def _average_channels(samples: np.ndarray) -> np.ndarray:
-    return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
 def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
@@ -215,16 +220,9 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
             "ffmpeg"
         )
     with open_bytes(path) as raw:
-        if file.format in ("WAV", "WAVEX"):
-            present_share = wav_fraction_present(raw)
-            if present_share == 0 or promised_seconds < promised_seconds / present_share - max(
-                _DECODER_TOLERANCE, 0.01 * promised_seconds / present_share
-            ):
-                raise _truncation_error(
-                    path,
-                    promised_seconds / present_share if present_share else np.inf,
-                    promised_seconds,
-                )
+        if file.format in _CONTAINER_FORMATS:
+            if (found := sound_bytes(raw)) is not None:
+                _check_sound_bytes(path, file, found)
         elif file.format == "OGG" and not is_ogg_complete(raw):
             raise _truncation_error(path, None, promised_seconds)
         elif file.format in ("MP3", "MPEG"):
@@ -240,6 +238,48 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
                     "damaged or missing; write it again, for example `ffmpeg -i in.mp3 out.wav`"
                 )
     return float(promised_seconds)
+
+
+def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundBytes) -> None:
+    """Compare what a header promises with what is there, and with what libsndfile would read."""
+    width = _SAMPLE_BYTES.get(file.subtype)
+    if width is None:  # compressed: as long as libsndfile says, for all that the header promises
+        read_bytes = min(found.promised, found.present)
+        bytes_per_second = read_bytes * file.samplerate / max(1, file.frames)
+    else:
+        bytes_per_second = float(width * file.channels * file.samplerate)
+        read_bytes = file.frames * width * file.channels
+        if file.format in _WAV_FORMATS:  # where samples of 24 bits may lie in 32
+            read_bytes = max(read_bytes, min(found.promised, found.present))
+    tolerance = max(_DECODER_TOLERANCE * bytes_per_second, 0.01 * found.promised)
+    if found.promised > found.present + tolerance:
+        raise _truncation_error(
+            path,
+            found.promised / bytes_per_second if bytes_per_second else np.inf,
+            found.present / bytes_per_second if bytes_per_second else 0.0,
+        )
+    frame_bytes = (width or 1) * file.channels
+    is_missed = found.present - read_bytes >= frame_bytes
+    promised = min(found.promised, read_bytes) if is_missed else found.promised
+    what = f"{path}: its header " + (
+        f"promises {promised / bytes_per_second:.3f} s, but it holds "
+        f"{found.present / bytes_per_second:.3f} s"
+        if promised and bytes_per_second
+        else f"says that it holds no sound, but {found.present:,} bytes of sound follow"
+    )
+    if is_missed:
+        remedy = (
+            "ffmpeg -ignore_length 1 -i in.wav out.wav"
+            if file.format in _WAV_FORMATS
+            else "sox --ignore-length IN out.wav"
+        )
+        raise InputError(
+            f"{what}: the recording was not finished, or was appended to; write all of it anew with "
+            f"`{remedy}`"
+        )
+    # A few samples too few, or W64, of which libsndfile reads all for all that its header says.
+    if abs(found.promised - found.present) >= frame_bytes:
+        warnings.warn(f"{what}: all of it is read", stacklevel=2)
 
 
 def _truncation_error(

@@ -7,6 +7,7 @@ import operator
 import numpy as np
 
 from ...errors import InputError
+from .channels import average_channels
 from .decoding import check_length, check_recording_rate
 from .spectrograms import resample
 
@@ -31,7 +32,7 @@ def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: s
     ------
     InputError
         For another shape or type, no samples, more than `MAX_AUDIO_SECONDS` seconds, a rate that no recording
-        has, or samples that are NaN or infinite.
+        has, samples that are NaN or infinite, or channels that cancel each other.
 
     Examples
     --------
@@ -54,8 +55,8 @@ def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: s
         )
     check_length(len(samples) / check_recording_rate(source_rate, where), where)
     samples = _float32(samples, where)
-    if samples.ndim == 2:
-        samples = samples.mean(axis=1)
+    if samples.ndim == 2 and len(samples):
+        samples = average_channels(samples, where)
     if not len(samples):
         raise InputError(
             f"{where}: expected audio, found 0 samples: leave this clip out or record it again"
