@@ -47,8 +47,10 @@ def describe_unheard_text(
     if model.init != "trained" or model.tokenizer is None or not isinstance(clip, Clip):
         return None
     text = clip.text or join_words(clip.spoken_words)
-    head = None if states is None else head_projection(model)
-    if not text or not isinstance(head, torch.nn.Linear):
+    if not text or states is None:
+        return None
+    head = head_projection(model)
+    if not isinstance(head, torch.nn.Linear):
         return None
     if type(model.module).__name__.endswith("ForCTC"):
         written = _read_letters(model, head, states[row])
