@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from ..adapters.generation.token_sequence import written_label
 from ..errors import InputError, MissingExtraError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_text, cue_words
 from ..inputs.words.phone_classes import phone_class
 from ..inputs.words.unit_tiers import PHONE, unit_owners
+from ..inputs.words.word_lookup import normalize_word
 from .statistics.groups import SPEAKER_COLUMNS
 
 Item: TypeAlias = Clip | Sentence
@@ -56,7 +58,7 @@ def _frequency(unit: UnitOccurrence) -> float | None:
             f"{unit.item.name!r} has no language: use clip.replace(language=...), or meta={{'language': ...}}"
         )
     try:
-        return float(zipf_frequency(unit.label, language)) or None
+        return float(zipf_frequency(normalize_word(unit.label), language)) or None
     except (LookupError, ModuleNotFoundError) as error:
         raise InputError(f"no word frequencies in language {language!r}: {error}") from error
 
@@ -190,18 +192,19 @@ def _find_unit(key: Any, items: Sequence[Item]) -> UnitOccurrence | None:
     """Find a unit by role or index, else by label with onset or rank; None for other kinds."""
     item = items[key.item]
     words = item.words or ()
-    if (key.kind in ROLES and key.label) or key.word >= 0:
+    label = written_label(key.label) if isinstance(key.label, str) else key.label
+    if (key.kind in ROLES and label) or key.word >= 0:
         index = getattr(item, key.kind) if key.kind in ROLES else int(key.word)
         indices = cue_words(index) if key.word < len(words) else ()
         text = cue_text(words, indices)
-        if not indices or text != (key.label or text):
+        if not indices or text != (label or text):
             raise InputError(
-                f"{item.name!r} lacks the {key.kind or 'word'} {key.label or index!r} of the table: "
+                f"{item.name!r} lacks the {key.kind or 'word'} {label or index!r} of the table: "
                 "give the clips that the table was computed from"
             )
         return UnitOccurrence(item, WORD, words, indices, text)
     for kind, tier in _tiers(item).items():
-        same = [index for index, unit in enumerate(tier) if unit.text == key.label]
+        same = [index for index, unit in enumerate(tier) if unit.text == label]
         if key.onset == key.onset:  # it has one
             starts = {index: getattr(tier[index], "start", np.nan) for index in same}
             same = [i for i in same if abs(starts[i] - key.onset) < _TIME_TOLERANCE]

@@ -16,6 +16,7 @@ from typing import TypeGuard, cast
 
 import numpy as np
 
+from ..adapters.generation.token_sequence import written_label
 from ..errors import InputError
 from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
 from ..inputs.words.sentence_word import TextWord
@@ -280,7 +281,7 @@ def _list_words(spans: Sequence[Span], mixing_map: MixingMap) -> Sequence[Word |
     spellings: dict[int, str] = {}
     for span in spans:
         if span.word is not None:
-            spellings[span.word] = spellings.get(span.word, "") + span.label
+            spellings[span.word] = spellings.get(span.word, "") + written_label(span.label)
     words: list[TextWord] = []
     for index in range(max(spellings, default=-1) + 1):
         # Without a tokenizer's sign for the beginning of a word.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from ..inputs.words.labels_in_sentences import number_repeated
 from ..inputs.words.transcript_accuracy import normalize_transcript
 from .effects import range_over_fills
 from .specificity import LEAST_DISTANCE
@@ -158,9 +159,14 @@ class ExplanationNumbers:
         repeats = [unit.unit for unit in self.units if _plain(unit.label) == _plain(label)]
         return f"{label} ({repeats.index(unit_index) + 1})" if len(repeats) > 1 else label
 
+    @cached_property
+    def source_names(self) -> list[str]:
+        """Names of the sources, numbered if there are several of one: "again (2)"."""
+        return number_repeated([source.name for source in self.sources])
+
     def source_name(self, choice: int, source: int) -> str:
         """Name of a source, as one of a choice: its own sound is called so."""
-        name = self.sources[source].name
+        name = self.source_names[source]
         return f"{name} (own sound)" if self.own_sound[choice, source] else name
 
     def without_own_sound(self) -> Self:

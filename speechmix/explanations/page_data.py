@@ -67,7 +67,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
         "sources": [
             {
                 "label": source.label,
-                "name": source.name,
+                "name": name,
                 "side": source.side,
                 "index": source.source.index,
                 "onset": _round_value(source.onset),
@@ -76,7 +76,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
                     [_round_value(onset), _round_value(offset)] for onset, offset in source.times
                 ],  # of a word in several
             }
-            for source in explanation.sources
+            for source, name in zip(explanation.sources, explanation.source_names, strict=True)
         ],
         "measures": [
             {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..inputs.words.labels_in_sentences import end_sentence
 from ..interventions.removal_measures import OCCLUSION
 from .choices import Choice
 from .generated_tokens import BLANK, END, SPACE
@@ -55,8 +56,8 @@ def summary_text(explanation: ExplanationNumbers) -> str:
     if remarks := " ".join([*explanation.remarks, *doubts]):
         lines.append(f"  {remarks}")
     lines += [
-        f"  error: {explanation.errors[explanation.choices[index].error or 0]}. "
-        f"{choice_heading(explanation.choices[index])} {_format_deciding(explanation, index)}"
+        f"  error: {end_sentence(str(explanation.errors[explanation.choices[index].error or 0]))} "
+        f"{_line_label(explanation, index)} {_format_deciding(explanation, index)}"
         for index in errors
     ]
     lines += [
@@ -75,8 +76,7 @@ def summary_text(explanation: ExplanationNumbers) -> str:
 
 
 def _line_label(explanation: ExplanationNumbers, index: int) -> str:
-    choice = explanation.choices[index]
-    return explanation.choice_label(index) if choice.contrast is None else choice_heading(choice)
+    return choice_heading(explanation.choices[index], explanation.choice_label(index))
 
 
 def _format_deciding(explanation: ExplanationNumbers, index: int) -> str:
@@ -106,7 +106,7 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()
     for choice_index, choice in enumerate(explanation.choices):
-        lines.append(f"  {choice_heading(choice)}  p = {choice.probability:.3g}")
+        lines.append(f"  {_line_label(explanation, choice_index)}  p = {choice.probability:.3g}")
         for name, attribution in explanation.attributions.items():
             if name == OCCLUSION:
                 continue
@@ -146,8 +146,8 @@ def explanation_text(explanation: ExplanationNumbers) -> str:
     return "\n".join(lines)
 
 
-def choice_heading(choice: Choice) -> str:
-    """Name a choice as a question.
+def choice_heading(choice: Choice, label: str | None = None) -> str:
+    """Name a choice as a question; a word that the text has several times by its numbered label.
 
     Examples
     --------
@@ -158,15 +158,16 @@ def choice_heading(choice: Choice) -> str:
     >>> choice_heading(Choice(0, "nos", (0,), 0, 1.0, "runner_up", contrast))
     'In “nos”: why “s” and not no letter?'
     """
+    label = label or choice.label
     if choice.contrast is None:
-        return choice.label
+        return label
     written, other = (
-        _LABEL_PHRASES.get(label, f"“{label}”")
-        for label in (choice.contrast.label, choice.contrast.foil_label)
+        _LABEL_PHRASES.get(part, f"“{part}”")
+        for part in (choice.contrast.label, choice.contrast.foil_label)
     )
     if choice.contrast.label == choice.label:
-        return f"Why {written} and not {other}?"
-    where = "At the end" if choice.label == END else f"In “{choice.label}”"
+        return f"Why {_LABEL_PHRASES.get(choice.label, f'“{label}”')} and not {other}?"
+    where = "At the end" if choice.label == END else f"In “{label}”"
     return f"{where}: why {written} and not {other}?"
 
 

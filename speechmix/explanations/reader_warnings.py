@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..inputs.words.labels_in_sentences import end_sentence
 from ..interventions.removal_measures import OCCLUSION
 from .fills import Fill
 
@@ -78,10 +79,12 @@ def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list
         for source, names in others.items()
     )
     if largest is None:
-        return [f"No single removal has an effect above {LEAST_NATS} nats. However, {named}."]
+        return [
+            f"No single removal has an effect above {LEAST_NATS} nats. {end_sentence(f'However, {named}')}"
+        ]
     return [
         f"Removing {explanation.source_name(choice_index, largest)} has the largest effect. "
-        f"However, {named}."
+        f"{end_sentence(f'However, {named}')}"
     ]
 
 
@@ -97,7 +100,7 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
                 + (
                     f"no {what} has an effect above {LEAST_NATS} nats."
                     if source is None
-                    else f"it is {explanation.source_name(choice_index, source)}."
+                    else end_sentence(f"it is {explanation.source_name(choice_index, source)}")
                 )
                 for row, source in firsts.items()
             )

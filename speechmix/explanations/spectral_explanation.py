@@ -24,6 +24,7 @@ from ..files.text_files import write_csv
 from ..files.whole_files import write_json
 from ..inputs.audio.frequency_bands import BandEdges
 from ..inputs.clips.clip import Clip
+from ..inputs.words.labels_in_sentences import number_repeated
 from ..inputs.words.timed_words import Word
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class SpectralExplanation:
         return f"the model chose {first!r}; {second!r} was supported most by"
 
     def _name_cells(self, cells: Cells) -> str:
-        names = []
+        names, labels = [], number_repeated([time.text for time in self.times])
         for index in sorted({time for time, _ in cells}):
             bands = self._name_bands([cell for cell in cells if cell[0] == index])
-            label = self.times[index].text
+            label = labels[index]
             names.append(bands if label == WHOLE_SOUND else f"{bands} of {label!r}")
         return " and ".join(names)
 

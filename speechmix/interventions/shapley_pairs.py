@@ -21,6 +21,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 
+from ..inputs.words.labels_in_sentences import number_repeated
 from .decision_margins import MarginFunction
 
 PAIR_COLUMNS = ("word", "label", "other_word", "other_label", "interaction", "error")
@@ -149,7 +150,7 @@ def describe_interaction(pairs: pd.DataFrame, values: np.ndarray) -> str:
 
     Examples
     --------
-    >>> row = {"label": "not", "other_label": "bad", "interaction": 8.0, "error": 0.0}
+    >>> row = {"word": 1, "label": "not", "other_word": 2, "other_label": "bad", "interaction": 8.0, "error": 0.0}
     >>> describe_interaction(pd.DataFrame([row]), np.array([4.5, -1.0]))[:56]
     "'not' and 'bad' interact by +8.0 nats, and no Shapley va"
     """
@@ -160,8 +161,15 @@ def describe_interaction(pairs: pd.DataFrame, values: np.ndarray) -> str:
     meaning = (
         "they need each other" if strongest_pair["interaction"] > 0 else "one replaces the other"
     )
+    named_words = pairs[["word", "label"]].to_numpy().tolist()
+    named_words += pairs[["other_word", "other_label"]].to_numpy().tolist()
+    label_by_word = dict(sorted(named_words))
+    name_by_word = dict(
+        zip(label_by_word, number_repeated(list(label_by_word.values())), strict=True)
+    )
+    first, second = (name_by_word[strongest_pair[column]] for column in ("word", "other_word"))
     return (
-        f"{strongest_pair['label']!r} and {strongest_pair['other_label']!r} interact by "
+        f"{first!r} and {second!r} interact by "
         f"{strongest_pair['interaction']:+.1f} nats, and no "
         f"Shapley value is larger than {np.abs(values).max():.1f}: {meaning}, and values average "
         "over that. Read the pairs "

@@ -53,6 +53,17 @@ def test_a_map_has_those_of_targets_and_sources():
     assert "target_phone_class" not in table  # no phones in the map
 
 
+@pytest.mark.parametrize("word", ["c’est", "cʼest", "C’est,"])
+def test_the_frequency_of_an_elision_is_that_of_any_apostrophe(word):
+    pytest.importorskip("wordfreq")
+    clips = [
+        clip_of(name, words=[(text, 0.1, 0.2)]) for name, text in (("a", word), ("b", "c'est"))
+    ]
+    table = pd.DataFrame({"clip": ["a", "b"], "word": [0, 0]})
+    typographic, plain = add_covariates(table, clips, ["frequency"])["frequency"]
+    assert typographic == plain > 6
+
+
 def test_phones_have_a_class_and_no_frequency():
     pytest.importorskip("panphon")
     spans = [Span(0, 2, "k", "phone", 3, 0.7, 0.8), Span(2, 3, "y", "phone", 3, 0.85, 0.9)]

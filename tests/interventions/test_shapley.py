@@ -211,7 +211,8 @@ class TestPairs:
         model = xor_model()
         text = "yes so yes so"  # exclusive or of the first word and the third
         with pytest.warns(
-            UserWarning, match=r"'yes' and 'yes' interact by \+\d+\.\d nats, and no Shapley value"
+            UserWarning,
+            match=r"'yes \(1\)' and 'yes \(2\)' interact by \+\d+\.\d nats, and no Shapley value",
         ):
             values = speechmix.shapley(model, text, fill="mask")
         table = values.table

@@ -716,9 +716,11 @@ class TestDecoderIndices:
         assert [(p, s.label) for p, s in enumerate(found.sources) if s.word == 1] == [(7, "les")]
 
     def test_word_that_is_not_in_the_text(self, whisper):
-        found = speechmix.mix(whisper, clip_of(text="les amis"), stacks="decoder")[
-            "value_zeroing", "decoder"
-        ]
+        clip = clip_of(text="les amis")
+        with pytest.raises(InputError, match=r"the (cue|target) .* is not in the text 'les amis'"):
+            speechmix.mix(whisper, clip, stacks="decoder")
+        clip = clip.replace(cue=None, target=None, foil=None)
+        found = speechmix.mix(whisper, clip, stacks="decoder")["value_zeroing", "decoder"]
         with pytest.raises(InputError, match=r"word 3 \(target\).*in its text"):
             speechmix.cue_contribution(found, cue=0, target=3)
 

@@ -15,7 +15,6 @@ from torch import Generator, Tensor, float64, rand, tensor
 from ...errors import AlignmentError, ModelError
 from ..loading.torchaudio_version import torchaudio_function
 
-
 _TIE_NATS = 1e-9
 
 

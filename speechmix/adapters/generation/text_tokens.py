@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Tokenizer
 from .model_inputs import PreparedInputs
-from .token_sequence import Tokens
+from .token_sequence import Tokens, label_unknown
 
 if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
@@ -101,9 +101,14 @@ def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.T
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
     labels = _token_labels(tokenizer, ids, offsets, text_indices, texts)
-    return tensors, Tokens(
-        ids, labels, words, kinds, word_labels=[word.text for word in sentence.words]
-    )
+    unknown_words = {
+        word for word, id_ in zip(words, ids, strict=True) if id_ == tokenizer.unk_token_id
+    }
+    word_labels = [
+        label_unknown(word.text, tokenizer.unk_token) if index in unknown_words else word.text
+        for index, word in enumerate(sentence.words)
+    ]
+    return tensors, Tokens(ids, labels, words, kinds, word_labels=word_labels)
 
 
 def max_positions(model: Model) -> int | None:
@@ -131,13 +136,17 @@ def _token_labels(
     text_indices: list[int | None],
     texts: list[str],
 ) -> list[str]:
-    """Tokens as they are written in the text, where they are found there."""
+    """Tokens as they are written in the text, where they are found there; with what the model reads
+    instead, where it does not know them: *game ([UNK])*."""
     names = tokenizer.convert_ids_to_tokens(ids)
     written_texts = [
         "" if text_index is None else texts[text_index][a:b].strip()
         for (a, b), text_index in zip(offsets, text_indices, strict=True)
     ]
-    return [text or name for text, name in zip(written_texts, names, strict=True)]
+    return [
+        label_unknown(text, name) if text and token_id == tokenizer.unk_token_id else text or name
+        for text, name, token_id in zip(written_texts, names, ids, strict=True)
+    ]
 
 
 def _require_tokenizer(model: Model) -> Tokenizer:

@@ -7,6 +7,7 @@ one earlier, which predict them (Mohebbi et al. 2023). text_tokens.py makes the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,6 +19,8 @@ from ..transformers_types import Tokenizer
 
 if TYPE_CHECKING:
     pass
+
+_READING = re.compile(r" \((?:<\S+>|\[\S+\])\)$")  # "([UNK])", "(<unk>)" behind a label
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,22 @@ class Tokens:
 
     def _kind_and_word(self, token: int) -> tuple[str, int | None]:
         return self.kinds[token], self.words[token]
+
+
+def label_unknown(text: str, unknown_token: str) -> str:
+    """Label of a word or token that a model does not know: as it is written, and what the model reads.
+
+    Examples
+    --------
+    >>> label_unknown("game", "[UNK]"), written_label("game ([UNK])"), written_label("game")
+    ('game ([UNK])', 'game', 'game')
+    """
+    return f"{text} ({unknown_token})"
+
+
+def written_label(label: str) -> str:
+    """A label as it is written in the text, without what the model reads instead."""
+    return _READING.sub("", label)
 
 
 def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:

@@ -73,8 +73,8 @@ def _own_text(data: JsonObject, segments: Sequence[JsonObject]) -> str | None:
     """The text of a file, or those of its segments in a row."""
     text = data.get("text")
     if not isinstance(text, str):
-        texts = [segment.get("text") for segment in segments]
-        if not all(isinstance(text, str) for text in texts):
+        texts = [text for segment in segments if isinstance(text := segment.get("text"), str)]
+        if len(texts) < len(segments):
             return None
         has_blanks = any(text[:1].isspace() for text in texts)
         text = "".join(texts) if has_blanks else join_labels(text.strip() for text in texts)

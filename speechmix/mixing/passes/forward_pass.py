@@ -9,6 +9,7 @@ that differentiate the whole model take a pass of their own behind it.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,7 @@ from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import resolve_objective
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
+from .heard_text import describe_unheard_text
 from .item_view import Item, View
 from .map_labels import MapLabels, check_finite_map, make_maps, map_provenance
 from .precision import Precision, inference_context
@@ -113,7 +115,15 @@ def compute_maps(
             if observer is not None:
                 observer(block)
 
-        run_forward(model, views, tuple(layers), on_block, request, precision)
+        notes = run_forward(model, views, tuple(layers), on_block, request, precision)
+        for provenance, note in zip(provenances, notes, strict=True):
+            if note is not None:
+                provenance["unheard_text"] = note
+                warnings.warn(
+                    f"{provenance['clip']}: {model.label} {note}: its maps are of a model that does not hear the "
+                    "text. Check the loudness of the recording, and whether text and language are its own",
+                    stacklevel=2,
+                )
         with phase("maps"):
             host_scores = copy_scores_to_host(score_collections)
             item_maps = [
@@ -150,8 +160,14 @@ def run_forward(
     on_block: Callable[[Block], None],
     request: MixRequest,
     precision: Precision,
-) -> None:
-    """The forward pass of the items together; their blocks are handled while it runs."""
+) -> list[str | None]:
+    """The forward pass of the items together; their blocks are handled while it runs.
+
+    Returns
+    -------
+    list of str or None
+        For each item, what the model writes instead of its text (`describe_unheard_text`).
+    """
     item_inputs = [view.prepared.inputs for view in views]
     if model.capabilities.is_transducer:  # only the encoder runs
         item_inputs = [select_encoder_inputs(inputs) for inputs in item_inputs]
@@ -166,11 +182,16 @@ def run_forward(
         output = model.family.run(
             model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks)
         )
+        notes = [
+            describe_unheard_text(model, view, output, row, stacks)
+            for row, view in enumerate(views)
+        ]
     states = getattr(output, "encoder_last_hidden_state", None)
     if states is not None:
         store_encoder_states(
             model, states, views[0].prepared.audio_hash, attention=model.readable_attention
         )
+    return notes
 
 
 def score_block(

@@ -17,9 +17,17 @@ import pandas as pd
 from ...adapters.families.capabilities import stack_phrase
 from ...errors import SpeechmixError
 from ...inputs.clips.clip import Clip
+from ...inputs.words.cue_and_target import cue_words
+from ...inputs.words.labels_in_sentences import number_repeated
 from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import Maps, clip_row, read_clip_maps, read_stored_clip
+from ...runs.results.stored_clips import (
+    Maps,
+    clip_row,
+    read_clip_maps,
+    read_provenance,
+    read_stored_clip,
+)
 from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card
 from .html_page import SortableTable
@@ -170,7 +178,7 @@ def clip_cards(
                 clip,
                 maps,
                 heading=name if len(reasons) == 1 else f"{name} ({reason})",
-                summary=_clip_summary(study, side, row),
+                summary=_clip_summary(study, side, row, read_provenance(maps)),
                 start=_initial_view(study, side),
                 seconds=float(row["seconds"]),
                 max_bytes=int(_CARDS_SHARE * MAX_PAGE_BYTES / len(reasons)),
@@ -226,11 +234,21 @@ def _comparison_place(study: Study, side: str) -> str:
     return f"mean over the layers of {stack_phrase(row['stack'])}{position}"
 
 
-def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
+def _name_role(row: Mapping[str, Any], role: str, provenance: Mapping[str, Any]) -> str:
+    """Name a cue or target, numbered where the clip has its words several times."""
+    labels = number_repeated([word[0] for word in provenance.get("words") or ()])
+    indices = cue_words(provenance.get(role))
+    return " ".join(labels[index] for index in indices) if indices and labels else str(row[role])
+
+
+def _clip_summary(
+    study: Study, side: str | None, row: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> str:
     """Summarise a clip in one line: duration, cue, target, contributions, doubts."""
     summary = [f"{float(row['seconds']):.2f} s"]
     if row.get("cue") and row.get("target"):
-        summary.append(f"cue “{row['cue']}”, target “{row['target']}”")
+        cue, target = (_name_role(row, role, provenance) for role in ("cue", "target"))
+        summary.append(f"cue “{cue}”, target “{target}”")
     if side is not None and row["clip"] in study.clip_values[side].index:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()

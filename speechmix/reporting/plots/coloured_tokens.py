@@ -9,6 +9,7 @@ stands below each token, so that nothing is said by colour alone.
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy as np
 from ...errors import InputError
 from ...files.whole_files import whole_file
 from ...inputs.words.cue_and_target import cue_words
+from ...inputs.words.labels_in_sentences import number_repeated
 from ...inputs.words.spans import Span
 from ...mixing.maps.composition import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
@@ -89,18 +91,17 @@ class ColouredTokens:
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
         shares, sources = np.nan_to_num(self.shares[self.row]), self.mixing_map.sources
-        target, label_width = (
-            self.mixing_map.targets[self.row],
-            max(len(source.label) for source in sources),
-        )
         largest_share = max(self._full_color_share, 1e-12)
-        lines = [self.caption, f"row {self.row}, {target.label!r}, gets contributions from"]
+        target_label = _number_words(self.mixing_map.targets)[self.row]
+        lines = [self.caption, f"row {self.row}, {target_label!r}, gets contributions from"]
+        labels = _number_words(sources)
+        label_width = max(map(len, labels))
         for source_index, (source, share) in enumerate(zip(sources, shares, strict=True)):
             if self._starts_decoder_tokens(source_index):
                 lines.append(f"  {_DECODER_HEADING}:")
             bar = "█" * round(min(abs(share) / largest_share, 1.0) * _BAR_LENGTH)
             lines.append(
-                f"  {source.label:<{label_width}}  {share:6.1f} %  {bar}{self._role_text(source)}".rstrip()
+                f"  {labels[source_index]:<{label_width}}  {share:6.1f} %  {bar}{self._role_text(source)}".rstrip()
             )
         return "\n".join(lines)
 
@@ -233,6 +234,16 @@ def coloured_tokens(
     mixing_map.layer(layer)  # raises if there is none
     shares = map_cells.displayed_shares(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
     return ColouredTokens(mixing_map, shares, layer, _find_row(mixing_map, row))
+
+
+def _number_words(units: Sequence[Span]) -> list[str]:
+    """Labels of units; of words that are there several times with their numbers."""
+    word_indices = [index for index, unit in enumerate(units) if unit.kind == "word"]
+    labels = [unit.label for unit in units]
+    numbered = number_repeated([labels[index] for index in word_indices])
+    for index, label in zip(word_indices, numbered, strict=True):
+        labels[index] = label
+    return labels
 
 
 def _find_row(mixing_map: MixingMap, row: int | str | None) -> int:
