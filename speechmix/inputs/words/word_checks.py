@@ -34,8 +34,8 @@ def check_words(
     """Return the words as `Word`s, or say which one cannot be right.
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the
-    audio is cut to it. Words of no length (start = end) are legal. A word may lie between the
-    pieces of another.
+    audio is cut to it. Words of no length (start = end) are legal here; a clip leaves them out. A word
+    may lie between the pieces of another.
 
     Parameters
     ----------
