@@ -176,22 +176,45 @@ class TestWords:
         assert (clip.words, clip.alignment) == (None, None)
         assert (aligned.words, aligned.alignment) == ((Word("oui", 0.1, 0.2, 0.9),), "ctc")
 
-    def test_words_of_no_length_are_legal(self):
-        assert silent(words=[("il", 0.1, 0.2), ("y", 0.2, 0.2), ("a", 0.2, 0.3)]).words[1] == Word(
-            "y", 0.2, 0.2
-        )
-        assert silent(words=[("fin", 2.0, 2.0)]).words == (Word("fin", 2.0, 2.0),)
+    def test_words_of_no_length_are_left_out_but_for_the_text(self):
+        words = [("il", 0.1, 0.2), ("y", 0.2, 0.2), ("a", 0.2, 0.3), ("il", 0.3, 0.4)]
+        with pytest.warns(UserWarning, match=r"no length: word 1 'y' \(0\.200 to 0\.200 s\)"):
+            clip = silent(words=words, cue="il:2", target=2)
+        assert [word.text for word in clip.words] == ["il", "a", "il"]
+        assert clip.text == "il y a il"
+        assert (clip.cue, clip.target) == (2, 1)
+        assert clip.replace(foil="à").target == 1
+        with pytest.warns(UserWarning, match="no length"):
+            assert silent(words=words, text="Il y a, il").text == "Il y a, il"
+
+    @pytest.mark.parametrize("words", [[("y", 0.2, 0.2), ("a", 0.2, 0.3)], [("y", 2.0, 2.0)]])
+    @pytest.mark.parametrize("role", ["cue", "target"])
+    @pytest.mark.parametrize("request_", ["y", 0])
+    def test_cue_and_target_need_a_length(self, words, role, request_):
+        with pytest.raises(InputError, match=rf"the {role} word 0 'y' .* has no length"):
+            silent(words=words, **{role: request_})
+
+    def test_no_word_has_a_length(self):
+        with (
+            pytest.warns(UserWarning, match="no length"),
+            pytest.raises(InputError, match="at least one word with a length, found none"),
+        ):
+            silent(words=[("fin", 2.0, 2.0)])
+
+    def test_pauses_among_words_are_left_out(self):
+        with pytest.warns(UserWarning, match="because they are no words: 'h#', 'sil'"):
+            clip = silent(
+                words=[("h#", 0, 0.1), ("a", 0.1, 0.2), ("sil", 0.2, 0.3), ("b", 0.3, 0.4)],
+                target=3,
+            )
+        assert [word.text for word in clip.words] == ["a", "b"]
+        assert (clip.target, clip.text) == (1, None)
 
     def test_rounding_noise_is_trimmed(self):
-        clip = silent(
-            words=[("a", -0.0004, 0.1005), ("b", 0.1, 0.3), ("c", 0.3, 0.3), ("d", 0.2995, 0.5)]
-        )
-        assert clip.words == (
-            Word("a", 0.0, 0.1),
-            Word("b", 0.1, 0.3),
-            Word("c", 0.3, 0.3),
-            Word("d", 0.3, 0.5),
-        )
+        words = [("a", -0.0004, 0.1005), ("b", 0.1, 0.3), ("c", 0.3, 0.3), ("d", 0.2995, 0.5)]
+        with pytest.warns(UserWarning, match="no length"):
+            clip = silent(words=words)
+        assert clip.words == (Word("a", 0.0, 0.1), Word("b", 0.1, 0.3), Word("d", 0.3, 0.5))
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -19,12 +19,12 @@ CHART = {
     "fricative": "ɸ β f v θ ð s z ʃ ʒ ʂ ʐ ç ʝ x ɣ χ ʁ ħ ʕ h ɦ ɬ ɮ ɕ ʑ ʍ",
     "approximant": "ʋ ɹ ɻ j ɰ l ɭ ʎ ʟ w ɥ",
     "vowel": "i y ɨ ʉ ɯ u ɪ ʏ ʊ e ø ɘ ɵ ɤ o ə ɛ œ ɜ ɞ ʌ ɔ æ ɐ a ɶ ɑ ɒ",
-    "affricate": "tʃ dʒ t͡s d͡z t͜ʃ pf tɕ",
+    "affricate": "tʃ dʒ t͡s d͡z t͜ʃ pf tɕ ʧ ʤ ʦ ʣ ʨ ʥ",
 }
 # What aligners write: espeak-ng, MFA, WebMAUS.
 WRITTEN = {
     "vowel": "ˈɑ̃ e- ɔ̃ iː oʊ aj ɚ ɝː ᵻ ũ a˥",
-    "stop": "g tʰ t̪ kʷ p̚ ɓ ǀ",
+    "stop": "g tʰ t̪ kʷ p̚ b̚ ɓ ǀ",
     "nasal": "n̩ m̥ ŋː",
     "approximant": "l̩ ɫ ɐ̯",
     "fricative": "s̺ ʃʲ",

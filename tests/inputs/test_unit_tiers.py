@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import shutil
+import subprocess
 import warnings
 
 import numpy as np
@@ -13,7 +15,9 @@ from speechmix.errors import InputError
 from speechmix.inputs.formats.elan_reader import read_elan_tiers
 from speechmix.inputs.formats.elan_writer import write_elan
 from speechmix.inputs.formats.textgrid import write_tiers
+from speechmix.inputs.words.non_units import is_non_unit
 from speechmix.inputs.words.phone_labels import are_phone_labels, convert_to_ipa
+from speechmix.inputs.words.praat_symbols import _SYMBOL_BY_CODE
 from speechmix.inputs.words.timed_words import Word
 
 WORDS = [Word("les", 0.1, 0.3), Word("amis", 0.3, 0.9)]
@@ -119,6 +123,83 @@ class TestFiles:
         assert tiers["halves"] == [("a", 0.1, 0.2), ("b", 0.2, 0.3)]
         assert tiers["parts"] == [("c", 0.2, 0.25), ("d", 0.25, 0.3)]
 
+    ELAN = (
+        '<ANNOTATION_DOCUMENT><HEADER TIME_UNITS="{unit}">{media}</HEADER><TIME_ORDER>'
+        '<TIME_SLOT TIME_SLOT_ID="t1" {first}/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="25"/>'
+        '</TIME_ORDER><TIER TIER_ID="{name}"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" '
+        'TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2"><ANNOTATION_VALUE>a</ANNOTATION_VALUE>'
+        "</ALIGNABLE_ANNOTATION></ANNOTATION></TIER>{more}</ANNOTATION_DOCUMENT>"
+    )
+
+    def write_elan_text(self, tmp_path, **parts):
+        defaults = {"unit": "milliseconds", "media": "", "name": "words", "more": ""}
+        path = tmp_path / "a.eaf"
+        path.write_text(self.ELAN.format(**defaults | {"first": 'TIME_VALUE="10"'} | parts))
+        return path
+
+    @pytest.mark.parametrize(
+        ("unit", "seconds"),
+        [("milliseconds", 0.001), ("PAL-frames", 0.04), ("NTSC-frames", 1001 / 30_000)],
+    )
+    def test_units_of_time_of_elan(self, tmp_path, unit, seconds):
+        ((_, start, end),) = read_elan_tiers(self.write_elan_text(tmp_path, unit=unit))["words"]
+        assert (start, end) == pytest.approx((10 * seconds, 25 * seconds))
+        with pytest.raises(InputError, match=r"expected times in milliseconds, .* found 'hours'"):
+            read_elan_tiers(self.write_elan_text(tmp_path, unit="hours"))
+
+    def test_elan_recordings_that_begin_later(self, audio, tmp_path):
+        media = [
+            f'<MEDIA_DESCRIPTOR MEDIA_URL="file:///b/{name}.wav" TIME_ORIGIN="{origin}"/>'
+            for name, origin in (("a", 500), ("my%20video", 0))
+        ]
+        path = self.write_elan_text(tmp_path, media=media[0])
+        assert read_elan_tiers(path)["words"] == [("a", 0.51, 0.525)]
+        path = self.write_elan_text(tmp_path, media="".join(media))
+        assert Clip.from_file(audio, words=path).words == (Word("a", 0.51, 0.525),)
+        assert read_elan_tiers(path, recording="my video")["words"] == [("a", 0.01, 0.025)]
+        with pytest.raises(InputError, match=r"at different times \('a' from 0\.5 s, 'my video'"):
+            read_elan_tiers(path, recording="c")
+
+    def test_elan_annotations_without_a_time_and_tiers_of_one_name(self, tmp_path):
+        with pytest.raises(
+            InputError, match=r"'a' of tier 'words' has no start time .*'t1'.*in ELAN"
+        ):
+            read_elan_tiers(self.write_elan_text(tmp_path, first=""))
+        path = self.write_elan_text(tmp_path, more='<TIER TIER_ID="words"/>')
+        assert [*read_elan_tiers(path)] == ["words (1)", "words (2)"]
+
+    def test_elan_parts_follow_each_other_as_they_say(self, tmp_path):
+        annotation = (
+            '<ANNOTATION><REF_ANNOTATION ANNOTATION_ID="{0}" ANNOTATION_REF="a1"{1}><ANNOTATION_VALUE>{0}'
+            "</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>"
+        )
+        previous = {"r3": "r2", "r1": "", "r2": "r1"}
+        parts = [
+            annotation.format(name, before and f' PREVIOUS_ANNOTATION="{before}"')
+            for name, before in previous.items()
+        ]
+        more = f'<TIER TIER_ID="parts" PARENT_REF="words">{"".join(parts)}</TIER>'
+        tiers = read_elan_tiers(self.write_elan_text(tmp_path, more=more))
+        assert [label for label, *_ in tiers["parts"]] == ["r1", "r2", "r3"]
+
+    def test_pympi_writes_what_is_read(self, tmp_path):
+        elan = pytest.importorskip("pympi.Elan", reason="pympi-ling is not installed")
+        document = elan.Eaf(author="a")
+        document.add_linguistic_type(
+            "parts", constraints="Symbolic_Subdivision", timealignable=False
+        )
+        document.add_tier("words")
+        document.add_tier("letters", ling="parts", parent="words")
+        document.add_annotation("words", 100, 400, "mon")
+        previous = None
+        for letter in "mon":
+            previous = document.add_ref_annotation("letters", "words", 150, letter, prev=previous)
+        document.add_linked_file("a.wav", mimetype="audio/x-wav", time_origin=250)
+        document.to_file(tmp_path / "a.eaf")
+        tiers = read_elan_tiers(tmp_path / "a.eaf")
+        assert tiers["words"] == [("mon", 0.35, 0.65)]
+        assert [label for label, *_ in tiers["letters"]] == ["m", "o", "n"]
+
     @pytest.mark.parametrize(
         "text", ["<a>", "<a/>", "", "<ANNOTATION_DOCUMENT><TIER/></ANNOTATION_DOCUMENT>"]
     )
@@ -213,24 +294,127 @@ class TestClip:
         assert clip.replace(tiers={"phone": PHONES}).unit_roles["cue"].text == "z"
 
 
+def phones_of(labels):
+    return [Word(label, i, i + 1) for i, label in enumerate(labels.split())]
+
+
 class TestLabels:
     @pytest.mark.parametrize(
-        ("labels", "ipa"),
+        ("alphabet", "labels", "ipa"),
         [
-            ("HH AH0 L OW1 spn", "h ə l oʊ spn"),
-            ("t ɑ̃ p ʁ", "t ɑ̃ p ʁ"),
-            ("p a t e", "p a t e"),
-            ("b o~ Z u R", "b õ ʒ u ʁ"),
+            ("arpabet", "HH AH0 L OW1", "h ə l oʊ"),
+            ("arpabet", "h# sh iy hv ae dcl d y axr h#", "h# ʃ i ɦ æ d̚ d j ɚ h#"),
+            ("arpabet", "SIL aan dx ow tq VOCNOISE", "SIL ɑ̃ ɾ oʊ ʔ VOCNOISE"),
+            ("ipa", "t ɑ̃ p ʁ", "t ɑ̃ p ʁ"),
+            ("ipa", "p a t e", "p a t e"),
+            ("ipa", "k aw ɔ oj a55", "k aw ɔ oj a55"),
+            ("x-sampa", "b o~ Z u R", "b õ ʒ u ʁ"),
+            ("praat", r"\sw t\sh \o~ \~^a", "ə tʃ õ ̃a"),
         ],
     )
-    def test_in_ipa_with_the_label_of_the_file(self, labels, ipa):
-        if "~" in labels:
+    def test_in_ipa_with_the_label_of_the_file(self, alphabet, labels, ipa):
+        if alphabet == "x-sampa":
             pytest.importorskip("panphon")
-        phones = [Word(label, i, i + 1) for i, label in enumerate(labels.split())]
-        converted = convert_to_ipa(phones)
+        phones = phones_of(labels)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            converted = convert_to_ipa(phones)
         assert " ".join(phone.text for phone in converted) == ipa
         for phone, label in zip(converted, labels.split(), strict=True):
             assert phone.source_label == ("" if phone.text == label else label)
+        said = [f"taken as {alphabet}" in str(warning.message) for warning in seen]
+        assert said == ([] if alphabet == "ipa" else [True])
+        assert convert_to_ipa(converted) == converted
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert convert_to_ipa(phones, alphabet=alphabet) == converted
+
+    @pytest.mark.parametrize(
+        ("labels", "message"),
+        [
+            ("sh iy hh xx", "most labels are ARPABET, but not 'xx'"),
+            ("AA1 T IY0 XXX", "most labels are ARPABET, but not 'XXX'"),
+            (r"\sh \zz", r"fit none of ipa, .*: '\\\\sh', '\\\\zz' are not IPA"),
+            ("Aa p §", "fit none of .*: 'Aa', '§' are not IPA"),
+            ("слово a", "fit none of .*: 'слово' are not IPA"),
+        ],
+    )
+    def test_labels_that_fit_no_alphabet(self, labels, message):
+        with pytest.raises(InputError, match=f"here: .*{message}"):
+            convert_to_ipa(phones_of(labels), where="here")
+        assert convert_to_ipa(phones_of(labels), alphabet="ipa") == tuple(phones_of(labels))
+
+    def test_the_user_names_the_alphabet(self):
+        pytest.importorskip("panphon")
+        assert convert_to_ipa(phones_of("S T"), alphabet="x-sampa")[0].text == "ʃ"
+        assert convert_to_ipa(phones_of("S T"), alphabet="arpabet")[0].text == "s"
+        with pytest.raises(InputError, match="expected labels in arpabet, found 'a'"):
+            convert_to_ipa(phones_of("a T"), alphabet="arpabet")
+        with pytest.raises(InputError, match=r"alphabet must be one of ipa, .*, found 'sampa'"):
+            convert_to_ipa(phones_of("a T"), alphabet="sampa")
+
+    def test_the_alphabet_of_a_file(self, audio, tmp_path):
+        labels = ["sh", "y", "xx", "iy"]
+        phones = [
+            Word(label, *phone.intervals[0]) for label, phone in zip(labels, PHONES, strict=True)
+        ]
+        path = tmp_path / "a.TextGrid"
+        write_tiers(path, {"words": WORDS, "phones": phones}, 1.0)
+        with pytest.warns(UserWarning, match="phones are left out: .*most labels are ARPABET"):
+            clip = Clip.from_file(audio, words=path)
+        assert (clip.words, clip.tiers) == (tuple(WORDS), {})
+        clip = Clip.from_file(audio, words=path, alphabet="ipa")
+        assert [phone.text for phone in clip.tiers["phone"]] == labels
+        with pytest.raises(InputError, match="most labels are ARPABET"):
+            Clip.from_file(audio, words=WORDS, tiers={"phone": phones})
+        with pytest.raises(InputError, match="expected labels in arpabet, found 'xx'"):
+            Clip.from_file(audio, words=path, tiers={"phone": "phones"}, alphabet="arpabet")
+
+    def test_praat_reads_the_symbols_alike(self, tmp_path):
+        praat = shutil.which("praat") or pytest.skip("praat is not installed")
+        codes = [*_SYMBOL_BY_CODE]
+        lines = "".join(
+            f'appendInfoLine: backslashTrigraphsToUnicode$ ("\\{code.replace(chr(34), chr(34) * 2)}")\n'
+            for code in codes
+        )
+        (tmp_path / "a.praat").write_text(lines)
+        run = subprocess.run(
+            [praat, "--run", tmp_path / "a.praat"], capture_output=True, check=True
+        )
+        spoken = run.stdout.decode("utf-8").split("\n")[: len(codes)]
+        assert spoken == [_SYMBOL_BY_CODE[code] for code in codes]
+
+
+class TestNonUnits:
+    def test_what_is_no_phone_is_left_out(self):
+        phones = [("h#", 0, 0.1), *PHONES[:2], ("(en)", 0.3, 0.31), ("spn", 0.31, 0.35)]
+        phones += [("z", 0.35, 0.4), ("a", 0.4, 0.4)]
+        with pytest.warns(UserWarning, match="left out of the phones") as seen:
+            clip = clip_of(phones)
+        assert [phone.text for phone in clip.tiers["phone"]] == ["l", "e", "z"]
+        messages = " ".join(str(warning.message) for warning in seen)
+        assert "because they are no phones: '(en)', 'h#', 'spn'" in messages
+        assert (
+            "clip 'a': left out of the phones, because they have no length: phone 6 'a'" in messages
+        )
+
+    @pytest.mark.parametrize(
+        ("label", "is_phone", "is_word"),
+        [
+            ("sil", False, False),
+            ("H#", False, False),
+            ("spn", False, True),
+            ("<unk>", False, True),
+            ("{B_TRANS}", False, True),
+            ("(fr-fr)", False, True),
+            ("pau", False, True),
+            ("(ə)", True, True),
+            ("h", True, True),
+        ],
+    )
+    def test_which_labels_are_units(self, label, is_phone, is_word):
+        assert is_non_unit(label, "phone") != is_phone
+        assert is_non_unit(label, "word") != is_word
 
     def test_which_words_look_like_phones(self):
         def look(text):
@@ -238,6 +422,7 @@ class TestLabels:
 
         assert look("l ə ʃ a")
         assert look("HH AH0 L OW1")
+        assert look("h# sh iy hv ae h#")
         assert not look("il y a un an")
         assert not look("ɛdɔna lə ʃa")
 

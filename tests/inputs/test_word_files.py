@@ -1,13 +1,20 @@
 """Word files: every template says the same, the formats' variants are read, and damage is named."""
 
 import json
+import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.formats.word_files import read_words, word_file_kind, write_textgrid
+from speechmix.inputs.formats.word_files import (
+    read_words,
+    read_words_and_tiers,
+    word_file_kind,
+    write_textgrid,
+)
 from speechmix.inputs.words.spans import Word
 
 TEMPLATES = Path(__file__).parents[2] / "data_templates"
@@ -143,6 +150,90 @@ class TestTextGrid:
             textgrid(intervals("words", (0, 1, "les")), intervals("words", (0, 1, "la"))),
         )
         assert read_words(path, tier="words (2)") == [Word("la", 0, 1)]
+        for tier in (None, "Words"):
+            with pytest.raises(
+                InputError,
+                match=r"found 2 among the tiers \['words \(1\)', 'words \(2\)'\].*--tier",
+            ):
+                read_words(path, tier=tier)
+
+    def test_two_tiers_of_phones(self, write):
+        tiers = [intervals("words", (0, 1, "la")), *[intervals("phones", (0, 1, "l"))] * 2]
+        path = write("a.TextGrid", textgrid(*tiers))
+        with pytest.warns(
+            UserWarning, match=r"2 tiers of phones, \['phones \(1\)', 'phones \(2\)'\]"
+        ):
+            assert read_words_and_tiers(path)[1] == {}
+        with pytest.raises(InputError, match="tier 'phones' with the phones, found 2 among"):
+            read_words_and_tiers(path, tiers={"phone": "phones"})
+
+    def test_labels_that_look_like_the_format(self, write):
+        labels = [
+            "intervals [3]: nos",
+            'text = ""x""',
+            "item [2]:\n  xmin = 3",
+            "! 4 <exists>",
+            "<p>",
+        ]
+        entries = [(i / 10, (i + 1) / 10, label) for i, label in enumerate(labels)]
+        path = write("a.TextGrid", textgrid(intervals("words", *entries)))
+        with pytest.warns(UserWarning, match="'<p>'"):
+            found = [word.text for word in read_words(path)]
+        assert found == [label.replace('""', '"') for label in labels[:-1]]
+
+    def test_spaces_and_colons_may_be_left_out(self, write):
+        text = textgrid(intervals("words", (0, 1, "les"), (1, 2, "livres")))
+        text = text.replace("intervals [", "intervals[").replace("]:", "]").replace(" = ", "=")
+        assert [word.text for word in read_words(write("a.TextGrid", text))] == ["les", "livres"]
+
+    def test_symbols_of_praat_in_words(self, write):
+        entries = [(0, 0.5, r"\e't\e'"), (0.5, 1, r"ma\i^tre"), (1, 2, r"a\QQb")]
+        path = write("a.TextGrid", textgrid(intervals("words", *entries)))
+        with pytest.warns(UserWarning, match="QQb' has a backslash that is no symbol of Praat"):
+            assert [word.text for word in read_words(path)] == ["été", "maître", r"a\QQb"]
+
+    def test_other_objects_of_praat(self, write, tmp_path):
+        text = textgrid(intervals("words", (0, 1, "les")))
+        collection = text.replace('"TextGrid"', '"Collection"')
+        for content, message in (
+            (
+                collection,
+                "found Praat's 'Collection', which may hold one: open it in Praat, select",
+            ),
+            (
+                '"Praat chronological TextGrid text file"\n0 2\n',
+                "is a chronological TextGrid: open it",
+            ),
+        ):
+            with pytest.raises(InputError, match=message):
+                read_words(write("a.TextGrid", content))
+        (tmp_path / "b.TextGrid").write_bytes(b"ooBinaryFile\x08TextGrid\x00\xff\xfe")
+        with pytest.raises(InputError, match="is a binary file of Praat: open it in Praat"):
+            read_words(tmp_path / "b.TextGrid")
+
+    @pytest.mark.parametrize("short", [False, True])
+    def test_praat_reads_what_is_written(self, tmp_path, short):
+        praat = shutil.which("praat") or pytest.skip("praat is not installed")
+        words = [Word('dit "oui"', 0.1, 0.25), Word("été [1]:", 0.25, 0.7)]
+        write_textgrid(tmp_path / "a.TextGrid", words, 1.0)
+        form = "short text" if short else "text"
+        (tmp_path / "a.praat").write_text(
+            f'Read from file: "a.TextGrid"\nSave as {form} file: "b.TextGrid"\n'
+            'Save as binary file: "c.TextGrid"\n'
+        )
+        subprocess.run([praat, "--run", tmp_path / "a.praat"], check=True)
+        assert read_words(tmp_path / "b.TextGrid") == words
+        with pytest.raises(InputError, match="is a binary file of Praat"):
+            read_words(tmp_path / "c.TextGrid")
+
+    def test_praatio_writes_what_is_read(self, tmp_path):
+        textgrid_module = pytest.importorskip("praatio.textgrid")
+        grid = textgrid_module.Textgrid(0, 2)
+        grid.addTier(textgrid_module.IntervalTier("words", [(0.1, 0.3, 'a "b"')], 0, 2))
+        for form in ("short_textgrid", "long_textgrid", "json"):
+            path = tmp_path / ("a.json" if form == "json" else "a.TextGrid")
+            grid.save(str(path), format=form, includeBlankSpaces=True)
+            assert read_words(path) == [Word('a "b"', 0.1, 0.3)]
 
     def test_silence_is_left_out_and_unknown_speech_stays(self, write):
         labels = ["", "sp", "SIL", "<eps>", "<p:>", "spn", "<unk>", "oui"]
@@ -243,6 +334,12 @@ class TestCtm:
         ):
             read_words(path)
 
+    def test_two_channels_of_one_utterance(self, write):
+        path = write("all.ctm", "u1 A 0.1 0.2 oui\nu1 B 0.2 0.2 non\nu2 B 0.1 0.2 si\n")
+        with pytest.raises(InputError, match=r"'u1' has 2 channels \(A, B\), expected one"):
+            read_words(path, utterance="u1")
+        assert read_words(path, utterance="u2") == [Word("si", 0.1, 0.3)]
+
     def test_the_one_named_like_the_file(self, write):
         assert read_words(write("u1.ctm", self.SEVERAL)) == [Word("oui", 0.1, 0.3)]
 
@@ -323,12 +420,18 @@ class TestJson:
             (f'[["oui", {"9" * 5000}, 0.3]]', "not valid JSON"),
             ('[["oui", 0.1, 1e400]]', "finite times"),
             ('{"segments": [{"words": 3.5}]}', "expected segments with lists of words"),
+            ('{"words": [["oui", 0.1, 0.3]], "tiers": [1]}', r"expected tiers as .*, found \[1\]"),
         ],
         ids=lambda value: value[:24],
     )
     def test_unusable(self, write, text, message):
         with pytest.raises(InputError, match=rf"a\.json.*{message}"):
             read_words(write("a.json", text))
+
+    def test_a_faulty_tier(self, write):
+        data = {"words": [["oui", 0.1, 0.3]], "tiers": {"phone": [1]}}
+        with pytest.raises(InputError, match=r"a\.json, tier 'phone': word 0 must be"):
+            read_words_and_tiers(write("a.json", json.dumps(data)))
 
 
 class TestTable:

@@ -96,6 +96,7 @@ class Clip(ClipValue):
         translation: str | None = None,
         tier: str | None = None,
         tiers: TierSource | None = None,
+        alphabet: str | None = None,
         name: str | None = None,
         meta: Mapping[str, str] | None = None,
         audio_hash: str | None = None,
@@ -126,6 +127,8 @@ class Clip(ClipValue):
             Names of tiers in the file of the words, or intervals as `words` takes them. Default:
             tiers of the file whose names say what they are ("phones", "MAU", "syllables", ...); one
             that cannot be right is left out with a warning. ``tiers={}``: none.
+        alphabet : {"ipa", "arpabet", "x-sampa", "praat"}, optional
+            Of the phones. Default: the one that all labels fit, with a warning if it is not IPA.
         name : str, optional
             Default: the file's name without its ending.
         audio_hash : str, optional
@@ -150,7 +153,7 @@ class Clip(ClipValue):
             meta=meta,
             audio_hash=audio_hash,
         )
-        return clip.with_words(words, tier=tier, tiers=tiers)
+        return clip.with_words(words, tier=tier, tiers=tiers, alphabet=alphabet)
 
     @classmethod
     def from_array(
@@ -162,6 +165,7 @@ class Clip(ClipValue):
         words: WordSource | None = None,
         tier: str | None = None,
         tiers: TierSource | None = None,
+        alphabet: str | None = None,
         **details: Unpack[ClipMetadata],
     ) -> Clip:
         """Clip of samples in memory; the other options (text, cue, target, ...) are those of
@@ -182,7 +186,7 @@ class Clip(ClipValue):
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
         clip = cls(recording, name=name or f"clip-{recording.audio_hash[:8]}", **details)
-        return clip.with_words(words, tier=tier, tiers=tiers)
+        return clip.with_words(words, tier=tier, tiers=tiers, alphabet=alphabet)
 
     def replace(self, **changes: Unpack[ClipFields]) -> Clip:
         """Return another clip of the same recording, with these changes, checked as if it had been
@@ -246,6 +250,7 @@ class Clip(ClipValue):
         alignment: str | None = None,
         tier: str | None = None,
         tiers: TierSource | None = None,
+        alphabet: str | None = None,
     ) -> Clip:
         """Return a copy that has these words, with cue and target looked up among them.
 
@@ -257,12 +262,13 @@ class Clip(ClipValue):
             How the words came to be; default: the kind of file, or "given".
         tier : str, optional
             Which tier of a TextGrid holds the words.
-        tiers : mapping, optional
+        tiers, alphabet : optional
             As in `from_file`.
         """
-        return self.replace(
-            **annotation_fields(self, words, alignment=alignment, tier=tier, tiers=tiers)
+        fields = annotation_fields(
+            self, words, alignment=alignment, tier=tier, tiers=tiers, alphabet=alphabet
         )
+        return self.replace(**fields)
 
     def cut(self, start: Seconds, end: Seconds) -> Clip:
         """Return the part of the clip between two times, with the words that lie wholly in it.

@@ -12,9 +12,10 @@ from os import PathLike
 from ...errors import InputError
 from ..audio.byte_ranges import parse_location
 from ..audio.frame_grid import Seconds
+from ..words.phone_labels import convert_to_ipa
 from ..words.timed_words import Word
-from ..words.unit_tiers import Tiers, check_tiers
-from ..words.word_checks import WordLike
+from ..words.unit_tiers import PHONE, Tiers, check_tiers
+from ..words.word_checks import WordLike, check_words
 from .clip_metadata import ClipFields
 from .immutable_clip import ClipValue
 
@@ -31,6 +32,7 @@ def annotation_fields(
     alignment: str | None = None,
     tier: str | None = None,
     tiers: TierSource | None = None,
+    alphabet: str | None = None,
 ) -> ClipFields:
     """Fields of a clip with these words and tiers; the parameters are those of `Clip.with_words`.
 
@@ -42,7 +44,9 @@ def annotation_fields(
     where = f"clip {clip.name!r}"
     names = {unit: source for unit, source in (tiers or {}).items() if isinstance(source, str)}
     intervals = {
-        unit: source for unit, source in (tiers or {}).items() if not isinstance(source, str)
+        unit: given_units(source, unit, alphabet=alphabet, where=f"{where}, tier {unit!r}")
+        for unit, source in (tiers or {}).items()
+        if not isinstance(source, str)
     }
     fields = ClipFields() if tiers is None else ClipFields(tiers=intervals)
     if not isinstance(words, (str, PathLike)):
@@ -62,6 +66,7 @@ def annotation_fields(
         tier=tier,
         tiers=None if tiers is None else names,
         utterance=clip.path.stem if is_whole_file and clip.path is not None else clip.name,
+        alphabet=alphabet,
     )
     if timed_words:
         fields |= ClipFields(words=timed_words, alignment=alignment or word_file_kind(words))
@@ -73,6 +78,20 @@ def annotation_fields(
     if file_tiers:
         fields["tiers"] = usable_tiers(file_tiers, timed_words, clip.duration, where=str(words))
     return fields
+
+
+def given_units(
+    units: Iterable[WordLike], unit: str, *, alphabet: str | None, where: str
+) -> tuple[Word, ...]:
+    """Checked units of a tier that a caller gives, phones in IPA.
+
+    Raises
+    ------
+    InputError
+        If they cannot be right, or are phones in no known alphabet.
+    """
+    checked = check_words(units, where=where, unit=unit)
+    return convert_to_ipa(checked, alphabet=alphabet, where=where) if unit == PHONE else checked
 
 
 def usable_tiers(

@@ -12,7 +12,7 @@ from dataclasses import FrozenInstanceError
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ..audio.audio_source import Recording
 from ..audio.frame_grid import Seconds
-from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
+from ..words.cue_and_target import Cue, Roles, cue_text, cue_words
 from ..words.multipart_words import join_words, list_parts, resolve_words_and_roles
 from ..words.text_normalization import normalize_text
 from ..words.timed_words import Word
@@ -31,6 +31,7 @@ from ..words.unit_tiers import Tiers, check_tiers, tiers_to_json
 from ..words.word_checks import WordLike, check_words
 from ..words.words_in_text import WORDS_IN_TEXT_REVISION, locate_words
 from .clip_metadata import SEGMENTS, ClipFields, check_text, refuse_unknown_fields
+from .left_out_words import place_in_sound
 
 
 class ClipValue:
@@ -50,7 +51,7 @@ class ClipValue:
     _expected_audio_hash: str | None
     _checked_duration: Seconds | None  # of the audio that the words were last held against
     _cached_fingerprint: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
-    _requests: RoleRequests
+    _requests: dict[str, Any]
     _meta: dict[str, str]
     _tiers: dict[str, tuple[Word, ...]]
     _unit_roles: dict[str, UnitRole]
@@ -87,6 +88,8 @@ class ClipValue:
             checked_words, roles = resolve_words_and_roles(
                 checked_words, word_requests(self._requests), where=f"clip {self.name!r}"
             )
+            if fields.get("alignment") != SEGMENTS:
+                checked_words, roles = self._place_in_sound(checked_words, roles)
             self.__dict__.update(
                 roles, words=checked_words, alignment=fields.get("alignment") or "given"
             )
@@ -281,6 +284,18 @@ class ClipValue:
             raise
         self.__dict__["_checked_duration"] = duration
         return words_in_order
+
+    def _place_in_sound(
+        self, words: tuple[Word, ...], roles: Roles
+    ) -> tuple[tuple[Word, ...], Roles]:
+        """Leave out what is no word or has no length; what was said of it stays in the text."""
+        requests = word_requests(self._requests)
+        placed = place_in_sound(words, roles, requests, where=f"clip {self.name!r}")
+        self._requests.update(
+            {role: request for role, request in placed.requests.items() if request is not None}
+        )
+        self.__dict__["text"] = self.text or placed.text
+        return placed.words, placed.roles
 
     def _check_recording(self) -> None:
         if self._expected_audio_hash not in (None, self.audio_hash):

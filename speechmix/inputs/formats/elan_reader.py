@@ -1,30 +1,51 @@
 """Read the tiers of an ELAN document (.eaf).
 
-In: a path. Out: labelled intervals in seconds, by tier. Annotations that ELAN ties to others have the
-times of these: a subdivided one is shared equally, as ELAN draws it.
+In: a path. Out: labelled intervals in seconds of the recording, by tier. Annotations that ELAN ties to
+others have the times of these: a subdivided one is shared equally, in the order of its parts, as ELAN
+draws it. Times count in the unit of the document (TIME_UNITS), from where the recording begins in it
+(TIME_ORIGIN).
 """
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Sequence
 from os import PathLike
+from pathlib import PurePath
+from urllib.parse import unquote
 
 from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
-from .textgrid import Intervals
+from .textgrid_text import Intervals, number_names
 
 _Times = dict[str, tuple[Seconds, Seconds]]  # of annotations by their id
+_SECONDS_BY_UNIT = {
+    "milliseconds": 0.001,
+    "PAL-frames": 1 / 25,
+    "PAL-50-frames": 1 / 50,
+    "NTSC-frames": 1001 / 30_000,
+}
 
 
-def read_elan_tiers(path: str | PathLike[str]) -> Intervals:
+def read_elan_tiers(path: str | PathLike[str], *, recording: str | None = None) -> Intervals:
     """Tiers by name, each a list of (label, start, end) in time order.
+
+    Tiers of one name are told apart by numbers: "words (1)", "words (2)".
+
+    Parameters
+    ----------
+    path : path of an .eaf file
+    recording : str, optional
+        Name of the recording, without its ending, for a document of several that begin at different
+        times.
 
     Raises
     ------
     InputError
-        If it is no ELAN document, or an annotation has no time.
+        If it is no ELAN document, its times are in an unknown unit, an annotation has no time, or it is
+        not known which recording is meant.
 
     Examples
     --------
@@ -36,29 +57,65 @@ def read_elan_tiers(path: str | PathLike[str]) -> Intervals:
     """
     try:
         document = ET.fromstring(read_text(path).encode("utf-8"))
-        slots = {
-            slot.attrib["TIME_SLOT_ID"]: float(slot.attrib["TIME_VALUE"]) / 1000
-            for slot in document.iter("TIME_SLOT")
-            if "TIME_VALUE" in slot.attrib
-        }
+        if document.tag != "ANNOTATION_DOCUMENT":
+            raise InputError(f"{path}: expected an ELAN document, found XML of {document.tag!r}")
+        elements = list(document.iter("TIER"))
+        slots = _read_slots(document, recording, str(path))
         times: _Times = {}
-        for tier in document.iter("TIER"):
-            times |= _aligned_times(tier, slots)
+        for tier in elements:
+            times |= _aligned_times(tier, slots, str(path))
         for _ in range(_depth(document)):  # a parent may stand behind its children
-            for tier in document.iter("TIER"):
+            for tier in elements:
                 times |= _times_of_references(tier, times)
-        tiers = {tier.attrib["TIER_ID"]: _intervals(tier, times) for tier in document.iter("TIER")}
+        names = number_names([tier.attrib["TIER_ID"] for tier in elements])
+        return {name: _intervals(tier, times) for name, tier in zip(names, elements, strict=True)}
     except (ET.ParseError, KeyError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(
             f"{path}: not a readable ELAN document ({type(error).__name__}: {str(error)[:200]}): open "
             "it in ELAN and save it again"
         ) from error
-    if document.tag != "ANNOTATION_DOCUMENT":
-        raise InputError(f"{path}: expected an ELAN document, found XML of {document.tag!r}")
-    return tiers
 
 
-def _aligned_times(tier: ET.Element, slots: dict[str, Seconds]) -> _Times:
+def _read_slots(document: ET.Element, recording: str | None, where: str) -> dict[str, Seconds]:
+    """Times of the slots that have one, in seconds of the recording."""
+    header = document.find("HEADER")
+    unit = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
+    if unit not in _SECONDS_BY_UNIT:
+        raise InputError(
+            f"{where}: expected times in {', '.join(_SECONDS_BY_UNIT)}, found {unit!r}: save it in ELAN "
+            "in milliseconds"
+        )
+    origin = _recording_origin(document, recording, where)
+    return {
+        slot.attrib["TIME_SLOT_ID"]: round(
+            float(slot.attrib["TIME_VALUE"]) * _SECONDS_BY_UNIT[unit] + origin, 9
+        )
+        for slot in document.iter("TIME_SLOT")
+        if "TIME_VALUE" in slot.attrib
+    }
+
+
+def _recording_origin(document: ET.Element, recording: str | None, where: str) -> Seconds:
+    """Second of the recording at which the document's time is 0; recordings of one document may begin
+    at different times."""
+    origins = {
+        PurePath(unquote(media.get("MEDIA_URL", ""))).stem: int(media.get("TIME_ORIGIN", 0)) / 1000
+        for media in document.iter("MEDIA_DESCRIPTOR")
+    }
+    if recording in origins:
+        return origins[recording or ""]
+    if len(set(origins.values())) > 1:
+        listing = ", ".join(f"{name!r} from {origin:g} s" for name, origin in origins.items())
+        raise InputError(
+            f"{where}: its recordings begin at different times ({listing}), none is called "
+            f"{recording!r}: name the sound file like its recording"
+        )
+    return next(iter(origins.values()), 0.0)
+
+
+def _aligned_times(tier: ET.Element, slots: dict[str, Seconds], where: str) -> _Times:
     """Times of the annotations that have slots; those of slots without a time lie equally spaced
     between the times around them."""
     annotations = list(tier.iter("ALIGNABLE_ANNOTATION"))
@@ -78,26 +135,51 @@ def _aligned_times(tier: ET.Element, slots: dict[str, Seconds]) -> _Times:
             slots.update(
                 {name: slots[first] + index * step for index, name in enumerate(chain[1:-1], 1)}
             )
-    return {
-        annotation.attrib["ANNOTATION_ID"]: (slots[start], slots[end])
-        for annotation, (start, end) in zip(annotations, names, strict=True)
-    }
+    times: _Times = {}
+    for annotation, (start, end) in zip(annotations, names, strict=True):
+        for side, slot in (("start", start), ("end", end)):
+            if slot not in slots:
+                label = annotation.findtext("ANNOTATION_VALUE") or ""
+                raise InputError(
+                    f"{where}: annotation {label!r} of tier {tier.get('TIER_ID')!r} has no {side} time "
+                    f"(time slot {slot!r}): set its {side} in ELAN, or delete the annotation"
+                )
+        times[annotation.attrib["ANNOTATION_ID"]] = slots[start], slots[end]
+    return times
 
 
 def _times_of_references(tier: ET.Element, times: _Times) -> _Times:
     """Times of the annotations that refer to others whose times are known."""
+    children_by_parent: defaultdict[str, list[ET.Element]] = defaultdict(list)
+    for annotation in tier.iter("REF_ANNOTATION"):
+        children_by_parent[annotation.attrib["ANNOTATION_REF"]].append(annotation)
     child_times: _Times = {}
-    references = list(tier.iter("REF_ANNOTATION"))
-    for parent, group in groupby(references, key=lambda item: item.attrib["ANNOTATION_REF"]):
+    for parent, children in children_by_parent.items():
         if parent not in times:
             continue
         start, end = times[parent]
-        children = list(group)
         step = (end - start) / len(children)
-        for index, child in enumerate(children):
+        for index, child in enumerate(_in_order(children)):
             edges = start + index * step, start + (index + 1) * step
             child_times[child.attrib["ANNOTATION_ID"]] = edges
     return child_times
+
+
+def _in_order(children: Sequence[ET.Element]) -> list[ET.Element]:
+    """Parts of one annotation, each behind the one that it names as previous; others where they are
+    in the file."""
+    names = {child.attrib["ANNOTATION_ID"] for child in children}
+    by_previous = {child.get("PREVIOUS_ANNOTATION"): child for child in children}
+    ordered: dict[str, ET.Element] = {}
+    for first in children:
+        child: ET.Element | None = first
+        if first.get("PREVIOUS_ANNOTATION") in names:
+            continue
+        while child is not None and child.attrib["ANNOTATION_ID"] not in ordered:
+            ordered[child.attrib["ANNOTATION_ID"]] = child
+            child = by_previous.get(child.attrib["ANNOTATION_ID"])
+    unordered = [child for child in children if child.attrib["ANNOTATION_ID"] not in ordered]
+    return [*ordered.values(), *unordered]
 
 
 def _depth(document: ET.Element) -> int:

@@ -2,12 +2,11 @@
 TextGrid.
 
 In: a path of a TextGrid (long or short form, UTF-8 or UTF-16; Praat, the Montreal Forced Aligner,
-WebMAUS, ELAN). Out: `Word`s. praatio does the parsing and the writing.
+WebMAUS, ELAN). Out: `Word`s. `textgrid_text` does the parsing, praatio the writing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,11 +15,12 @@ from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
 from ..words.multipart_words import split_into_pieces
+from ..words.non_units import WORD
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
+from .textgrid_text import Intervals, parse_textgrid
+from .tier_intervals import bare_tier_name, units_of_intervals
 
-# What aligners write into a word tier where nobody speaks. "spn" and "<unk>" are speech and stay.
-SILENCE_LABELS = frozenset({"", "sp", "sil", "<sil>", "<eps>", "<p:>", "<p>"})
 # Names of word tiers: Praat and MFA users', WebMAUS's, and a few languages'.
 WORD_TIERS = frozenset(
     {
@@ -39,9 +39,6 @@ WORD_TIERS = frozenset(
 )
 # Praat has no intervals of no length; a word of no length becomes this long, where there is room.
 _MIN_INTERVAL_SECONDS: Seconds = 0.001
-
-
-Intervals = dict[str, list[tuple[str, Seconds, Seconds]]]
 
 
 def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list[Word]:
@@ -69,46 +66,32 @@ def read_textgrid_tiers(path: str | PathLike[str]) -> Intervals:
     InputError
         If it is no TextGrid.
     """
-    from praatio.utilities import errors, textgrid_io
-
     path = Path(path)
-    text = _write_decimal_numbers(read_text(path), path)
-    try:
-        # A last line without its end would cost praatio the last interval of a short-form file.
-        tiers = textgrid_io.parseTextgridStr(text + "\n", includeEmptyIntervals=True)["tiers"]
-        intervals: Intervals = {}
-        for section in tiers:
-            if section["class"] == "IntervalTier":
-                name = (
-                    section["name"]
-                    if section["name"] not in intervals
-                    else f"{section['name']} ({len(intervals) + 1})"
-                )
-                intervals[name] = [
-                    (label, float(start), float(end)) for start, end, label in section["entries"]
-                ]
-    # praatio checks little: what it raises on a damaged file depends on where the damage is.
-    except (
-        errors.PraatioException,
-        ValueError,
-        IndexError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-    ) as error:
+    _refuse_binary_file(path)
+    intervals = parse_textgrid(read_text(path), where=str(path))
+    if any(start < 0 for entries in intervals.values() for _, start, _ in entries):
         raise InputError(
-            f"{path}: not a readable TextGrid ({type(error).__name__}: {str(error)[:200]}): open "
-            "it in Praat and save it again"
-        ) from error
+            f"{path}: has negative times, expected seconds from the audio's start: shift its times"
+        )
     return intervals
+
+
+def _refuse_binary_file(path: Path) -> None:
+    if not path.is_file():  # `read_text` says what is wrong
+        return
+    with path.open("rb") as file:
+        is_binary = file.read(12) == b"ooBinaryFile"
+    if is_binary:
+        raise InputError(
+            f"{path}: is a binary file of Praat: open it in Praat, select the TextGrid and choose Save "
+            "as text file"
+        )
 
 
 def tier_words(
     tiers: Mapping[str, Sequence[tuple[str, Seconds, Seconds]]], *, tier: str | None, where: str
 ) -> list[Word]:
-    """Choose the word tier and leave out its silences.
+    """Choose the word tier and leave out its pauses.
 
     Parameters
     ----------
@@ -132,11 +115,7 @@ def tier_words(
     [Word(text='les', start=0.0, end=0.2, score=None)]
     """
     name = choose_word_tier(list(tiers), tier, where)
-    words = [
-        Word(label.strip(), float(start), float(end))
-        for label, start, end in tiers[name]
-        if label.strip().lower() not in SILENCE_LABELS
-    ]
+    words = units_of_intervals(tiers[name], WORD, where=f"{where}, tier {name!r}")
     if not words:
         raise InputError(f"{where}: expected words in tier {name!r}, found no labelled interval")
     return words
@@ -148,7 +127,7 @@ def choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
         raise InputError(f"{where}: expected an interval tier with the words, found none")
     if tier is not None:
         matches = [name for name in names if name == tier] or [
-            name for name in names if _is_same_name(name, tier)
+            name for name in names if bare_tier_name(name) == bare_tier_name(tier)
         ]
     else:
         matches = [name for name in names if _is_word_tier(name)] or (
@@ -162,32 +141,13 @@ def choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
         )
         raise InputError(
             f"{where}: expected {expected}, found {len(matches)} among the tiers {names}: name one "
-            "with tier="
+            "with tier= (--tier on the command line)"
         )
     return matches[0]
 
 
-def _is_same_name(name: str, other: str) -> bool:
-    return name.strip().casefold() == other.strip().casefold()
-
-
 def _is_word_tier(name: str) -> bool:
-    return name.rsplit(" - ", 1)[-1].strip().casefold() in WORD_TIERS
-
-
-def _write_decimal_numbers(text: str, path: Path) -> str:
-    """Write 5.6e-17 (Praat does) as a plain number, and refuse negative times: praatio reads
-    neither."""
-    if re.search(r"^\s*(?:xmin|xmax)\s*=\s*-[\d.]*[1-9]", text, flags=re.MULTILINE):
-        raise InputError(
-            f"{path}: has negative times, expected seconds from the audio's start: shift its times"
-        )
-    return re.sub(
-        r"^(\s*(?:xmin|xmax|number)\s*=\s*)-?([\d.]+[eE][+-]?\d+)\s*$",
-        lambda match: f"{match[1]}{float(match[2]):.18f}",
-        text,
-        flags=re.MULTILINE,
-    )
+    return bare_tier_name(name).rsplit(" - ", 1)[-1].strip() in WORD_TIERS
 
 
 def write_textgrid(

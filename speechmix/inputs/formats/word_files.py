@@ -19,13 +19,15 @@ from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
 from ...files.user_tables import read_table
 from ..words.multipart_words import GAP
+from ..words.non_units import WORD, is_non_unit
 from ..words.timed_words import Word
 from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
 from .elan_reader import read_elan_tiers
-from .file_tiers import unit_of_tier_name, unit_tiers_of_file
+from .file_tiers import unit_of_tier_name, unit_tiers_of_file, usable_units_in_ipa
 from .json_words import words_and_text_from_json
-from .textgrid import Intervals, choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
+from .textgrid import choose_word_tier, read_textgrid_tiers, tier_words, write_textgrid
+from .textgrid_text import Intervals
 from .word_items import (
     END_KEYS,
     LABEL_KEYS,
@@ -82,8 +84,8 @@ def read_words(
         Tier of a TextGrid or of ELAN (or of MFA's JSON). Default: the one called words, word, mots, ... (also
         "speaker - words"), else the only interval tier.
     utterance : str, optional
-        Which recording of a CTM that holds several; default: the one named like the file. Not used
-        by the others, nor if a CTM holds only one.
+        Which recording of a CTM that holds several, or of an ELAN document of several that begin at
+        different times; default: the one named like the file.
 
     Returns
     -------
@@ -131,6 +133,7 @@ def read_word_file(
     tier: str | None = None,
     tiers: Mapping[str, str] | None = None,
     utterance: str | None = None,
+    alphabet: str | None = None,
 ) -> WordFile:
     """Read the words of one recording, and its phones, syllables and text where the file has them.
 
@@ -141,6 +144,8 @@ def read_word_file(
     tiers : mapping of "phone" and "syllable" to str, optional
         Names of tiers of a TextGrid, an ELAN document or of MFA's JSON. Default: those whose names
         say what they are.
+    alphabet : str, optional
+        Of the phones: "ipa", "arpabet", "x-sampa" or "praat". Default: the one that they fit.
 
     Returns
     -------
@@ -154,11 +159,15 @@ def read_word_file(
     path, where = Path(path), str(path)
     data = parse_json(read_text(path), where=where) if word_file_kind(path) == "json" else None
     named_tiers = data.get("tiers") if isinstance(data, dict) else None
+    if named_tiers is not None and not isinstance(named_tiers, dict):
+        raise InputError(
+            f'{path}: expected tiers as {{"phone": [[label, start, end], ...]}}, found {named_tiers!r:.80}'
+        )
     intervals = None
     if word_file_kind(path) == "textgrid":
         intervals = read_textgrid_tiers(path)
     elif word_file_kind(path) == "elan":
-        intervals = read_elan_tiers(path)
+        intervals = read_elan_tiers(path, recording=utterance or path.stem)
     elif isinstance(named_tiers, dict) and not _has_units(named_tiers):
         intervals = _json_tiers(named_tiers, where)
     if intervals is not None:
@@ -176,7 +185,9 @@ def read_word_file(
                 f"text: leave tier= out and give tiers={{{unit!r}: {word_tier!r}}}"
             )
         words = tier_words(intervals, tier=word_tier, where=where) if has_words else []
-        file_tiers = unit_tiers_of_file(intervals, word_tier=word_tier, names=tiers, where=where)
+        file_tiers = unit_tiers_of_file(
+            intervals, word_tier=word_tier, names=tiers, where=where, alphabet=alphabet
+        )
         return WordFile(list(check_words(words, where=where)) if words else [], file_tiers)
     if tiers:
         raise InputError(
@@ -188,8 +199,16 @@ def read_word_file(
         "table": lambda: (_read_table(path), None),
     }
     file_tiers = {
-        unit: tuple(words_from_items(items, where=f"{path}, tier {unit!r}"))
+        unit: units
         for unit, items in (named_tiers if tiers is None and named_tiers else {}).items()
+        if (
+            units := usable_units_in_ipa(
+                words_from_items(items, where=f"{path}, tier {unit!r}"),
+                unit,
+                alphabet=alphabet,
+                where=where,
+            )
+        )
     }
     words, text = readers[word_file_kind(path)]()
     return WordFile(list(check_words(words, where=where)), file_tiers, text)
@@ -240,6 +259,7 @@ def _join_rows(pieces: Sequence[Word], *, where: str) -> Word:
 def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
     """Lines of ``utterance channel start duration word [score]``; ``;;`` starts a comment."""
     utterances: dict[str, list[Word]] = {}
+    channels: dict[str, dict[str, None]] = {}  # of each utterance, in order
     for line_number, line in enumerate(read_text(path).split("\n"), start=1):
         fields = line.split()
         if not fields or fields[0].startswith(";;"):
@@ -249,9 +269,10 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
                 f"{path}, line {line_number}: expected `utterance channel start duration word [score]`, "
                 f"found {line!r}"
             )
-        name, _, start, duration, text = fields[:5]
+        name, channel, start, duration, text = fields[:5]
         utterance_words = utterances.setdefault(name, [])
-        if text.lower() in ("<eps>", "<sil>", "sil"):
+        channels.setdefault(name, {})[channel] = None
+        if is_non_unit(text, WORD):
             continue
         score = fields[5] if len(fields) == 6 and fields[5] != "NA" else None
         word = make_word(text, start, duration, score, where=f"{path}, line {line_number}")
@@ -263,16 +284,21 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
         raise InputError(
             f"{path}: expected lines of `utterance channel start duration word [score]`, found none"
         )
-    for utterance_name in (utterance, path.stem):
-        if utterance_name in utterances:
-            return utterances[utterance_name]
-    if len(utterances) > 1:
+    chosen = next((name for name in (utterance, path.stem) if name in utterances), None)
+    if chosen is None and len(utterances) > 1:
         listing = ", ".join(list(utterances)[:10])
         raise InputError(
             f"{path}: holds {len(utterances)} utterances ({listing}), none called "
             f"{utterance or path.stem!r}: name one with utterance="
         )
-    return next(iter(utterances.values()))
+    chosen = next(iter(utterances)) if chosen is None else chosen
+    if len(channels[chosen]) > 1:
+        listing = ", ".join(channels[chosen])
+        raise InputError(
+            f"{path}: utterance {chosen!r} has {len(channels[chosen])} channels ({listing}), expected one: keep "
+            "the lines of the channel that the recording has"
+        )
+    return utterances[chosen]
 
 
 def _has_units(tiers: JsonObject) -> bool:

@@ -22,6 +22,7 @@ _CLASS_BY_BASE |= dict.fromkeys("ɾɽɺⱱ", "tap")
 # Other ways to write a symbol of PanPhon's, and marks that are no part of a segment: stress, breaks,
 # ties between words, tones, espeak-ng's hyphen.
 _SPELLINGS = {"g": "ɡ", ":": "ː", "ɚ": "ə˞", "ɝ": "ɜ˞", "ᵻ": "ɨ", "ⱱ": "ɾ", "͜": "͡"}
+_SPELLINGS |= {"ʧ": "t͡ʃ", "ʤ": "d͡ʒ", "ʦ": "t͡s", "ʣ": "d͡z", "ʨ": "t͡ɕ", "ʥ": "d͡ʑ"}  # ligatures
 _MARKS = "ˈˌ.‿|‖-˥˦˧˨˩"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
+from .non_units import keep_units
 from .timed_words import Word
 from .word_checks import ROUNDING_TOLERANCE, WordLike, check_words
 from .word_lookup import describe_word
@@ -30,6 +31,9 @@ def check_tiers(
     where: str = "tiers",
 ) -> dict[str, tuple[Word, ...]]:
     """Return tiers as tuples of `Word`, or say what cannot be right.
+
+    What is no phone or syllable (a pause, noise, a mark of another language) or has no length is left
+    out with a warning (`speechmix.inputs.words.non_units`).
 
     Parameters
     ----------
@@ -61,8 +65,14 @@ def check_tiers(
             f"{', '.join(unknown_units)}; words are not a tier: give words="
         )
     checked = {
-        unit: check_words(
-            tiers[unit], duration=duration, where=f"{where}, tier {unit!r}", unit=unit
+        unit: tuple(
+            keep_units(
+                check_words(
+                    tiers[unit], duration=duration, where=f"{where}, tier {unit!r}", unit=unit
+                ),
+                unit,
+                where=where,
+            )
         )
         for unit in TIER_UNITS
         if unit in tiers

@@ -36,7 +36,7 @@ def check_words(
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the
     audio is cut to it, and so is one at infinity, which a file does not say. Words of no length
-    (start = end) are legal. A word may lie between the pieces of another.
+    (start = end) are legal here; a clip leaves them out. A word may lie between the pieces of another.
 
     Parameters
     ----------

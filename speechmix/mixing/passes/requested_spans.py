@@ -23,6 +23,7 @@ from ...inputs.words.spans import (
     parse_span_request,
     word_spans,
 )
+from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import PHONE, TIER_UNITS, unit_owners
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
         return _frame_spans(clip, grid, words, request.window)
     if request.units in TIER_UNITS:
         words = _tier_spans(clip, grid, request)
+    elif clip.spoken_words:
+        _warn_short_units(clip, clip.spoken_words, "word", grid, request)
     if not words:
         raise InputError(
             f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its "
@@ -86,18 +89,28 @@ def _tier_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
         )
     tier = clip.tiers[unit]
     spans = word_spans(tier, grid, rounding=request.rounding, unit=unit)
+    _warn_short_units(clip, tier, unit, grid, request)
+    owners = unit_owners(tier, clip.spoken_words)
+    return [replace(span, kind=unit, word=owner) for span, owner in zip(spans, owners, strict=True)]
+
+
+def _warn_short_units(
+    clip: Clip, units: Sequence[Word], unit: str, grid: FrameGrid, request: MixRequest
+) -> None:
+    """Say how many units hold the centre of no frame, so that a frame of a neighbour is theirs."""
     short_count = sum(
-        first == stop for first, stop in (grid.frames_between(u.start, u.end) for u in tier)
+        all(
+            first == stop for first, stop in (grid.frames_between(*part) for part in item.intervals)
+        )
+        for item in units
     )
     if short_count and request.rounding == "disjoint":
         warnings.warn(
-            f"{clip.name}: {short_count} of {len(tier)} {unit}s contain the centre of no frame "
+            f"{clip.name}: {short_count} of {len(units)} {unit}s contain the centre of no frame "
             f"({1000 * grid.stride:g} ms each): each has the next free frame, which is mostly a "
             "neighbour's sound",
-            stacklevel=2,
+            stacklevel=3,
         )
-    owners = unit_owners(tier, clip.spoken_words)
-    return [replace(span, kind=unit, word=owner) for span, owner in zip(spans, owners, strict=True)]
 
 
 def spans_at_positions(spans: Sequence[Span], grid: FrameGrid) -> list[Span]:

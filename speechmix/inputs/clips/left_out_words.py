@@ -1,0 +1,90 @@
+"""Words of a clip without those that are none, and without those that have no length.
+
+In: checked words, and cue and target among them. Out: the words that remain, with cue and target among
+these. A word without a length stays in the text: it was said, but nobody knows where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import InputError
+from ..words.cue_and_target import RoleRequests, Roles, cue_words
+from ..words.multipart_words import join_words, make_word_request, resolve_words_and_roles
+from ..words.non_units import WORD, is_non_unit, unit_indices, warn_left_out
+from ..words.timed_words import Word
+from ..words.word_lookup import describe_word
+
+
+class PlacedWords(NamedTuple):
+    """Words that lie in the sound.
+
+    Parameters
+    ----------
+    words : tuple of Word
+    roles : dict of "cue" and "target" to indices among them
+    requests : mapping
+        What finds the same words again.
+    text : str or None
+        All that is said, if a word of it has no place; else None.
+    """
+
+    words: tuple[Word, ...]
+    roles: Roles
+    requests: RoleRequests
+    text: str | None
+
+
+def place_in_sound(
+    words: Sequence[Word], roles: Roles, requests: RoleRequests, *, where: str
+) -> PlacedWords:
+    """Leave out pauses and what has no length, with a warning.
+
+    Raises
+    ------
+    InputError
+        If the cue or the target is left out, or no word remains.
+    """
+    indices = unit_indices(words, WORD)
+    if len(indices) == len(words):
+        return PlacedWords(tuple(words), roles, requests, None)
+    for role, role_indices in (
+        ("cue", cue_words(roles["cue"])),
+        ("target", cue_words(roles["target"])),
+    ):
+        for index in role_indices:
+            if index not in indices:
+                raise InputError(
+                    f"{where}: the {role} {describe_word(words[index], index)} has no length, so that no "
+                    "sound is its own: correct its times, or align the text"
+                )
+    warn_left_out(words, indices, WORD, where=where)
+    if not indices:
+        raise InputError(
+            f"{where}: expected at least one word with a length, found none: leave `words` out"
+        )
+    kept = tuple(words[index] for index in indices)
+    cue = tuple(indices.index(index) for index in cue_words(roles["cue"]))
+    kept_roles = Roles(
+        cue=(cue if len(cue) > 1 else cue[0]) if cue else None,
+        target=None if roles["target"] is None else indices.index(roles["target"]),
+    )
+    said = [word for word in words if not is_non_unit(word.text, WORD)]
+    text = join_words(said) if len(said) > len(kept) else None
+    return PlacedWords(kept, kept_roles, _requests_for(kept, kept_roles, requests, where), text)
+
+
+def _requests_for(
+    words: tuple[Word, ...], roles: Roles, requests: RoleRequests, where: str
+) -> RoleRequests:
+    """The requests, if they find the same words where some are left out; else others that do."""
+    try:
+        if resolve_words_and_roles(words, requests, where=where)[1] == roles:
+            return requests
+    except InputError:
+        pass
+    return {
+        role: requests.get(role) if indices is None else make_word_request(words, indices)
+        for role, indices in (("cue", roles["cue"]), ("target", roles["target"]))
+    }

@@ -1,0 +1,99 @@
+"""Alphabets of phone labels, each with what turns a label into IPA.
+
+In: a label. Out: IPA, or "" where the alphabet has no such label. ARPABET is that of CMU's dictionary,
+with or without stress (``AH0``), and in small letters that of TIMIT and Buckeye (``ah``, closures
+``bcl``, nasal vowels ``ahn``). X-SAMPA is read by PanPhon's table (extra `phones`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from .praat_symbols import decode_praat_symbols
+
+IPA, ARPABET, X_SAMPA, PRAAT = "ipa", "arpabet", "x-sampa", "praat"
+
+_ARPABET = dict(
+    part.split("=")
+    for part in """
+    AA=ɑ AE=æ AH=ʌ AH0=ə AO=ɔ AW=aʊ AX=ə AX-H=ə̥ AXR=ɚ AY=aɪ EH=ɛ ER=ɝ ER0=ɚ EY=eɪ IH=ɪ IX=ɨ IY=i OW=oʊ
+    OY=ɔɪ UH=ʊ UW=u UX=ʉ B=b BCL=b̚ CH=tʃ D=d DCL=d̚ DH=ð DX=ɾ EL=l̩ EM=m̩ EN=n̩ ENG=ŋ̍ F=f G=ɡ GCL=ɡ̚ HH=h
+    HV=ɦ JH=dʒ K=k KCL=k̚ L=l M=m N=n NG=ŋ NX=ɾ̃ P=p PCL=p̚ Q=ʔ R=ɹ S=s SH=ʃ T=t TCL=t̚ TH=θ TQ=ʔ V=v W=w
+    WH=ʍ Y=j Z=z ZH=ʒ
+    AAN=ɑ̃ AEN=æ̃ AHN=ʌ̃ AON=ɔ̃ AWN=ãʊ̃ AYN=ãɪ̃ EHN=ɛ̃ ERN=ɝ̃ EYN=ẽɪ̃ IHN=ɪ̃ IYN=ĩ OWN=õʊ̃ OYN=ɔ̃ɪ̃ UHN=ʊ̃ UWN=ũ""".split()
+)
+# Letters of the IPA beside a to z: those in Latin-1 and Greek, the blocks of IPA extensions, modifier
+# letters, combining marks and phonetic extensions, clicks, and signs between and behind letters.
+_IPA_LETTERS = "a-zæçðøħŋœβθχⱱǀ-ǃⁿ\u0250-\u02ff\u0300-\u036f\u1d00-\u1dbf"
+_IPA_SIGNS = ".:'’‖‿|↓↑↗↘¹²³⁴⁵⁰-"
+_IPA_LABEL = re.compile(
+    f"[{_IPA_LETTERS}{re.escape(_IPA_SIGNS)}]*[{_IPA_LETTERS}]"
+    f"[{_IPA_LETTERS}{re.escape(_IPA_SIGNS)}]*[0-5]{{0,3}}"
+)
+
+
+def arpabet_to_ipa(label: str) -> str:
+    """IPA of an ARPABET label in capitals or in small letters; "" for anything else.
+
+    Examples
+    --------
+    >>> arpabet_to_ipa("AH0"), arpabet_to_ipa("axr"), arpabet_to_ipa("Ah"), arpabet_to_ipa("a")
+    ('ə', 'ɚ', '', '')
+    """
+    if not (label.isupper() or label.islower()):
+        return ""
+    label = label.upper()
+    return _ARPABET.get(label) or _ARPABET.get(re.sub("[012]$", "", label), "")
+
+
+def ipa_to_ipa(label: str) -> str:
+    """The label, if all of it may be IPA, with tones as digits behind it; else "".
+
+    Examples
+    --------
+    >>> ipa_to_ipa("tʃʰ"), ipa_to_ipa("ɑ̃"), ipa_to_ipa("a55"), ipa_to_ipa("AH0"), ipa_to_ipa("@")
+    ('tʃʰ', 'ɑ̃', 'a55', '', '')
+    """
+    return label if _IPA_LABEL.fullmatch(unicodedata.normalize("NFD", label)) else ""
+
+
+def praat_to_ipa(label: str) -> str:
+    """IPA of a label with Praat's backslash symbols; "" if there are letters that are none."""
+    return ipa_to_ipa(decode_praat_symbols(label))
+
+
+def xsampa_to_ipa(label: str) -> str:
+    """IPA of an X-SAMPA label by PanPhon's table; "" if a sign in it is not in the table.
+
+    PanPhon's own function leaves such signs out in silence.
+    """
+    table, ipa, rest = xsampa_table(), "", label
+    while rest:
+        match = table.xs_regex.match(rest)
+        if match is None:
+            return ""
+        ipa += table.xs2ipa[match[0]].strip("\b")  # which stands before one tone of the table
+        rest = rest[match.end() :]
+    return unicodedata.normalize("NFC", ipa)
+
+
+@lru_cache(maxsize=1)
+def xsampa_table() -> Any:
+    """PanPhon's table of X-SAMPA; None if it is not installed."""
+    try:
+        from panphon.xsampa import XSampa
+    except ImportError:
+        return None
+    return XSampa()
+
+
+CONVERTERS: dict[str, Callable[[str], str]] = {
+    IPA: ipa_to_ipa,
+    ARPABET: arpabet_to_ipa,
+    X_SAMPA: xsampa_to_ipa,
+    PRAAT: praat_to_ipa,
+}
