@@ -3,13 +3,14 @@
 In: a path. Out: cells by column, or a `RowError`: a line that is not in its encoding, too long, or
 has too many cells costs one row and not the table. UTF-8 with or without a byte-order mark and
 UTF-16 with one are read. TSV knows no quoting, as in Common Voice, where a sentence may start with
-a quotation mark; CSV has the usual quoting. Nothing is kept in memory but the row at hand.
+a quotation mark; CSV has the usual quoting (quoted_lines.py). Nothing is kept in memory but the row at hand.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
@@ -18,12 +19,12 @@ from typing import TextIO
 
 from ..errors import InputError
 from .bounded_reads import open_regular_file
+from .quoted_lines import join_quoted_lines
 
 MAX_CELL_CHARACTERS = (
     1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
 )
-_MAX_QUOTED_CHARACTERS = 65_536  # of lines put together because a quotation mark is open
-_AUDIO_COLUMNS = (".mp3", ".wav", ".flac", ".ogg")
+_AUDIO_SUFFIXES = (".mp3", ".wav", ".flac", ".ogg")
 
 Cells = dict[str, object]
 
@@ -47,7 +48,7 @@ class RowError(InputError):
 
 
 def read_table(
-    path: str | PathLike[str], *, required: tuple[str, ...] = ()
+    path: str | PathLike[str], *, required: tuple[str, ...] = (), advice: str = ""
 ) -> Iterator[tuple[int, Cells | RowError]]:
     """Rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells left out.
 
@@ -56,6 +57,8 @@ def read_table(
     path : path ending in .tsv, .csv or .jsonl
     required : tuple of str
         Columns that a header must have; "word|text" means one of the two.
+    advice : str
+        What to do if one is missing.
 
     Yields
     ------
@@ -88,11 +91,20 @@ def read_table(
     try:
         with _open_table(path) as file:
             lines = enumerate(_lines(file), start=1)
-            columns = [] if suffix == ".jsonl" else _header(path, next(lines, (1, ""))[1], required)
-            for row, line in lines if suffix != ".csv" else _join_lines(lines):
+            columns = (
+                []
+                if suffix == ".jsonl"
+                else _header(path, next(lines, (1, ""))[1], required, advice)
+            )
+            rows = (
+                join_quoted_lines(lines, len(columns))
+                if suffix == ".csv"
+                else ((row, line, "") for row, line in lines)
+            )
+            for row, line, problem in rows:
                 if not line.strip():
                     continue
-                cells = _parse_line(line, partial(_PARSERS[suffix], line, columns))
+                cells = _parse_line(line, partial(_PARSERS[suffix], line, columns), problem)
                 if cells or suffix == ".jsonl":
                     yield row, cells
     except InputError:
@@ -106,6 +118,12 @@ def read_table(
         ValueError,
     ) as error:  # missing, a folder, not permitted; a null byte in the path
         raise InputError(f"cannot read {path} ({error}): expected a text file") from error
+
+
+def column_key(path: Path, column: str) -> str:
+    """Return what `read_table` calls a column: names in a header are in lower case, those in .jsonl
+    as they are written."""
+    return column if path.suffix.lower() == ".jsonl" else column.strip().lower()
 
 
 def table_columns(path: Path) -> list[str]:
@@ -142,20 +160,7 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line.rstrip("\r\n")
 
 
-def _join_lines(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is
-    not too long."""
-    for row, line in lines:
-        while (
-            line.count('"') % 2
-            and len(line) <= _MAX_QUOTED_CHARACTERS
-            and (following := next(lines, None)) is not None
-        ):
-            line = f"{line}\n{following[1]}"
-        yield row, line
-
-
-def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
+def _header(path: Path, line: str, required: tuple[str, ...], advice: str) -> list[str]:
     if "\0" in line:
         raise InputError(
             f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order "
@@ -173,7 +178,7 @@ def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
         hint = (
             "; the columns of a .csv are separated by commas"
             if any(";" in column for column in columns)
-            else ""
+            else advice and f": {advice}"
         )
         expected, present = (
             ", ".join(column.replace("|", " or ") for column in missing),
@@ -200,9 +205,11 @@ def _cells(path: Path, line: str) -> list[str]:
     return [cell.strip().lower() for cell in cells]
 
 
-def _parse_line(line: str, parse: partial[Cells]) -> Cells | RowError:
+def _parse_line(line: str, parse: partial[Cells], problem: str) -> Cells | RowError:
     """Take a line apart, or say what is wrong with it."""
     try:
+        if problem:
+            raise RowError("unreadable row", problem)
         if len(line) > MAX_CELL_CHARACTERS:
             raise RowError(
                 "too long",
@@ -221,7 +228,8 @@ def _parse_line(line: str, parse: partial[Cells]) -> Cells | RowError:
         )
     except (ValueError, csv.Error) as error:
         reason_kind, reason = "unreadable row", f"not a readable row ({error})"
-    guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_AUDIO_COLUMNS)), "")
+    cells = re.split("[\t,]", line[:500])
+    guess = next((cell for cell in cells if cell.endswith(_AUDIO_SUFFIXES)), "")
     return RowError(reason_kind, reason, sound=guess.encode("utf-8", "replace").decode())
 
 

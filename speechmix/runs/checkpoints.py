@@ -17,12 +17,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
 
 _CONFIGS = ("config.json", "adapter_config.json")
+_MOST_DIGITS = 12  # of a step; thousands and millions of it still fit 64 bits
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _WILDCARDS = re.compile(r"[*?\[]")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
@@ -133,7 +134,7 @@ def read_step(name: str) -> int:
     Raises
     ------
     InputError
-        If there is no number in it.
+        If there is no number in it, or one that no training reaches.
 
     Examples
     --------
@@ -141,12 +142,16 @@ def read_step(name: str) -> int:
     (500, 20000, 1000)
     """
     match = re.search(r"step[-_ ]?(\d+)([km]?)(?![a-z])", name.lower())
-    if match:
-        return int(match[1]) * _UNITS[match[2]]
-    numbers = re.findall(r"\d+", name)
+    numbers = [match[1]] if match else re.findall(r"\d+", name)
     if not numbers:
         raise InputError(f"expected a training step in the name of a checkpoint, found {name!r}")
-    return int(numbers[-1])
+    if len(numbers[-1].lstrip("0")) > _MOST_DIGITS:
+        raise InputError(
+            f"expected a training step in the name of a checkpoint, found a number of {len(numbers[-1]):,} "
+            f"digits: {name[:60]!r}. Rename it"
+        )
+    step = int(numbers[-1].lstrip("0") or 0)
+    return step * _UNITS[match[2]] if match else step
 
 
 def _list_source(source: str, revisions: Sequence[str]) -> list[Checkpoint]:
@@ -227,7 +232,13 @@ def _list_revisions(source: str) -> list[str]:
 
 
 def _processor_above(folder: Path) -> dict[str, Any]:
-    """Return the processor of the folder above as an option, where the folder has none."""
+    """Return the processor of the folder above as an option, where the folder has none.
+
+    Raises
+    ------
+    ModelError
+        If its files cannot be read.
+    """
     above = folder.resolve().parent
     if any((folder / name).is_file() for name in _PROCESSORS):
         return {}
@@ -235,6 +246,14 @@ def _processor_above(folder: Path) -> dict[str, Any]:
         return {}
     from transformers import AutoProcessor
 
-    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE
+    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE, first_line
+    from ..adapters.loading.processor_files import check_processor_files
 
-    return {"processor": AutoProcessor.from_pretrained(above, **NO_CUSTOM_CODE)}
+    check_processor_files(above)
+    try:
+        return {"processor": AutoProcessor.from_pretrained(above, **NO_CUSTOM_CODE)}
+    except Exception as error:  # whatever transformers makes of its files
+        raise ModelError(
+            f"cannot read the processor in {above} ({first_line(error)}): correct its files, or give "
+            "each checkpoint a processor of its own"
+        ) from error

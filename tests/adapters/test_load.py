@@ -4,6 +4,7 @@ stays as it was."""
 from __future__ import annotations
 
 import json
+import shutil
 import types
 
 import numpy as np
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import speechmix
 from speechmix.adapters import families
 from speechmix.errors import InputError, ModelError
+from speechmix.inputs import bundled
 from tests.adapters.own_model import own_family, own_model
 from tests.conftest import FAMILIES, build, inputs_of, tiny
 
@@ -345,6 +347,30 @@ class TestRefusals:
     def test_hub_id_that_cannot_be_reached(self, offline):
         with pytest.raises(ModelError, match=r"nobody/no-such-model.*hub id or a folder"):
             speechmix.load("nobody/no-such-model")
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("vocab.json", b'{"<pad>": 0, "a'),
+            ("tokenizer_config.json", b""),
+            ("preprocessor_config.json", b"[1]"),
+            ("generation_config.json", b"\0" * 20),
+        ],
+    )
+    def test_damaged_file_beside_the_weights(self, tmp_path, name, content):
+        """transformers leaves it out and goes on."""
+        folder = tmp_path / "model"
+        shutil.copytree(bundled.models()["tiny-french-ctc"], folder)
+        (folder / name).write_bytes(content)
+        with pytest.raises(ModelError, match=rf"{name} is damaged \(.*fetch or save it again"):
+            speechmix.load(folder, device="cpu")
+
+    def test_tokenizer_that_cannot_be_loaded_is_said(self, tmp_path):
+        folder = tmp_path / "model"
+        shutil.copytree(bundled.models()["tiny-french-ctc"], folder)
+        (folder / "vocab.json").write_text('{"a": [1]}')
+        with pytest.warns(UserWarning, match="model: no Tokenizer"):
+            assert speechmix.load(folder, device="cpu", check=False).tokenizer is None
 
     def test_folder_with_a_config_but_no_weights(self, tmp_path, saved):
         (tmp_path / "config.json").write_text((saved("wav2vec2-post") / "config.json").read_text())

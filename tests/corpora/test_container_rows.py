@@ -4,6 +4,7 @@ have no meaning."""
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections import Counter
 
@@ -17,6 +18,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
+from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (
@@ -199,22 +201,32 @@ def test_what_is_said_behind_a_corpus_is_heard_or_refused(option, tmp_path):
     name = option.partition("=")[0]
     shar, tars = write_shar(tmp_path / "shar"), write_tars(tmp_path / "tars")
     table = tmp_path / "shar_files" / "manifest.tsv"
-    refusing = [shar, table, *([tars, tars / "shard-000000.tar"] if name == "split" else [])]
-    for source in refusing:
-        with pytest.raises(InputError, match=f"which has no {name}: leave"):
-            list(read_corpus(f"{source},{option}"))
     if name == "split":
+        for source in (shar, table, tars, tars / "shard-000000.tar"):
+            with pytest.raises(InputError, match="which has no split: leave"):
+                list(read_corpus(f"{source},{option}"))
         with pytest.raises(InputError, match="which has no split"):
             list(read_corpus(tars, split="test"))
+        return
+    with pytest.raises(InputError, match=r"with the column (raw|wav), found .*,audio=COLUMN"):
+        list(read_corpus(f"{table},{option}"))
+    if name == "audio":
+        with pytest.raises(InputError, match=r"none called wav\.000000\.tar"):
+            list(read_corpus(f"{shar},{option}"))
+    else:
+        assert {outcome for _, outcome in outcomes(read_corpus(f"{shar},{option}"))} == {
+            "empty sentence"
+        }
 
 
 def test_a_table_at_the_root_of_a_folder_of_audio_has_no_splits(tmp_path):
     (tmp_path / "a.wav").write_bytes(tone(0.1))
     (tmp_path / "metadata.csv").write_text("file_name,text\na.wav,Oui.\n")
     assert outcomes(read_corpus(tmp_path)) == [("a", "good")]
-    for option in ("split=test", "text=raw"):
-        with pytest.raises(InputError, match="which has no"):
-            list(read_corpus(f"{tmp_path},{option}"))
+    with pytest.raises(InputError, match="which has no"):
+        list(read_corpus(f"{tmp_path},split=test"))
+    (tmp_path / "metadata.csv").write_text("file,File_Name,text\nb.wav,a.wav,Oui.\n")
+    assert outcomes(read_corpus(f"{tmp_path},audio=file")) == [("b", "missing clip")]
 
 
 def test_a_column_that_was_named_is_not_another(tmp_path):
@@ -235,6 +247,80 @@ def test_a_column_that_was_named_is_not_another(tmp_path):
     ]
     clips = list(read_corpus_clips(source, on_error=lambda *_: None))
     assert [(clip.name, clip.text) for clip in clips] == [("a", "Oui."), ("b", None)]
+
+
+def names_and_texts(source):
+    return [(clip.name, clip.text) for clip in read_corpus_clips(source, on_error=lambda *_: None)]
+
+
+def test_dots_belong_to_keys_unless_a_text_has_the_short_name(tmp_path):
+    sounds = [tone(0.1 * number) for number in range(1, 5)]
+    tar = tar_of(
+        tmp_path / "dots.tar",
+        ("a_2.0.wav", sounds[0]),
+        ("a_2.0.JSON", add_json(text="Oui.")),
+        ("a_2.1.wav", sounds[1]),
+        ("a_2.1.txt", b"Non."),
+        ("a_2.2.txt", b"Alone."),
+        ("b.1.wav", sounds[2]),
+        ("b.2.wav", sounds[3]),
+    )
+    assert outcomes(read_corpus(tar)) == [
+        ("a_2.0", "good"),
+        ("a_2.1", "good"),
+        ("a_2.2", "missing clip"),
+        ("b.1", "empty sentence"),
+        ("b.2", "empty sentence"),
+    ]
+    assert names_and_texts(tar)[:2] == [("a_2.0", "Oui."), ("a_2.1", "Non.")]
+    channels = [("c.left.wav", sounds[0]), ("c.right.wav", sounds[1]), ("c.txt", b"Oui.")]
+    tar_of(tar, *channels)
+    assert outcomes(read_corpus(tar)) == [("c", "several recordings")]
+    assert names_and_texts(f"{tar},audio=left.wav") == [("c", "Oui.")]
+    tar_of(tar, ("d.wav", sounds[0]), ("d.txt", b"Oui."), ("d.words.json", b"[]"))
+    assert names_and_texts(tar) == [("d", "Oui.")]
+
+
+def test_columns_of_every_reader_can_be_named(tmp_path):
+    (tmp_path / "a.wav").write_bytes(tone(0.1))
+    tables = {
+        "m.tsv": "Wav\tSaid\ttext\na.wav\tOui.\tno\n",
+        "m.csv": 'wav,said,text\na.wav,Oui.,"no"\n',
+        "m.jsonl": '{"wav": "a.wav", "said": "Oui.", "text": "no"}\n',
+    }
+    for name, table in tables.items():
+        (tmp_path / name).write_text(table)
+        source = f"{tmp_path / name},audio=wav,text=said"
+        assert names_and_texts(source) == [("a", "Oui.")]
+        (clip,) = read_clips(source)
+        assert (clip.text, dict(clip.meta)) == ("Oui.", {})
+        with pytest.raises(InputError, match="audio=COLUMN"):
+            read_clips(tmp_path / name)
+    (shar,) = [write_shar(tmp_path / "shar")]
+    for tar in shar.glob("recording.*.tar"):
+        tar.rename(tar.with_name(tar.name.replace("recording", "clean")))
+    assert names_and_texts(f"{shar},audio=clean")[0][0] == "clip_0"
+
+
+def test_numbers_that_are_missing_or_infinite(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    ages = {"a.wav": 3.0, "b.wav": float("nan"), "c.wav": float("inf")}
+    for number, name in enumerate(ages, start=1):
+        (folder / name).write_bytes(tone(0.1 * number))
+    table = {"audio": list(ages), "text": ["Oui."] * 3, "age": list(ages.values())}
+    pq.write_table(pa.table(table), folder / "train.parquet")
+    rows = [json.dumps({"path": name, "age": age}) for name, age in ages.items()]
+    (folder / "m.jsonl").write_text("\n".join(rows))
+    for source in (folder / "m.jsonl", folder):
+        errors: list[str] = []
+        clips = list(
+            read_corpus_clips(
+                source, on_error=lambda row, name, error, e=errors: e.append(str(error))
+            )
+        )
+        assert [clip.meta.get("age", "")[:1] for clip in clips] == ["3", ""]
+        assert "expected age to be finite, found inf" in "".join(errors)
 
 
 def test_no_name_of_a_member_is_taken_for_compression(tmp_path):

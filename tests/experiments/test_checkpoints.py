@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from speechmix.errors import InputError
+from speechmix.errors import InputError, ModelError
 from speechmix.inputs import bundled
 from speechmix.runs.checkpoints import Checkpoint, list_checkpoints, read_step
 
@@ -43,6 +43,26 @@ def test_the_step_is_in_the_name(name, step):
 def test_a_name_without_a_number_is_refused():
     with pytest.raises(InputError, match="expected a training step"):
         read_step("main")
+
+
+@pytest.mark.parametrize("name", ["step" + "7" * 5000, "checkpoint-" + "1" * 13])
+def test_a_number_that_no_training_reaches_is_refused(name):
+    with pytest.raises(InputError, match=r"found a number of 13 digits|of 5,000 digits"):
+        read_step(name)
+
+
+def test_leading_zeros_are_no_number():
+    assert read_step("step" + "0" * 5000 + "20k") == 20_000
+
+
+def test_a_damaged_processor_above_the_checkpoints_is_named(tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text('{"feature_size": ')
+    (checkpoint,) = list_checkpoints(make(tmp_path, "checkpoint-2") / "checkpoint-2")
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json is damaged"):
+        checkpoint.load(device="cpu")
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="cannot read the processor in"):
+        checkpoint.load(device="cpu")
 
 
 def test_folders_of_a_trainer_come_by_number(tmp_path):

@@ -187,6 +187,23 @@ class TestUnusable:
         with pytest.raises(InputError, match=r"m\.csv, row 2: not a readable row"):
             read_clips(manifest(folder, 'path,text\nclip.wav,"oui\n', "m.csv"))
 
+    def test_a_quotation_mark_within_a_cell_is_a_character(self, folder):
+        rows = ['clip.wav,il dit "non', "clip.wav,oui", 'clip.wav,"des\nlignes"', 'clip.wav,1"2"']
+        clips = read_clips(manifest(folder, "\n".join(["path,text", *rows]), "m.csv"))
+        assert [clip.text for clip in clips] == ['il dit "non', "oui", "des\nlignes", '1"2"']
+
+    @pytest.mark.parametrize("closing", ['fin"', '"fin', "fin", '"f""in"', 'fin"",'])
+    def test_an_open_quotation_mark_costs_its_row_alone(self, folder, closing):
+        """Wherever another quotation mark would close it."""
+        texts = ['"non dit-il', "oui", closing, "oui"]
+        rows = [f"clip.wav,{text},n{index}" for index, text in enumerate(texts)]
+        table = manifest(folder, "\n".join(["path,text,name", *rows]), "m.csv")
+        errors = {}
+        clips = read_clips(table, on_error=lambda row, _, error: errors.update({row: str(error)}))
+        assert len(clips) + len(errors) == 4
+        assert {"n1", "n3"} <= {clip.name for clip in clips}
+        assert "a quotation mark that opens a cell" in errors[2]
+
     def test_ending_and_missing_manifest(self, folder):
         with pytest.raises(InputError, match=r"ending in \.tsv, \.csv or \.jsonl, found '\.txt'"):
             read_clips(manifest(folder, "path\n", "m.txt"))

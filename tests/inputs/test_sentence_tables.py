@@ -31,6 +31,12 @@ def test_lines_of_json_and_a_column_called_sentence(tmp_path):
     assert (sentence.target, dict(sentence.meta)) == (2, {"source": "7"})
 
 
+def test_another_column_of_texts_can_be_named(tmp_path):
+    (tmp_path / "t.tsv").write_text("Said\ttext\nles chats\tno\n")
+    (sentence,) = read_sentences(f"{tmp_path / 't.tsv'},text=said")
+    assert (sentence.text, dict(sentence.meta)) == ("les chats", {})
+
+
 def test_rows_that_cannot_be_used_are_errors_or_reported(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("text\ttarget\nthe keys are here\tkey\nthe keys\t\n")

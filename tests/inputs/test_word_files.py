@@ -419,6 +419,7 @@ class TestJson:
             (f'[["oui", {"9" * 400}, 0.3]]', "word 0: expected seconds"),
             (f'[["oui", {"9" * 5000}, 0.3]]', "not valid JSON"),
             ('[["oui", 0.1, 1e400]]', "finite times"),
+            ('[["oui", 0.1, 0.2, NaN]]', "finite score"),
             ('{"segments": [{"words": 3.5}]}', "expected segments with lists of words"),
             ('{"words": [["oui", 0.1, 0.3]], "tiers": [1]}', r"expected tiers as .*, found \[1\]"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -85,6 +86,48 @@ class TestCard:
         ):
             model_cards(run)
 
+    def test_two_models_of_one_name_keep_their_cards(self, cards, tmp_path):
+        one = replace(cards[0], model="checkpoint-500", weights="aaaaaaaaaa")
+        other = replace(one, weights="bbbbbbbbbb")
+        for _ in range(2):  # made again, each takes its own place
+            assert [write_model_cards([card], tmp_path)[0].name for card in (one, other)] == [
+                "checkpoint-500.html",
+                "checkpoint-500-bbbbbbbb.html",
+            ]
+        assert read_model_card(tmp_path / "checkpoint-500.json") == one
+        assert read_model_card(tmp_path / "checkpoint-500-bbbbbbbb.json") == other
+        assert len(list(tmp_path.iterdir())) == 6
+
+    def test_a_file_that_is_no_card_is_not_written_over(self, cards, tmp_path):
+        (tmp_path / "two.json").write_text("{}")
+        write_model_cards([cards[1]], tmp_path)
+        assert (tmp_path / "two.json").read_text() == "{}"
+
+    def test_flipped_bits_are_found(self, cards, tmp_path):
+        write_model_cards([cards[1]], tmp_path)
+        path, rng = tmp_path / "two.json", np.random.default_rng(0)
+        written = path.read_bytes()
+        for place in rng.integers(8 * len(written), size=200):
+            damaged = bytearray(written)
+            damaged[place // 8] ^= 1 << place % 8
+            path.write_bytes(damaged)
+            with contextlib.suppress(InputError):
+                assert read_model_card(path) == cards[1]  # a blank between two values
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("low", 5000.0), ("value", float("inf")), ("value", "1"), ("groups", 2.5), ("label", 1)],
+    )
+    def test_an_impossible_estimate_is_refused(self, cards, tmp_path, field, value):
+        """Also in a card of the first format, which had no checksum."""
+        content = {**cards[0].to_json(), "speechmix_card": 1}
+        (tmp_path / "card.json").write_text(json.dumps(content))
+        assert read_model_card(tmp_path / "card.json") == cards[0]
+        content["profiles"][0]["estimates"][0][field] = value
+        (tmp_path / "card.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match="damaged model card"):
+            read_model_card(tmp_path / "card.json")
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [("[]", "not a model card"), ('{"speechmix_card": 99}', "format 99"), ("{", "not valid")],
@@ -156,7 +199,11 @@ class TestGallery:
         write_model_cards(cards, tmp_path)
         (tmp_path / "notes.json").write_text("{}")
         page, reasons = write_gallery(tmp_path)
+        odd = {"speechmix_card": 1, "model": "odd", "weights": "", "profiles": [{"clips": []}]}
+        (tmp_path / "odd.json").write_text(json.dumps(odd))
+        page, reasons = write_gallery(tmp_path)
         assert "notes.json is not a model card" in reasons[0]
+        assert "odd.json is a damaged model card (profile: expected clips" in reasons[1]
         assert 'href="org_one.html"' in page.read_text()
 
     def test_without_a_card_there_is_no_page(self, tmp_path):

@@ -29,6 +29,7 @@ from .ctranslate2_files import (
 )
 from .hub_connection import hub_options, hub_problem
 from .model_source import quantised_message
+from .processor_files import check_processor_files, has_part_files
 from .torchaudio_version import torchaudio_problem
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and
@@ -54,6 +55,7 @@ def read_config(source: str, options: dict[str, str]) -> Config:
     thinker."""
     if is_ctranslate2_folder(source):
         return read_ctranslate2_config(source)
+    check_processor_files(source)
     try:
         config = transformers_class("AutoConfig").from_pretrained(
             source, **options, **hub_options(source), **NO_CUSTOM_CODE
@@ -189,7 +191,7 @@ def load_processor_part(auto_class: str, source: str, options: dict[str, str]) -
                 stacklevel=4,
             )
             return None
-        if Path(source).is_dir():
+        if Path(source).is_dir() and not has_part_files(source, auto_class):
             return None  # a folder with weights alone is fine for prepared inputs
         warnings.warn(
             f"{source}: no {auto_class.removeprefix('Auto')} ({first_line(error)})", stacklevel=4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -148,6 +149,27 @@ def check_sentence(text: object) -> str:
             f"the sentence holds the control character {control_match.group()!r}",
         )
     return text
+
+
+def is_missing_number(column: str, cell: object) -> bool:
+    """True for NaN, as which tables store a number that is missing.
+
+    Raises
+    ------
+    RowError
+        For a number that is infinite.
+
+    Examples
+    --------
+    >>> is_missing_number("age", float("nan")), is_missing_number("age", 3.5)
+    (True, False)
+    """
+    if isinstance(cell, float) and math.isinf(cell):
+        raise RowError(
+            "unreadable row",
+            f"expected {column} to be finite, found {cell}: correct the cell or leave it empty",
+        )
+    return isinstance(cell, float) and math.isnan(cell)
 
 
 def check_path_cell(path: object) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.user_tables import Cells, RowError, read_table, table_columns
+from ...files.user_tables import Cells, RowError, column_key, read_table, table_columns
 from ..audio.byte_ranges import ByteRange, parse_location
 from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
@@ -32,12 +32,14 @@ from .corpus_row import (
     Row,
     check_path_cell,
     check_sentence,
+    is_missing_number,
     resolve_audio_path,
     resolve_path,
     row_name,
 )
 
 TEXT_COLUMNS = ("text", "sentence", "transcription")
+NAMED_COLUMNS_ADVICE = "name others behind the table: clips.tsv,audio=COLUMN,text=COLUMN"
 ROLE_COLUMNS = ("cue", "target", "foil")
 
 
@@ -47,6 +49,8 @@ def read_manifest_rows(
     tier: str | None = None,
     allow_outside: bool = False,
     sentences: bool = False,
+    audio: str | None = None,
+    text: str | None = None,
 ) -> Iterator[Row | RejectedRow]:
     """Read the rows of one table.
 
@@ -78,12 +82,14 @@ def read_manifest_rows(
     table_dir = table.parent
     clips_dir = table_dir / "clips"
     is_release = is_release_table(table) and clips_dir.is_dir()
-    required = ("path|file_name", "|".join(TEXT_COLUMNS)) if sentences else ("path|file_name",)
-    for row_number, cells in read_table(table, required=required):
-        if (
-            isinstance(cells, dict) and "path" not in cells and "file_name" in cells
-        ):  # an AudioFolder of `datasets`
-            cells["path"] = cells.pop("file_name")
+    audio, text = audio and column_key(table, audio), text and column_key(table, text)
+    required = [audio or "path|file_name"]
+    if sentences or text:
+        required.append(text or "|".join(TEXT_COLUMNS))
+    rows = read_table(table, required=tuple(required), advice=NAMED_COLUMNS_ADVICE)
+    for row_number, cells in rows:
+        if isinstance(cells, dict):
+            _rename_columns(cells, audio, text)
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
             cell if isinstance(cell := readable_cells.get(column), str) else ""
@@ -108,6 +114,24 @@ def read_manifest_rows(
         except InputError as error:
             reason_kind = getattr(error, "reason_kind", "unreadable row")
             yield RejectedRow(clip_name, reason_kind, f"{table}, row {row_number}: {error}", origin)
+
+
+def _rename_columns(cells: Cells, audio: str | None, text: str | None) -> None:
+    """Call the columns of audio and text as a manifest does; of those that are named, no other
+    counts."""
+    if audio is not None:
+        path = cells.pop(audio, None)
+        cells.pop("path", None)
+        if path is not None:
+            cells["path"] = path
+    elif "path" not in cells and "file_name" in cells:  # an AudioFolder of `datasets`
+        cells["path"] = cells.pop("file_name")
+    if text is not None:
+        sentence = cells.pop(text, None)
+        for column in TEXT_COLUMNS:
+            cells.pop(column, None)
+        if sentence is not None:
+            cells["text"] = sentence
 
 
 def is_release_table(path: Path) -> bool:
@@ -155,7 +179,10 @@ def row_from_cells(
         If its text is empty.
     """
     if recording is None and "path" not in cells:
-        raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
+        raise RowError(
+            "unreadable row",
+            f"expected a path, found only {sorted(cells)}"[:400] + f": {NAMED_COLUMNS_ADVICE}",
+        )
     text_column = next((column for column in TEXT_COLUMNS if column in cells), "text")
     sentence = check_sentence(cells.get(text_column)) if sentences else None
     string_cells = {
@@ -195,7 +222,9 @@ def row_from_cells(
         words=words,
         pairs=(requests,) if {"cue", "target"} <= set(requests) else (),
         meta={
-            column: _to_text(cell) for column, cell in cells.items() if column not in field_columns
+            column: _to_text(cell)
+            for column, cell in cells.items()
+            if column not in field_columns and not is_missing_number(column, cell)
         },
         requests=requests,
         alignment=alignment,

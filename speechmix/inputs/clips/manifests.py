@@ -13,6 +13,7 @@ from os import PathLike
 
 from ...errors import InputError
 from ..bundled import manifest_path
+from ..corpora.corpus_source import CorpusSource
 from .clip import Clip
 from .corpus_row import Row
 from .deduplication import number_duplicates
@@ -39,7 +40,8 @@ def read_clips(
     JSONL, a list. Of two clips of one name the second gets "-2" behind it, with a warning if the
     manifest itself names both so; names are one if files called so could be (capitals, forms of
     accents, "a b" and "a_b"). A release table of Common Voice is read too; `text` may be called
-    sentence or transcription.
+    sentence or transcription. Other columns of audio and text are named behind the manifest:
+    "clips.jsonl,audio=audio_filepath,text=transcript".
 
     Parameters
     ----------
@@ -61,7 +63,9 @@ def read_clips(
         If the manifest cannot be read, has no path column or no rows; with "raise", for the first
         unusable row.
     """
-    manifest = manifest_path(manifest)
+    source = CorpusSource.parse(manifest_path(manifest))
+    source.refuse_options("config", "split", kind="a manifest")
+    manifest = source.path
     if not (callable(on_error) or on_error in ("raise", "skip")):
         raise InputError(
             'on_error must be "raise", "skip" or a function of row, name and error, found '
@@ -71,7 +75,10 @@ def read_clips(
     skip_reasons: list[str] = []
     row_count = 0
     for row in number_duplicates(
-        read_manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)
+        read_manifest_rows(
+            manifest, tier=tier, allow_outside=allow_outside, audio=source.audio, text=source.text
+        ),
+        where=str(manifest),
     ):
         row_count += 1
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ...files.json_files import JsonObject
@@ -51,6 +52,8 @@ def _add_words_and_pairs(row: Row, cells: JsonObject) -> Row:
             for values in zip(*intervals.values(), strict=True)
         ]
     words = tuple(Word(_interval_label(i), float(i["start"]), float(i["end"])) for i in intervals)
+    if not all(math.isfinite(edge) for word in words for edge in (word.start, word.end)):
+        raise RowError("unreadable words", "expected finite times of words, found others")
     label = str(cells.get("label_number", "")).lower()
     number = "s" if "sing" in label else "p" if "plur" in label else None
     pairs: list[JsonObject] = []

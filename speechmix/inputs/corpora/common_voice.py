@@ -17,7 +17,13 @@ from ..clips.manifest_rows import is_release_table, read_manifest_rows
 _EXCLUDED_TABLES = ("invalidated", "other", "reported")
 
 
-def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Row | RejectedRow]:
+def read_release(
+    folder: str | Path,
+    *,
+    split: str | None = None,
+    audio: str | None = None,
+    text: str | None = None,
+) -> Iterator[Row | RejectedRow]:
     """Read the recordings of a release.
 
     Parameters
@@ -27,6 +33,8 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
     split : str, optional
         Name of a table without its ending ("test"). Default: "validated" if there is one, else all
         tables with the columns path and sentence but invalidated, other and reported.
+    audio, text : str, optional
+        Columns to read in place of path and sentence.
 
     Yields
     ------
@@ -45,7 +53,7 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
     """
     folder = _find_language_dir(Path(folder))
     for table in _choose_tables(folder, split):
-        yield from read_manifest_rows(table, sentences=True)
+        yield from read_manifest_rows(table, sentences=True, audio=audio, text=text)
 
 
 def is_release(folder: Path) -> bool:

@@ -128,7 +128,7 @@ def read_clips_or_corpus(
 ) -> list[Clip]:
     """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus
     (`read_corpus_clips`)."""
-    if Path(source).suffix.lower() in (".tsv", ".csv", ".jsonl"):
+    if CorpusSource.parse(source).path.suffix.lower() in (".tsv", ".csv", ".jsonl"):
         return read_clips(source, tier=tier, allow_outside=allow_outside, on_error=on_error)
     return list(read_corpus_clips(source, allow_outside=allow_outside, on_error=on_error))
 
@@ -165,10 +165,14 @@ def _read_rows(
     ):
         return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if path.is_file():
-        source.refuse_options(
-            "config", "split", "text", "audio", kind="a table with columns of its own"
+        source.refuse_options("config", "split", kind="a table")
+        return read_manifest_rows(
+            path,
+            allow_outside=allow_outside,
+            sentences=sentences,
+            audio=source.audio,
+            text=source.text,
         )
-        return read_manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
     if path.is_dir():
         return _read_folder_rows(source, allow_outside=allow_outside, sentences=sentences)
     if source.is_hub_id:
@@ -185,8 +189,10 @@ def _read_folder_rows(
     """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
     path, tars = source.path, webdataset_tars.list_tars(source)
     if lhotse_shar.is_shar(path):
-        source.refuse_options("config", "split", "text", "audio", kind="a folder of Lhotse Shar")
-        return lhotse_shar.read_shar(path, sentences=sentences)
+        source.refuse_options("config", "split", kind="a folder of Lhotse Shar")
+        return lhotse_shar.read_shar(
+            path, sentences=sentences, audio=source.audio, text=source.text
+        )
     if not common_voice.is_release(path):
         if any(tar.suffix == ".tar" for tar in tars):
             return webdataset_tars.read_tars(
@@ -197,13 +203,19 @@ def _read_folder_rows(
                 source, sentences=sentences, allow_outside=allow_outside
             )
         if table := hub_datasets.metadata_table(source):
-            return read_manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
+            return read_manifest_rows(
+                table,
+                allow_outside=allow_outside,
+                sentences=sentences,
+                audio=source.audio,
+                text=source.text,
+            )
         if tars and not common_voice.find_releases(path):
             return webdataset_tars.read_tars(
                 source, sentences=sentences, allow_outside=allow_outside
             )
-    source.refuse_options("config", "text", "audio", kind="a release of Common Voice")
-    return common_voice.read_release(path, split=source.split)
+    source.refuse_options("config", kind="a release of Common Voice")
+    return common_voice.read_release(path, split=source.split, audio=source.audio, text=source.text)
 
 
 def _sample_rows(

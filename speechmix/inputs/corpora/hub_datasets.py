@@ -20,6 +20,7 @@ from ..clips.corpus_row import (
     RejectedRow,
     Row,
     check_sentence,
+    is_missing_number,
     resolve_audio_path,
     row_name,
 )
@@ -58,7 +59,7 @@ def metadata_table(source: CorpusSource) -> Path | None:
     }
     if not tables:
         return None
-    source.refuse_options("config", "text", "audio", kind="a folder of audio files with a table")
+    source.refuse_options("config", kind="a folder of audio files with a table")
     if "" in tables:
         source.refuse_options("split", kind="a folder of audio files with one table")
         return tables[""]
@@ -229,7 +230,7 @@ def _make_row(
     meta = {
         column: json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
         for column, value in cells.items()
-        if column not in ("path", text) and _is_fact(value)
+        if column not in ("path", text) and _is_fact(value) and not is_missing_number(column, value)
     }
     row = Row(
         name,

@@ -50,12 +50,18 @@ def _list_cut_files(folder: Path) -> list[Path]:
     )
 
 
-def _recording_tar(cuts: Path) -> Path:
+def _recording_tar(cuts: Path, field: str = "recording") -> Path:
     """The tar of the recordings of a file of cuts."""
-    return cuts.with_name(f"recording{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
+    return cuts.with_name(f"{field}{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
 
 
-def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | RejectedRow]:
+def read_shar(
+    folder: Path,
+    *,
+    sentences: bool = True,
+    audio: str | None = None,
+    text: str | None = None,
+) -> Iterator[Row | RejectedRow]:
     """Read the rows of a folder of Shar, one shard after the other.
 
     Parameters
@@ -63,6 +69,10 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
     folder : Path
     sentences : bool
         Reject cuts without a sentence.
+    audio : str, optional
+        Field whose tars hold the recordings; by default "recording".
+    text : str, optional
+        Custom entry of supervisions that holds the sentence, in place of their text.
 
     Yields
     ------
@@ -83,13 +93,13 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
         raise MissingExtraError("lhotse", "lhotse", "reading Lhotse Shar") from error
 
     shards = _list_cut_files(folder)
-    tars = [_recording_tar(shard) for shard in shards]
+    tars = [_recording_tar(shard, audio or "recording") for shard in shards]
     missing_tars = [tar.name for tar in tars if not tar.is_file()]
     if missing_tars:
         raise InputError(
             f"{folder}: expected a tar of recordings beside each file of cuts, found none called "
             f"{', '.join(missing_tars[:5])}: "
-            "write the set with fields={'recording': 'flac'}"
+            f"write the set with fields={{{audio or 'recording'!r}: 'flac'}}"
         )
     cut_number = 0
     for shard, tar in zip(shards, tars, strict=True):
@@ -101,7 +111,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
             origin = Origin(cut_number, path=f"{shard.name}/{cut.id}")
             clip_name = row_name(f"{cut.id}.wav", cut_number)
             try:
-                recording, cells = _next_recording(cut, locations), _cells_from_cut(cut)
+                recording, cells = _next_recording(cut, locations), _cells_from_cut(cut, text)
                 yield row_from_cells(
                     clip_name,
                     cells,
@@ -166,7 +176,7 @@ def _next_recording(cut: Cut, locations: RecordingLocations) -> ByteRange:
     return location
 
 
-def _cells_from_cut(cut: Cut) -> Cells:
+def _cells_from_cut(cut: Cut, text_entry: str | None) -> Cells:
     """What a cut says, as a row of a manifest says it.
 
     Raises
@@ -176,7 +186,7 @@ def _cells_from_cut(cut: Cut) -> Cells:
     """
     try:
         return _cells_from_supervisions(
-            sorted(cut.supervisions, key=lambda supervision: supervision.start)
+            sorted(cut.supervisions, key=lambda supervision: supervision.start), text_entry
         )
     except (AttributeError, TypeError, ValueError) as error:
         reason = (
@@ -185,7 +195,7 @@ def _cells_from_cut(cut: Cut) -> Cells:
         raise RowError("unreadable row", reason[:400]) from error
 
 
-def _cells_from_supervisions(supervisions: list[Supervision]) -> Cells:
+def _cells_from_supervisions(supervisions: list[Supervision], text_entry: str | None) -> Cells:
     cells: Cells = {}
     for supervision in supervisions:
         custom = supervision.custom or {}
@@ -193,7 +203,12 @@ def _cells_from_supervisions(supervisions: list[Supervision]) -> Cells:
             name: value for name, value in custom.items() if isinstance(value, (str, int, float))
         }
     cells.pop("words", None)  # of a manifest it is the path of a file
-    text = " ".join(supervision.text.strip() for supervision in supervisions if supervision.text)
+    texts = [
+        supervision.text if text_entry is None else (supervision.custom or {}).get(text_entry)
+        for supervision in supervisions
+    ]
+    cells.pop(text_entry or "text", None)
+    text = " ".join(text.strip() for text in texts if text)
     for name in ("language", "speaker", "gender"):
         values = {value for supervision in supervisions if (value := getattr(supervision, name))}
         if len(values) == 1:

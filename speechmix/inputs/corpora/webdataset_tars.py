@@ -3,13 +3,15 @@
 In: a tar, a folder of tars, or a pattern (`shard-{000000..000010}.tar`), with members `key.flac`
 (wav, mp3, ogg, opus) and `key.json` or `key.txt`. Out: `Row`s whose recording is a place in its
 tar; only headers and texts are read. How members are put together under one key is the library's
-own rule (`webdataset`, extra of the same name). A JSON member may say what a row of a manifest may:
-text, words, cue, target, foil, language, name; what else it says is kept.
+own rule (`webdataset`, extra of the same name), but for names with several dots. A JSON member may
+say what a row of a manifest may: text, words, cue, target, foil, language, name; what else it says
+is kept.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from .tar_members import Member, TruncatedTarError, read_members
 
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 AUDIO_SUFFIXES = ("wav", "flac", "mp3", "ogg", "opus")
+_TEXT_SUFFIXES = ("json", "txt", "cls")
 _PURPOSE = "reading tars of WebDataset"
 
 
@@ -102,19 +105,18 @@ def read_tars(
         problems: list[RejectedRow] = []
         first_count = sample_count
         files = _read_files(tar, problems)
-        for sample in group_by_keys(
+        samples = group_by_keys(
             files, handler=lambda error, tar=tar, p=problems: _note_duplicate_member(tar, error, p)
-        ):
+        )
+        for key, members in (pair for sample in samples for pair in _split_keys(sample, source)):
             sample_count += 1
-            origin = Origin(sample_count, path=f"{tar.name}/{sample['__key__']}")
+            origin = Origin(sample_count, path=f"{tar.name}/{key}")
             try:
-                yield _make_row(sample, source, tar, origin, sentences, allow_outside)
+                yield _make_row(key, members, source, tar, origin, sentences, allow_outside)
             except InputError as error:
                 reason_kind = getattr(error, "reason_kind", "unreadable row")
-                reason = f"{tar}, key {sample['__key__'][:200]!r}: {error}"
-                yield RejectedRow(
-                    row_name(f"{sample['__key__']}.wav", sample_count), reason_kind, reason, origin
-                )
+                reason = f"{tar}, key {key[:200]!r}: {error}"
+                yield RejectedRow(row_name(f"{key}.wav", sample_count), reason_kind, reason, origin)
         if first_count == sample_count and not problems:
             problems.append(
                 RejectedRow(
@@ -146,16 +148,42 @@ def _note_duplicate_member(tar: Path, error: Exception, problems: list[RejectedR
     return True
 
 
+def _split_keys(
+    sample: JsonObject, source: CorpusSource
+) -> Iterator[tuple[str, dict[str, Member]]]:
+    """Keys of a sample, and their members by ending.
+
+    The library ends a key at its first dot, so that `a_2.0.flac` and `a_2.1.flac` are one sample.
+    Dots belong to keys where no member is called `a_2.ENDING`, or each recording has a text of the
+    same name; else they belong to endings (`a.left.flac`, `a.right.flac` and `a.json`).
+    """
+    members = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
+    by_stem: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+    for ending, member in members.items():
+        stem, _, suffix = ending.rpartition(".")
+        by_stem[stem][suffix] = member
+    audio_suffixes = {source.audio} if source.audio else set(AUDIO_SUFFIXES)
+    text_suffixes = {*_TEXT_SUFFIXES, source.text}
+    recordings = {stem for stem, group in by_stem.items() if audio_suffixes & group.keys()}
+    texts = {stem for stem, group in by_stem.items() if text_suffixes & group.keys()}
+    if source.audio in members or recordings <= {""} or ("" in by_stem and not recordings <= texts):
+        yield sample["__key__"], members
+        return
+    for stem, group in by_stem.items():
+        if stem in recordings | texts:
+            yield f"{sample['__key__']}.{stem}" if stem else sample["__key__"], group
+
+
 def _make_row(
-    sample: JsonObject,
+    key: str,
+    members: dict[str, Member],
     source: CorpusSource,
     tar: Path,
     origin: Origin,
     sentences: bool,
     allow_outside: bool,
 ) -> Row:
-    members = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
-    cells, key = _read_cells(members), sample["__key__"]
+    cells = _read_cells(members)
     recording = _find_recording(members, source).byte_range
     text = _find_text(members, cells, source)
     if text is not None:

@@ -7,13 +7,15 @@ is an error, or is left out and reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.user_tables import Cells, RowError, read_table
+from ...files.user_tables import Cells, RowError, column_key, read_table
+from ..clips.corpus_row import is_missing_number
+from ..corpora.corpus_source import CorpusSource
 from .sentence import Sentence
 
 _FIELD_COLUMNS = ("pair", "translation", "cue", "target", "foil", "name")
@@ -32,6 +34,7 @@ def read_sentences(
     Parameters
     ----------
     table : path ending in .tsv, .csv or .jsonl
+        Another column of texts is named behind it: "sentences.tsv,text=COLUMN".
     on_error : callable, optional
         What to do with a row that cannot be used, as ``on_error(row, error)``, with the row as an
         editor counts it; it is then left out. By default its error is raised.
@@ -51,12 +54,15 @@ def read_sentences(
     >>> sentence.target, dict(sentence.meta)
     (2, {'label': 'plural'})
     """
-    path = Path(table)
+    source = CorpusSource.parse(table)
+    source.refuse_options("config", "split", "audio", kind="a table of sentences")
+    path = Path(source.location)
+    text_columns = (column_key(path, source.text),) if source.text else _TEXT_COLUMNS
     sentences, row_count = [], 0
-    for row_number, cells in read_table(path, required=("|".join(_TEXT_COLUMNS),)):
+    for row_number, cells in read_table(path, required=("|".join(text_columns),)):
         row_count += 1
         try:
-            sentences.append(_sentence_from_cells(cells))
+            sentences.append(_sentence_from_cells(cells, text_columns))
         except (InputError, RowError) as error:
             row_error = InputError(f"{path}, row {row_number}: {error}")
             if on_error is None:
@@ -67,16 +73,17 @@ def read_sentences(
     return sentences
 
 
-def _sentence_from_cells(cells: Cells | RowError) -> Sentence:
+def _sentence_from_cells(cells: Cells | RowError, text_columns: Sequence[str]) -> Sentence:
     if isinstance(cells, RowError):
         raise cells
-    text = next((cells[name] for name in _TEXT_COLUMNS if name in cells), None)
+    text = next((cells[name] for name in text_columns if name in cells), None)
     if not isinstance(text, str):
         raise InputError(f"expected a text, found {text!r}")
     meta = {
         name: str(cell)
         for name, cell in cells.items()
-        if name not in (*_FIELD_COLUMNS, *_TEXT_COLUMNS)
+        if name not in (*_FIELD_COLUMNS, *_TEXT_COLUMNS, *text_columns)
+        and not is_missing_number(name, cell)
     }
     fields: JsonObject = {name: cells[name] for name in _FIELD_COLUMNS if name in cells}
     return Sentence(text, **fields, meta=meta)

@@ -161,6 +161,11 @@ def _parse_word(item: object, index: int, where: str, unit: str) -> Word:
         raise InputError(
             f"{where}: {unit} {index} {item.text!r} must have finite times, found {start} to {end}"
         )
+    if score is not None and not math.isfinite(score):
+        raise InputError(
+            f"{where}: {unit} {index} {item.text!r} must have a finite score, found {score}: leave it "
+            "out if there is none"
+        )
     text = normalize_text(item.text).strip() if unit == "word" else item.text.strip()
     return Word(text, start, end, score, item.pieces, item.source_label)
 

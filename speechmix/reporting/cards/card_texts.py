@@ -5,6 +5,7 @@ In: a `ModelCard`. Out: texts that depend on the card alone, so that equal cards
 
 from __future__ import annotations
 
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +13,16 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...files.names import distinct_file_names
-from ...files.whole_files import write_json, write_text
+from ...files.json_files import write_checked_json
+from ...files.names import distinct_file_names, safe_name
+from ...files.whole_files import write_text
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ..pages.html_page import FirstScreen, Item, Part, Picture, render_page
 from ..pages.svg_figures import page_svg
 from ..pages.table_export import markdown_table
 from .card_contents import MixingProfile
-from .model_card import ModelCard
+from .model_card import ModelCard, read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +51,9 @@ _NO_MEASURES = (
 def write_model_cards(cards: Sequence[ModelCard], out: str | PathLike[str]) -> list[Path]:
     """Write each card as JSON, HTML and Markdown into a folder.
 
+    A card of other weights keeps its files: of two models called ``checkpoint-500`` the second has
+    files called ``checkpoint-500-`` and the first eight characters of its weights' fingerprint.
+
     Returns
     -------
     list of Path
@@ -63,8 +68,8 @@ def write_model_cards(cards: Sequence[ModelCard], out: str | PathLike[str]) -> l
     pages = []
     try:
         for card in cards:
-            stem = Path(out) / names[card.model]
-            write_json(stem.with_name(f"{stem.name}.json"), card.to_json())
+            stem = _choose_stem(Path(out) / names[card.model], card)
+            write_checked_json(stem.with_name(f"{stem.name}.json"), card.to_json())
             write_text(stem.with_name(f"{stem.name}.md"), card_markdown(card))
             pages.append(stem.with_name(f"{stem.name}.html"))
             write_text(pages[-1], card_page(card))
@@ -73,6 +78,18 @@ def write_model_cards(cards: Sequence[ModelCard], out: str | PathLike[str]) -> l
             f"cannot write the cards into {out} ({error}): expected a folder that can be written"
         ) from error
     return pages
+
+
+def _choose_stem(stem: Path, card: ModelCard) -> Path:
+    """Return where a card's files go: the name of its model, unless that is another's."""
+    path = stem.with_name(f"{stem.name}.json")
+    if not path.exists():
+        return stem
+    with suppress(InputError):  # damaged, or no card: not ours to write over
+        other = read_model_card(path)
+        if (other.model, other.weights) == (card.model, card.weights):
+            return stem
+    return stem.with_name(f"{stem.name}-{safe_name(card.weights)[:8]}")
 
 
 def card_markdown(card: ModelCard) -> str:

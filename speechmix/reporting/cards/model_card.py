@@ -13,15 +13,18 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 
 from ...errors import InputError
+from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
 from ...runs.results.run_state import RUNNING
 from ...runs.results.scored_models import scored_models
 from ..pages.study_results import Study
-from .card_contents import CardEstimate, MixingProfile
+from .card_checks import parse_profile
+from .card_contents import MixingProfile
 from .mixing_profile import read_mixing_profile
 
-FORMAT = 1  # of the JSON file; raised when a field changes its meaning
+FORMAT = 2  # of the JSON file; raised when a field changes its meaning
+_WITHOUT_CHECKSUM = 1  # the format before, whose fields are the same
 _KEY = "speechmix_card"
 
 
@@ -101,26 +104,25 @@ def read_model_card(path: str | PathLike[str]) -> ModelCard:
     Raises
     ------
     InputError
-        If the file is no card, or one of a newer version.
+        If the file is no card, is not as it was written, or is of a newer version.
     """
     content = parse_json(read_text(path), where=str(path))
+    checksum = content.pop("checksum", None) if isinstance(content, dict) else None
     if not isinstance(content, dict) or _KEY not in content:
         raise InputError(f"{path} is not a model card: `speechmix card` writes one")
-    if content[_KEY] != FORMAT:
+    if content[_KEY] not in (_WITHOUT_CHECKSUM, FORMAT):
         raise InputError(
-            f"{path} is a model card of format {content[_KEY]}, this version reads {FORMAT}: make "
+            f"{path} is a model card of format {content[_KEY]!r:.20}, this version reads {FORMAT}: make "
             "the card again"
         )
     try:
-        profiles = [
-            MixingProfile(
-                **{
-                    **profile,
-                    "estimates": [CardEstimate(**estimate) for estimate in profile["estimates"]],
-                }
-            )
-            for profile in content["profiles"]
-        ]
+        if content[_KEY] == FORMAT and checksum != digest(content):
+            raise InputError("its content is not that which was written")
+        if not isinstance(content.get("profiles"), list) or not content["profiles"]:
+            raise InputError("expected a list of profiles")
+        profiles = [parse_profile(profile) for profile in content["profiles"]]
         return ModelCard(str(content["model"]), str(content["weights"]), profiles)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is a damaged model card ({error}): make it again") from error
+    except (InputError, KeyError) as error:
+        raise InputError(
+            f"{path} is a damaged model card ({error}): remove it and make it again"
+        ) from error

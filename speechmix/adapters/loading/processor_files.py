@@ -1,0 +1,61 @@
+"""Check the files beside the weights of a model: tokenizer, feature extractor, generation.
+
+In: a folder in hub format. Out: nothing, or an error that names the damaged file. transformers
+leaves out what it cannot read and goes on: a model would then write other text, or none.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ...errors import ModelError
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+_EXTRACTOR_FILES = ("preprocessor_config.json", "processor_config.json")
+_PART_FILES = {"AutoTokenizer": _TOKENIZER_FILES, "AutoFeatureExtractor": _EXTRACTOR_FILES}
+
+
+def check_processor_files(folder: str | Path) -> None:
+    """Refuse a folder with a JSON file beside the weights that is none.
+
+    Raises
+    ------
+    ModelError
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> check_processor_files(folder)
+    >>> _ = (folder / "vocab.json").write_text('{"a": 0, ')
+    >>> check_processor_files(folder)
+    Traceback (most recent call last):
+    ...
+    speechmix.errors.ModelError: ...vocab.json is damaged (Expecting property name enclosed ...): fetch or save it again...
+    """
+    for name in (*_TOKENIZER_FILES, *_EXTRACTOR_FILES, "generation_config.json"):
+        path = Path(folder) / name
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_bytes())
+            problem = "" if isinstance(content, dict) else f"it holds a {type(content).__name__}"
+        except (OSError, ValueError, RecursionError) as error:
+            problem = str(error)[:200]
+        if problem:
+            raise ModelError(
+                f"{path} is damaged ({problem}): fetch or save it again, or remove it if the model "
+                "needs none"
+            )
+
+
+def has_part_files(folder: str | Path, auto_class: str) -> bool:
+    """Whether a folder has files of the part that a class of transformers loads."""
+    return any((Path(folder) / name).is_file() for name in _PART_FILES.get(auto_class, ()))
