@@ -41,7 +41,7 @@ SAID = {  # what is read in the recordings
     "season of darkness, it was the spring of hope, it was the winter of despair, we had everything before us, we had "
     "nothing before us, we were all going direct to heaven, we were all going direct the other way.",
 }
-FEW = 4  # clips for what takes long
+FEW = 3  # clips for what takes long
 MOST_WORDS, MARGIN_SECONDS, FIRST_SECONDS = 9, 0.1, 31.2  # the texts end by then
 _STYLE = (
     "body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 .8rem } "
@@ -118,9 +118,15 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
         command("heads", clips, *model, "--out", str(out / "heads")),
         command("states", clips, *model, "--out", str(out / "states.parquet")),
         command("probe", clips, *model, "--label", "speaker", "--twins", "1", "--out", run),
-        command("faithfulness", few, *model, "--measure", "value_zeroing", "--out", run),
+        command(
+            *("faithfulness", few, *model, "--measure", "value_zeroing"),
+            *("--perturbation", "mute", "--out", run),
+        ),
         command("look-ahead", one, *model, "--out", str(out / "look_ahead")),
-        command("spectral-explain", one, *model, "--out", str(out / "spectral")),
+        command(
+            *("spectral-explain", one, *model, "--units", "clip", "--fill", "zeros"),
+            *("--out", str(out / "spectral")),
+        ),
         ("speechmix.lens(model, clip)", print_lens),
         ("speechmix.similarity(model, twin, clips)", print_similarity),
         command("report", run),
@@ -146,8 +152,8 @@ def run_step(step: Callable[[], object]) -> tuple[str, float, str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default="runs/real_recogniser", type=Path)
-    parser.add_argument("--clips", type=int, default=20)
-    parser.add_argument("--twins", type=int, default=5)
+    parser.add_argument("--clips", type=int, default=12)
+    parser.add_argument("--twins", type=int, default=3)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")

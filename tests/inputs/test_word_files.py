@@ -10,8 +10,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.inputs.formats.word_files import (
+    read_word_file,
     read_words,
-    read_words_and_tiers,
     word_file_kind,
     write_textgrid,
 )
@@ -163,9 +163,9 @@ class TestTextGrid:
         with pytest.warns(
             UserWarning, match=r"2 tiers of phones, \['phones \(1\)', 'phones \(2\)'\]"
         ):
-            assert read_words_and_tiers(path)[1] == {}
+            assert read_word_file(path).tiers == {}
         with pytest.raises(InputError, match="tier 'phones' with the phones, found 2 among"):
-            read_words_and_tiers(path, tiers={"phone": "phones"})
+            read_word_file(path, tiers={"phone": "phones"})
 
     def test_labels_that_look_like_the_format(self, write):
         labels = [
@@ -432,7 +432,7 @@ class TestJson:
     def test_a_faulty_tier(self, write):
         data = {"words": [["oui", 0.1, 0.3]], "tiers": {"phone": [1]}}
         with pytest.raises(InputError, match=r"a\.json, tier 'phone': word 0 must be"):
-            read_words_and_tiers(write("a.json", json.dumps(data)))
+            read_word_file(write("a.json", json.dumps(data)))
 
 
 class TestTable:
