@@ -117,7 +117,10 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
         command("explain", few, *model, "--out", str(out / "explained")),
         command("heads", clips, *model, "--out", str(out / "heads")),
         command("states", clips, *model, "--out", str(out / "states.parquet")),
-        command("probe", clips, *model, "--label", "speaker", "--twins", "1", "--out", run),
+        command(
+            *("probe", clips, *model, "--label", "pitch", "--level", "word"),
+            *("--method", "ridge", "--twins", "1", "--out", run),
+        ),
         command(
             *("faithfulness", few, *model, "--measure", "value_zeroing"),
             *("--perturbation", "mute", "--out", run),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
 from ..inputs.words.unit_tiers import PHONE, unit_owners
-from .alignment_result import Alignment, aligned_words
+from .alignment_result import Alignment, aligned_words, without_calibration_note
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -105,10 +105,12 @@ def align(
             else _add_phones(aligned, language)
         )
     for doubt in alignment.doubts:
-        warnings.warn(
-            f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}",
-            stacklevel=2,
+        # What is true of every clip of a language names none, so that it is shown once.
+        is_own = bool(without_calibration_note(doubt))
+        about = (
+            f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: " if is_own else ""
         )
+        warnings.warn(f"{about}{doubt}", stacklevel=2)
     return aligned
 
 

@@ -8,6 +8,7 @@ but has reasons not to be believed says so in `doubts`, and the caller decides.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from ..inputs.words.timed_words import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other
 # doubts than before: word times that are kept with another revision are made again.
+NOT_CALIBRATED = (
+    "Scores are calibrated on French and not calibrated on {language}: words with a high score may be "
+    "more than 100 ms off, too."
+)
 REVISION = 5
 PHONE_REVISION = 2  # the same of phones
 
@@ -73,6 +78,12 @@ class Alignment:
     def trusted(self) -> bool:
         """True if the aligner found no reason for doubt."""
         return not self.doubts
+
+
+def without_calibration_note(doubts: str) -> str:
+    """Joined doubts without the sentence that every clip in another language has."""
+    pattern = re.escape(NOT_CALIBRATED).replace(re.escape("{language}"), r"\S+")
+    return re.sub(pattern, "", doubts).strip()
 
 
 def list_unsure_words(words: Iterable[Word]) -> str:

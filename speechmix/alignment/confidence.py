@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ..inputs.words.timed_words import Word
-from .alignment_result import list_unsure_words
+from .alignment_result import NOT_CALIBRATED, list_unsure_words
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 
 # Logistic regressions, fitted by benchmarks/fit_alignment_confidence.py on the development part of
@@ -245,10 +245,7 @@ def list_doubts(
     trusted = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT
     if not language.startswith("fr"):
         trusted = _TRUSTED_ADAPTED if adapted else _TRUSTED_TEXT_ELSEWHERE
-        doubts.append(
-            f"Scores are calibrated on French and not calibrated on {language}: words with a high score may be "
-            "more than 100 ms off, too."
-        )
+        doubts.append(NOT_CALIBRATED.format(language=language))
     if score < trusted:
         doubts.append(
             f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "

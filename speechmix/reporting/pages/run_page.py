@@ -12,6 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from ...alignment.alignment_result import without_calibration_note
 from ...errors import InputError
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.text_files import write_csv
@@ -250,8 +253,11 @@ def _count_notes(content: PageContent) -> list[str]:
         f"{format_count(run.done, 'result')}: one for each model and each of its clips. "
         f"{format_count(len(run.skipped), 'item')} skipped."
     )
-    doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
-    if doubtful_count:
+    doubts = clips.doubts.fillna("").astype(str) if "doubts" in clips else pd.Series(dtype=str)
+    own_doubts = doubts.map(without_calibration_note)
+    if count := int((doubts != own_doubts).sum()):
+        text += f" Scores of word times are not calibrated on the language of {format_count(count, 'clip')}."
+    if doubtful_count := int((own_doubts != "").sum()):
         text += f" The word times of {format_count(doubtful_count, 'clip')} may be wrong."
     if content.has_results and not content.is_single_clip:
         text += f" Groups: {content.study.grouping} {adjacent_cue_sentence(clips)}".rstrip()

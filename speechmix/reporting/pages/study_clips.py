@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
+from ...alignment.alignment_result import without_calibration_note
 from ...errors import SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words
@@ -262,6 +263,6 @@ def _clip_summary(
             f"contribution of the cue in {model_name(model)}: {share_texts} "
             f"({measure_label(measure)}, {_comparison_place(study, side)})"
         )
-    if row.get("doubts"):
-        summary.append(f"the word times may be wrong: {row['doubts']}")
+    if doubts := without_calibration_note(str(row.get("doubts") or "")):
+        summary.append(f"the word times may be wrong: {doubts}")
     return "; ".join(summary)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ...adapters import Model
+from ...alignment.alignment_result import without_calibration_note
 from ...evaluation.cue_contribution import ROW_NAMES, cue_columns, cue_contribution, target_strength
 from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.random_twin_comparison import BASELINES
@@ -262,8 +263,8 @@ def result_line(
         What the model writes, if it was asked; it is compared with the clip's text.
     """
     phrases = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
-    if clip.doubts:
-        phrases.append(f"word times may be wrong: {' '.join(clip.doubts)}")
+    if doubts := without_calibration_note(" ".join(clip.doubts)):
+        phrases.append(f"word times may be wrong: {doubts}")
     if transcript is not None:
         phrases.append(describe_accuracy(transcript, clip.text, clip.language))
     if shares and clip.cue_request is not None and clip.target_request is not None:
