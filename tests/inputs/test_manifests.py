@@ -463,3 +463,15 @@ def test_clips_without_words_open_no_audio(folder, monkeypatch):
 def test_bundled_clips_have_a_name():
     named = read_clips("bundled:clips")
     assert [clip.name for clip in named] == [clip.name for clip in bundled.clips()]
+
+
+def test_the_alphabet_of_phones(folder):
+    row = {"path": "clip.wav", "words": [["shoe", 0.1, 0.5]]}
+    row["tiers"] = {"phone": [["sh", 0.1, 0.3], ["uw", 0.3, 0.5]]}
+    path = manifest(folder, json.dumps(row), "m.jsonl")
+    for alphabet, phones in (("arpabet", ["ʃ", "u"]), ("ipa", ["sh", "uw"])):
+        (clip,) = read_clips(path, alphabet=alphabet)
+        assert [phone.text for phone in clip.tiers["phone"]] == phones
+    row["tiers"]["phone"][1][0] = "§"
+    with pytest.raises(InputError, match="row 1: .*'§' are not IPA"):
+        read_clips(manifest(folder, json.dumps(row), "m.jsonl"))

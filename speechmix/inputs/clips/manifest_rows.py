@@ -24,7 +24,7 @@ from ..words.timed_words import Word
 from ..words.unit_roles import word_requests
 from ..words.unit_tiers import Tiers, check_tiers
 from ..words.word_checks import check_words
-from .clip_annotations import usable_tiers
+from .clip_annotations import given_units, usable_tiers
 from .clip_metadata import check_text
 from .corpus_row import (
     Origin,
@@ -47,6 +47,7 @@ def read_manifest_rows(
     table: str | PathLike[str],
     *,
     tier: str | None = None,
+    alphabet: str | None = None,
     allow_outside: bool = False,
     sentences: bool = False,
     audio: str | None = None,
@@ -61,6 +62,8 @@ def read_manifest_rows(
         folder; in a release's table from the folder `clips_dir` beside it.
     tier : str, optional
         Which tier of the TextGrids holds the words.
+    alphabet : {"ipa", "arpabet", "x-sampa", "praat"}, optional
+        Of the phones. Default: the one that all labels of a tier fit.
     allow_outside : bool
         Let paths lead out of that folder.
     sentences : bool
@@ -107,6 +110,7 @@ def read_manifest_rows(
                 root,
                 origin=origin,
                 tier=tier,
+                alphabet=alphabet,
                 allow_outside=allow_outside,
                 sentences=sentences,
                 allows_duplicates=not is_release,
@@ -150,6 +154,7 @@ def row_from_cells(
     *,
     origin: Origin,
     tier: str | None = None,
+    alphabet: str | None = None,
     allow_outside: bool = False,
     sentences: bool = False,
     allows_duplicates: bool = False,
@@ -162,7 +167,7 @@ def row_from_cells(
     ----------
     name, cells, root, origin
         Of the row.
-    tier, allow_outside, sentences, allows_duplicates
+    tier, alphabet, allow_outside, sentences, allows_duplicates
         As in `read_manifest_rows`, and of the row.
     recording : ByteRange, optional
         Where the sound is, in a file in `root` that its reader has open, instead of a path that the
@@ -201,10 +206,10 @@ def row_from_cells(
             os.path.splitext(os.path.basename(path))[0] if parse_location(path) is None else name
         )
         words, tiers, file_text, alignment = _read_word_cell(
-            cells["words"], root, utterance or file_name, tier, allow_outside
+            cells["words"], root, utterance or file_name, tier, alphabet, allow_outside
         )
     if cells.get("tiers") is not None:
-        tiers = _read_tiers_cell(cells["tiers"], words)
+        tiers = _read_tiers_cell(cells["tiers"], words, alphabet)
     requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
     text = check_text(sentence or string_cells[text_column], where=where) or file_text
@@ -256,7 +261,12 @@ def _string_cell(cells: Cells, column: str) -> str | None:
 
 
 def _read_word_cell(
-    word_cell: object, root: Path, utterance: str, tier: str | None, allow_outside: bool
+    word_cell: object,
+    root: Path,
+    utterance: str,
+    tier: str | None,
+    alphabet: str | None,
+    allow_outside: bool,
 ) -> tuple[tuple[Word, ...] | None, Tiers, str | None, str]:
     """Word times that a row brings, as a list or in a file with its tiers and text, and which kind of
     file that is."""
@@ -270,14 +280,16 @@ def _read_word_cell(
         if isinstance(word_cell, list):
             return check_words(words_from_items(word_cell, where="words")), {}, None, "given"
         word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
-        words, tiers, text = read_word_file(word_path, tier=tier, utterance=utterance)
+        words, tiers, text = read_word_file(
+            word_path, tier=tier, utterance=utterance, alphabet=alphabet
+        )
         usable = usable_tiers(tiers, words, where=word_path) if tiers else {}
         return tuple(words) or None, usable, text, word_file_kind(word_path)
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 
 
-def _read_tiers_cell(cell: object, words: tuple[Word, ...] | None) -> Tiers:
+def _read_tiers_cell(cell: object, words: tuple[Word, ...] | None, alphabet: str | None) -> Tiers:
     """Phones and syllables that a row brings itself."""
     from ..formats.word_items import words_from_items
 
@@ -287,7 +299,13 @@ def _read_tiers_cell(cell: object, words: tuple[Word, ...] | None) -> Tiers:
                 f'expected tiers as {{"phone": [[label, start, end], ...]}}, found {cell!r:.80}'
             )
         tiers = {
-            unit: words_from_items(items, where=f"tier {unit!r}") for unit, items in cell.items()
+            unit: given_units(
+                words_from_items(items, where=f"tier {unit!r}"),
+                unit,
+                alphabet=alphabet,
+                where=f"tier {unit!r}",
+            )
+            for unit, items in cell.items()
         }
         return check_tiers(tiers, words)
     except InputError as error:

@@ -26,6 +26,7 @@ def read_clips(
     manifest: str | PathLike[str],
     *,
     tier: str | None = None,
+    alphabet: str | None = None,
     allow_outside: bool = False,
     on_error: OnError = "raise",
 ) -> list[Clip]:
@@ -48,6 +49,8 @@ def read_clips(
     manifest : path ending in .tsv, .csv or .jsonl, or "bundled:clips"
     tier : str, optional
         Which tier of the TextGrids holds the words.
+    alphabet : {"ipa", "arpabet", "x-sampa", "praat"}, optional
+        Of the phones. Default: the one that all labels of a tier fit.
     allow_outside : bool
         Let paths lead out of the manifest's folder (links followed). Off, because a manifest may
         come from others.
@@ -76,7 +79,12 @@ def read_clips(
     row_count = 0
     for row in number_duplicates(
         read_manifest_rows(
-            manifest, tier=tier, allow_outside=allow_outside, audio=source.audio, text=source.text
+            manifest,
+            tier=tier,
+            alphabet=alphabet,
+            allow_outside=allow_outside,
+            audio=source.audio,
+            text=source.text,
         ),
         where=str(manifest),
     ):

@@ -123,13 +123,16 @@ def read_clips_or_corpus(
     source: str | PathLike[str],
     *,
     tier: str | None = None,
+    alphabet: str | None = None,
     allow_outside: bool = False,
     on_error: Callable[[int, str, InputError], None],
 ) -> list[Clip]:
-    """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus
+    """Clips of a manifest (`speechmix.read_clips`, with its `tier` and `alphabet`) or of any other corpus
     (`read_corpus_clips`)."""
     if CorpusSource.parse(source).path.suffix.lower() in (".tsv", ".csv", ".jsonl"):
-        return read_clips(source, tier=tier, allow_outside=allow_outside, on_error=on_error)
+        return read_clips(
+            source, tier=tier, alphabet=alphabet, allow_outside=allow_outside, on_error=on_error
+        )
     return list(read_corpus_clips(source, allow_outside=allow_outside, on_error=on_error))
 
 

@@ -25,7 +25,7 @@ _NOISE = frozenset(  # of MFA, WebMAUS and Buckeye
     {"spn", "nsn", "noise", "vocnoise", "iver", "laugh", "unknown", "cutoff", "error", "exclude"}
 )
 _BRACKETED = re.compile(r"<.*>|\{.*\}|\[.*\]|\([a-z]{2,3}(-[a-z0-9]+)*\)")
-_MIN_SECONDS = 0.001 - 1e-9  # times are rounded to milliseconds
+_MIN_SECONDS = 1e-4  # less than two samples of 16 kHz
 
 
 def unit_indices(units: Sequence[Word], unit: str) -> list[int]:
@@ -64,7 +64,7 @@ def is_non_unit(label: str, unit: str) -> bool:
 
 
 def has_no_length(word: Word) -> bool:
-    """Whether a unit ends where it starts, within the rounding of times."""
+    """Whether a unit ends where it starts, or has no sample of its own."""
     return word.end - word.start < _MIN_SECONDS
 
 

@@ -97,3 +97,4 @@ CONVERTERS: dict[str, Callable[[str], str]] = {
     X_SAMPA: xsampa_to_ipa,
     PRAAT: praat_to_ipa,
 }
+ALPHABETS = tuple(CONVERTERS)

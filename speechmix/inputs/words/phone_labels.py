@@ -15,6 +15,7 @@ from dataclasses import replace
 from ...errors import InputError, MissingExtraError, install_command
 from .non_units import is_non_unit
 from .phone_alphabets import (
+    ALPHABETS,
     ARPABET,
     CONVERTERS,
     IPA,
@@ -27,7 +28,6 @@ from .praat_symbols import has_praat_symbol
 from .timed_words import Word
 from .unit_tiers import PHONE
 
-ALPHABETS = tuple(CONVERTERS)
 _EXAMPLES = {ARPABET: "'ih' is ɪ", X_SAMPA: "'I' is ɪ", PRAAT: r"'\ic' is ɪ"}
 
 

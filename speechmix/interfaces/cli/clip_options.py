@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
+from ...inputs.words.phone_alphabets import ALPHABETS
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -35,6 +36,9 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
         "--words", metavar="FILE", help="word times: TextGrid, CTM, JSON, TSV, CSV"
     )
     command.add_argument("--tier", help="tier of a TextGrid that holds the words")
+    command.add_argument(
+        "--alphabet", choices=ALPHABETS, help="of the phones in word files; default: what all fit"
+    )
     command.add_argument("--cue", help="a word, word:occurrence ('les:2') or index; also 'le club'")
     command.add_argument("--target", help="a word, as for --cue")
     command.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
@@ -157,14 +161,17 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
             "--text, --translation, --words, --cue, --target and --foil describe one audio file; "
             "describe several clips in a manifest"
         )
-    tier = values.get("tier")
+    tier, alphabet = values.get("tier"), values.get("alphabet")
     clips: list[Clip] = []
     for path in paths:
         if path in audio_paths:
-            clips.append(Clip.from_file(path, language=options.language, tier=tier, **description))
+            clip = Clip.from_file(
+                path, language=options.language, tier=tier, alphabet=alphabet, **description
+            )
+            clips.append(clip)
             _print_numeral_meanings(clips[-1], description)
         else:
-            clips += _read_collection(path, options, skipped, tier)
+            clips += _read_collection(path, options, skipped, tier, alphabet)
     if not clips:
         reasons = "; ".join(reason for _, reason in skipped[:3])
         raise InputError(f"no clips: {reasons or 'give audio files or a manifest as --clips'}")
@@ -262,7 +269,11 @@ def _is_audio_file(path: str) -> bool:
 
 
 def _read_collection(
-    path: str, options: argparse.Namespace, skipped: SkippedItems, tier: str | None
+    path: str,
+    options: argparse.Namespace,
+    skipped: SkippedItems,
+    tier: str | None,
+    alphabet: str | None,
 ) -> list[Clip]:
     """Read the clips of a run, of a study's examples, of a manifest or of a corpus.
 
@@ -280,7 +291,11 @@ def _read_collection(
         skipped.append((name or f"row {row}", str(error)))
 
     clips = read_clips_or_corpus(
-        path, tier=tier, allow_outside=options.allow_outside, on_error=record_error
+        path,
+        tier=tier,
+        alphabet=alphabet,
+        allow_outside=options.allow_outside,
+        on_error=record_error,
     )
     return [
         clip if clip.language or not options.language else clip.replace(language=options.language)
