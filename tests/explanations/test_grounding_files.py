@@ -15,6 +15,7 @@ import pytest
 
 from speechmix import Clip
 from speechmix.errors import InputError
+from speechmix.explanations.explanation import _write_table
 from speechmix.explanations.grounding.calibration import WordCalibration
 from speechmix.explanations.grounding.grounded_words import GroundedWord
 from speechmix.explanations.grounding.grounding import Grounding
@@ -269,3 +270,23 @@ def test_a_calibration_of_wrong_types_or_lengths_is_refused(tmp_path, changes):
     write_checked_json(tmp_path / "words.json", {**fitted.to_json(), **changes})
     with pytest.raises(InputError, match=r"words\.json is no calibration of words \("):
         WordCalibration.from_file(tmp_path / "words.json")
+
+
+def test_a_damaged_parquet_file_is_found_by_readers_who_compare_checksums(grounding, tmp_path):
+    table = pd.DataFrame({"score": np.random.default_rng(0).normal(size=500)})
+    _write_table(table, tmp_path / "why.parquet")
+    for path in (tmp_path / "why.parquet", grounding.save(tmp_path / "a.parquet")):
+        intact, written = pd.read_parquet(path), bytearray(path.read_bytes())
+        damaged = 0
+        pages = len(written) - 8 - int.from_bytes(written[-8:-4], "little")  # the rest is names
+        for place in range(100, 8 * pages, 8 * pages // 60):
+            written[place // 8] ^= 1 << place % 8
+            path.write_bytes(written)
+            written[place // 8] ^= 1 << place % 8
+            try:
+                read = pd.read_parquet(path, page_checksum_verification=True)
+            except Exception:  # whatever pyarrow raises on damage
+                damaged += 1
+            else:
+                pd.testing.assert_frame_equal(read, intact)
+        assert damaged > 10
