@@ -3,9 +3,11 @@ wheel is complete by itself."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +42,37 @@ def pinned_versions() -> dict[str, Version]:
 
 
 TESTED = pinned_versions()
+
+
+def installed_with_the_core() -> set[str]:
+    """Names of the packages that the core needs, directly or not, as far as they are installed."""
+    names, waiting = set[str](), [requirement.name for requirement in CORE]
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in names:
+            continue
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        names.add(name)
+        needed = map(Requirement, needs)
+        waiting += [
+            each.name for each in needed if not each.marker or each.marker.evaluate({"extra": ""})
+        ]
+    return names
+
+
+def test_the_readme_names_licences_that_are_not_permissive():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "soxr" in installed_with_the_core()
+    for name in installed_with_the_core():
+        about = importlib.metadata.metadata(name)
+        licence = f"{about.get('License-Expression')} {(about.get('License') or '')[:60]}"
+        licence += " ".join(c for c in about.get_all("Classifier") or [] if "License" in c)
+        if re.search(r"GPL|MPL|Mozilla|Proprietary", licence, re.IGNORECASE):
+            named = "nvidia-*" if name.startswith("nvidia-") else name
+            assert named in readme, (name, licence[:80])
 
 
 class TestBounds:

@@ -270,4 +270,4 @@ def _write_table(table: pd.DataFrame, path: Path) -> None:
         if path.suffix.lower() == ".csv":
             table.to_csv(unfinished, index=False)
         else:
-            table.to_parquet(unfinished, index=False)
+            table.to_parquet(unfinished, index=False, write_page_checksum=True)

@@ -171,13 +171,14 @@ def write_error(folder: Path, error: OSError) -> StorageError:
     """Return the error of a folder that cannot be written to."""
     what = error.strerror or str(error).strip().splitlines()[0]
     where = f" ({error.filename})" if error.filename else ""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    advice = (
-        "free some space; what was finished is kept, and the same command goes on"
-        if full
-        else "choose another folder"
-    )
-    return StorageError(f"cannot write to {folder}: {what}{where}: {advice}")
+    return StorageError(f"cannot write to {folder}: {what}{where}: {write_advice(error)}")
+
+
+def write_advice(error: OSError) -> str:
+    """Return what to do if a file or folder cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free some space; what was finished is kept, and the same command goes on"
+    return "choose another folder"
 
 
 def _holder_facts() -> dict[str, str | int]:

@@ -2,8 +2,8 @@
 
 In: where a result belongs, and a function that writes it. Out: the finished file or folder. A
 process that dies in the middle leaves the old one as it was, and beside it a leftover whose name
-starts with ``.unfinished-``, which nobody reads and `unfinished_files.clear_leftovers` removes. No two
-processes ever write to one name (`one_writer` is the caller's word for it).
+starts with ``.unfinished-``, which nobody reads. The next process that writes into that folder removes
+it. No two processes ever write to one name (`one_writer` is the caller's word for it).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 
 from .recorded_checksums import replace_recorded
-from .unfinished_files import unfinished_name
+from .unfinished_files import clear_dead_writers, unfinished_name
 
 
 @contextmanager
@@ -46,6 +46,7 @@ def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterat
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    clear_dead_writers(path.parent.absolute())
     unfinished = unfinished_name(path, one_writer=one_writer)
     try:
         yield unfinished
@@ -66,6 +67,7 @@ def whole_folder(path: str | PathLike[str]) -> Iterator[Path]:
     """
     unfinished = unfinished_name(Path(path))
     unfinished.mkdir(parents=True)
+    clear_dead_writers(unfinished.parent.absolute())
     try:
         yield unfinished
         move_into_place(unfinished, path)

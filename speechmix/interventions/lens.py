@@ -94,6 +94,8 @@ def lens(
             f"expected a tuned lens of the {stack} of {model.name} ({model.fingerprint}), found one "
             f"of the {tuned.stack} of {tuned.weights}: fit one to this model"
         )
+    if tuned is not None:
+        _check_maps(tuned, len(model.stacks[stack]), model.stacks[stack].width)
     prepared, decision = prepare_item(model, item, objective)
     # What an encoder gives must not be remembered while it ends earlier.
     model = copy(model)
@@ -162,6 +164,15 @@ def prepare_item(
     view = make_view(model, item, MixRequest(units="frame" if model.hears else "token"))
     view.prepare(model.capabilities.prepared_stacks)
     return view.prepared, None
+
+
+def _check_maps(tuned: TunedLens, layer_count: int, width: int) -> None:
+    maps, shape = tuned.maps, (layer_count, width + 1, width)
+    if maps.shape != shape or maps.dtype.kind != "f" or not np.isfinite(maps).all():
+        raise InputError(
+            f"expected finite maps [{', '.join(map(str, shape))}] of a tuned lens of the {tuned.stack}, "
+            f"found {maps.dtype} [{', '.join(map(str, maps.shape))}]: fit it again"
+        )
 
 
 def _untimed_words(text: str, duration: float) -> list[Word]:

@@ -3,6 +3,7 @@ tuned lens."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..files.cache_keys import digest
 from ..files.whole_files import whole_file
 from ..inputs.words.transcript_accuracy import character_error_rate
 
@@ -158,8 +160,13 @@ class TunedLens(NamedTuple):
     def save(self, path: str | Path) -> Path:
         """Write the maps (.npz), for example into the folder of a run."""
         with whole_file(Path(path)) as unfinished, unfinished.open("wb") as file:
-            np.savez(file, **self._asdict())
+            np.savez(file, **self._asdict(), checksum=np.array(self._checksum))
         return Path(path)
+
+    @property
+    def _checksum(self) -> str:
+        content = hashlib.blake2b(np.ascontiguousarray(self.maps)).hexdigest()
+        return digest([self.stack, self.weights, self.maps.shape, content])
 
     @classmethod
     def load(cls, path: str | Path) -> TunedLens:
@@ -168,10 +175,19 @@ class TunedLens(NamedTuple):
         Raises
         ------
         InputError
-            If the file is none of these.
+            If the file is none of these, or is damaged.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                return cls(str(file["stack"]), str(file["weights"]), file["maps"])
-        except (OSError, KeyError, ValueError) as error:
-            raise InputError(f"{path} is no tuned lens (TunedLens.save): {error}") from error
+                tuned = cls(str(file["stack"]), str(file["weights"]), file["maps"])
+                checksum = str(file["checksum"]) if "checksum" in file else tuned._checksum
+        except Exception as error:  # of numpy, zipfile and zlib, by where a file is damaged
+            raise InputError(
+                f"{path} is no tuned lens, or a damaged one ({type(error).__name__}: {str(error)[:200]}): "
+                "fit it again (recipes/fit_tuned_lens.py)"
+            ) from error
+        if checksum != tuned._checksum:
+            raise InputError(
+                f"{path} is damaged: its maps are not those that were written. Fit it again"
+            )
+        return tuned

@@ -3,6 +3,7 @@ answer with its headers."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import stat
@@ -16,6 +17,7 @@ from speechmix.interfaces.app import browser_launch as browser
 from speechmix.interfaces.app import serve as serve_module
 from speechmix.interfaces.app import server as server_module
 from speechmix.interfaces.app import session as session_module
+from speechmix.interfaces.app.connection_limits import ConnectionLimits
 from tests.app.serving import asked, bundled_session, example, serving
 
 
@@ -171,6 +173,64 @@ def test_silent_connections_do_not_shut_others_out(server, monkeypatch):
         assert received(silent[0]) == b""
     finally:
         for connection in silent:
+            connection.close()
+
+
+def trickle(server, count):
+    """Connections, each with the begin of a header; the token is not in it."""
+    connections = [socket.create_connection(server.server_address) for _ in range(count)]
+    for connection in connections:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+    return connections
+
+
+def test_connections_without_the_token_make_room_for_others(server):
+    """Every request is answered, at once, whatever clients without the token hold."""
+    slow = trickle(server, server_module._MAX_CONNECTIONS)
+    try:
+        for _ in range(20):
+            assert asked(server, "GET", "api/session")[0] == 200
+        slow[0].settimeout(10)
+        assert received(slow[0]) == b""  # more than one address may hold
+        slow[-1].sendall(b"y\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        slow[-1].settimeout(10)
+        assert received(slow[-1]).startswith(b"HTTP/1.1 403")  # the newest are served
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_a_header_has_a_time_limit_in_all(server, monkeypatch):
+    """However often a byte of it comes."""
+    monkeypatch.setattr(server_module, "_HEADER_SECONDS", 0.6)
+    (slow,) = trickle(server, 1)
+    slow.settimeout(0.1)
+    start, is_open = time.monotonic(), True
+    with slow, contextlib.suppress(ConnectionError):
+        while is_open and time.monotonic() < start + 10:
+            slow.sendall(b"y")
+            with contextlib.suppress(TimeoutError):
+                is_open = slow.recv(1) != b""
+    assert time.monotonic() < start + 5
+
+
+def test_connections_with_the_token_are_not_closed_for_others():
+    limits = ConnectionLimits(3, 2)
+    pairs = [socket.socketpair() for _ in range(5)]
+    served, clients = zip(*pairs, strict=True)
+    assert limits.admit(served[0], "a")
+    limits.trust(served[0])
+    assert limits.admit(served[1], "a")
+    assert limits.admit(served[2], "b")
+    limits.release(served[2])
+    clients[0].sendall(b"x")
+    assert served[0].recv(1) == b"x"
+    limits.trust(served[1])
+    assert limits.admit(served[3], "c")
+    limits.trust(served[3])
+    assert not limits.admit(served[4], "d")  # all have the token
+    for pair in pairs:
+        for connection in pair:
             connection.close()
 
 

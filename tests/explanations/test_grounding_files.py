@@ -15,12 +15,27 @@ import pytest
 
 from speechmix import Clip
 from speechmix.errors import InputError
+from speechmix.explanations.explanation import _write_table
+from speechmix.explanations.grounding.calibration import WordCalibration
 from speechmix.explanations.grounding.grounded_words import GroundedWord
 from speechmix.explanations.grounding.grounding import Grounding
 from speechmix.explanations.grounding.loops import Loop
+from speechmix.files.json_files import write_checked_json
 from speechmix.inputs.formats.textgrid import read_textgrid
 from tests.reports.chromium import EXECUTABLE, Browser
 
+QUALITY = {
+    "clips": 9,
+    "groups": 9,
+    "held_out": "clips",
+    "words": 20,
+    "wrong": 10,
+    "auroc": 0.9,
+    "auroc_low": 0.8,
+    "auroc_high": 1.0,
+    "calibration_error": 0.1,
+    "bins": [[0.5, 0.4, 20]],
+}
 ENDINGS = (".html", ".csv", ".json", ".parquet", ".TextGrid", ".eaf", ".vtt", ".txt")
 HOSTILE = '</script><img src=x onerror="alert(1)">-->&'
 
@@ -231,3 +246,47 @@ def test_parts_join_with_their_times(grounding):
     assert [item.window for item in joined.words] == [0, 0, 0, 1, 2, 2, 2, 3]
     assert [loop.first for loop in joined.loops] == [3, 7]
     assert joined.words[7].loop == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"intercept": "1"},
+        {"slope": True},
+        {"model": None},
+        {"extra": 1},
+        {"quality": []},
+        {"quality": {**QUALITY, "auroc": "high"}},
+        {"quality": {**QUALITY, "bins": [[0.5, 0.5]]}},
+        {"quality": {**QUALITY, "bins": [[0.5, "a", 3]]}},
+        {"quality": {**QUALITY, "bins": 3}},
+    ],
+)
+def test_a_calibration_of_wrong_types_or_lengths_is_refused(tmp_path, changes):
+    """With a checksum that fits."""
+    fitted = WordCalibration(0.5, 1.0, "abc", "20 words", QUALITY)
+    fitted.save(tmp_path / "words.json")
+    assert WordCalibration.from_file(tmp_path / "words.json") == fitted
+    write_checked_json(tmp_path / "words.json", {**fitted.to_json(), **changes})
+    with pytest.raises(InputError, match=r"words\.json is no calibration of words \("):
+        WordCalibration.from_file(tmp_path / "words.json")
+
+
+def test_a_damaged_parquet_file_is_found_by_readers_who_compare_checksums(grounding, tmp_path):
+    table = pd.DataFrame({"score": np.random.default_rng(0).normal(size=500)})
+    _write_table(table, tmp_path / "why.parquet")
+    for path in (tmp_path / "why.parquet", grounding.save(tmp_path / "a.parquet")):
+        intact, written = pd.read_parquet(path), bytearray(path.read_bytes())
+        damaged = 0
+        pages = len(written) - 8 - int.from_bytes(written[-8:-4], "little")  # the rest is names
+        for place in range(100, 8 * pages, 8 * pages // 60):
+            written[place // 8] ^= 1 << place % 8
+            path.write_bytes(written)
+            written[place // 8] ^= 1 << place % 8
+            try:
+                read = pd.read_parquet(path, page_checksum_verification=True)
+            except Exception:  # whatever pyarrow raises on damage
+                damaged += 1
+            else:
+                pd.testing.assert_frame_equal(read, intact)
+        assert damaged > 10

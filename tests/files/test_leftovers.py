@@ -3,11 +3,15 @@ another does."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 import threading
 
-from speechmix.files.locks import hold_lock, remove_leftovers
+from speechmix.files.locks import hold_lock, remove_leftovers, write_advice
 from speechmix.files.unfinished_files import UNFINISHED, unfinished_name
-from speechmix.files.whole_files import whole_file
+from speechmix.files.whole_files import whole_file, whole_folder, write_text
 
 
 def test_leftovers_of_a_killed_page_are_removed(tmp_path):
@@ -48,3 +52,39 @@ def test_what_a_killed_only_writer_left_is_written_over(tmp_path):
     assert [name.name for name in tmp_path.iterdir()] == ["words.TextGrid"]
     assert path.read_text() == "whole"
     assert unfinished_name(tmp_path / "other.TextGrid", one_writer=True) != leftover
+
+
+def dead_process():
+    """The number of a process that has ended."""
+    return subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_the_next_file_or_folder_removes_what_a_killed_process_left(tmp_path):
+    mine = unfinished_name(tmp_path / "a").name
+    dead = mine.replace(f"-{os.getpid()}-", f"-{dead_process()}-")
+    elsewhere = dead.replace(UNFINISHED, f"{UNFINISHED}f")  # of another machine
+    parent = mine.replace(f"-{os.getpid()}-", f"-{os.getppid()}-")
+    for write in (
+        lambda folder: write_text(folder / "a.md", "a"),
+        lambda folder: whole_folder(folder / "a").__enter__(),
+    ):
+        folder = tmp_path / str(id(write))
+        (folder / dead).mkdir(parents=True)
+        (folder / dead / "a.npz").touch()
+        for name in (mine, parent, elsewhere):
+            (folder / name).touch()
+        write(folder)
+        assert not (folder / dead).exists()
+        assert all((folder / name).exists() for name in (mine, parent, elsewhere))
+
+
+def test_a_folder_that_cannot_be_written_is_not_said_to_be_full(tmp_path):
+    assert write_advice(PermissionError(errno.EACCES, "Permission denied")) == (
+        "choose another folder"
+    )
+    assert "free some space" in write_advice(OSError(errno.ENOSPC, "No space left"))

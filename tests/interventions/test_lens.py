@@ -306,9 +306,34 @@ def test_an_identity_is_the_logit_lens_and_a_lens_of_another_model_is_refused(tm
     assert blank.texts[-1] == plain.texts[-1]
     with pytest.raises(InputError, match="fit one to this model"):
         speechmix.lens(twin("tiny-french-ctc"), clip, tuned=path)
-    (tmp_path / "other.npz").write_bytes(b"no numbers")
-    with pytest.raises(InputError, match="is no tuned lens"):
-        speechmix.lens(model, clip, tuned=tmp_path / "other.npz")
+    with pytest.raises(InputError, match=r"expected finite maps \[4, 145, 144\]"):
+        speechmix.lens(model, clip, tuned=zeros._replace(maps=identity[:2]))
+
+
+def test_damaged_tuned_lenses_are_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    tuned = TunedLens("encoder", "abc", rng.normal(size=(2, 4, 3)))
+    path = tuned.save(tmp_path / "lens.npz")
+    written = path.read_bytes()
+    damaged = [b"", b"no numbers", written[: len(written) // 2], written[:-30]]
+    for place in rng.integers(8 * len(written), size=300):
+        flipped = bytearray(written)
+        flipped[place // 8] ^= 1 << place % 8
+        damaged.append(bytes(flipped))
+    errors = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            read = TunedLens.load(path)
+        except InputError:
+            errors += 1
+        else:  # a bit of a date or the like
+            assert read[:2] == tuned[:2]
+            np.testing.assert_array_equal(read.maps, tuned.maps)
+    assert errors > 150
+    np.savez(tmp_path / "changed.npz", **{**np.load(tuned.save(path)), "weights": "other"})
+    with pytest.raises(InputError, match="not those that were written"):
+        TunedLens.load(tmp_path / "changed.npz")
 
 
 def test_what_has_no_lens_is_refused():

@@ -203,7 +203,7 @@ class TestGallery:
         (tmp_path / "odd.json").write_text(json.dumps(odd))
         page, reasons = write_gallery(tmp_path)
         assert "notes.json is not a model card" in reasons[0]
-        assert "odd.json is a damaged model card (profile: expected clips" in reasons[1]
+        assert "odd.json is a damaged model card (profile: expected the fields clips" in reasons[1]
         assert 'href="org_one.html"' in page.read_text()
 
     def test_without_a_card_there_is_no_page(self, tmp_path):

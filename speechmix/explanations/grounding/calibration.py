@@ -14,12 +14,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_fields import NUMBER, TEXT, FieldTypes, check_fields, check_value
 from ...files.json_files import Json, JsonObject, read_checked_json, write_checked_json
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
 _FORMAT = "speechmix word confidence 1"
+_FIELDS: FieldTypes = {
+    "intercept": NUMBER,
+    "slope": NUMBER,
+    "model": TEXT,
+    "fitted_on": TEXT,
+    "quality": (dict,),
+}
+_QUALITY: FieldTypes = {
+    **dict.fromkeys(("auroc", "auroc_low", "auroc_high", "calibration_error"), NUMBER),
+    **dict.fromkeys(("clips", "groups", "words", "wrong"), (int,)),
+    "held_out": TEXT,
+    "bins": (list,),
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,25 @@ class WordCalibration:
                 f"{where}: no calibration of words for this version of speechmix: make it again with "
                 "`speechmix calibrate`"
             )
-        return cls(**{name: value for name, value in content.items() if name != "format"})
+        fields = {name: value for name, value in content.items() if name != "format"}
+        try:
+            _check_calibration(fields)
+        except InputError as error:
+            raise InputError(
+                f"{where} is no calibration of words ({error}): make it again with `speechmix calibrate`"
+            ) from error
+        return cls(**fields)
+
+
+def _check_calibration(fields: JsonObject) -> None:
+    """Check types of all fields, and the diagram's bins: probability, share, number of words."""
+    check_fields(fields, _FIELDS, "calibration")
+    check_fields(fields["quality"], _QUALITY, "quality", allow_others=True)
+    for bin_values in fields["quality"]["bins"]:
+        if not isinstance(bin_values, list) or len(bin_values) != 3:
+            raise InputError("quality, bins: expected lists of three numbers")
+        for value in bin_values:
+            check_value(value, NUMBER, "quality, bins")
 
 
 def find_calibration(

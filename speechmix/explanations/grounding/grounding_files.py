@@ -146,7 +146,7 @@ def _one_line(text: str) -> str:
 
 def _write_parquet(grounding: Grounding, path: Path, threshold: float) -> None:
     with whole_file(path) as unfinished:
-        grounding.to_dataframe().to_parquet(unfinished, index=False)
+        grounding.to_dataframe().to_parquet(unfinished, index=False, write_page_checksum=True)
 
 
 def _write_textgrid(grounding: Grounding, path: Path, threshold: float) -> None:

@@ -2,13 +2,15 @@
 
 In: an `App`. Out: HTTP at one address. The token is part of the address, so no other page can send
 requests. The Host header must be an IP address or this machine's name (against DNS rebinding).
-Bodies have a size limit before they are read. The content security policy keeps the page from
+Bodies have a size limit before they are read, headers a time limit; of clients without the token the
+newest are served (connection_limits.py). The content security policy keeps the page from
 loading anything from elsewhere. Addresses are never files: see `routes`.
 """
 
 from __future__ import annotations
 
 import hmac
+import io
 import ipaddress
 import secrets
 import socket
@@ -23,12 +25,15 @@ from typing import Any
 
 from ... import __version__
 from ...errors import InputError
+from .connection_limits import ConnectionLimits, TimedInput
 from .routes import App, Request, Response, error_response
 
 HOST = "127.0.0.1"
 MAX_UPLOAD_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits
 _MAX_JSON_BYTES = 2 * 2**20
 _MAX_CONNECTIONS = 64
+_MAX_UNKNOWN = 16  # connections of one address that have not shown the token; a browser opens 6
+_HEADER_SECONDS = 10.0  # for a whole header, however often a byte of it comes
 _IDLE_TIMEOUT_SECONDS = 5.0  # else a few idle connections block all others
 _BODY_TIMEOUT_SECONDS = 30.0
 _DRAIN_SECONDS = 20.0  # a browser reads the response only after its upload has ended
@@ -69,7 +74,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, app: App, *, host: str = HOST, port: int = 0):
         self.app, self.host, self.token = app, host, secrets.token_urlsafe(18)
-        self._connection_slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self.connections = ConnectionLimits(_MAX_CONNECTIONS, _MAX_UNKNOWN)
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -92,10 +97,8 @@ class Server(ThreadingHTTPServer):
         return thread
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connection_slots.acquire(
-            blocking=False
-        ):  # too many at once: the browser tries again
-            self.shutdown_request(request)
+        if not self.connections.admit(request, str(client_address[0])):
+            self.shutdown_request(request)  # too many at once: the browser tries again
             return
         super().process_request(request, client_address)
 
@@ -103,7 +106,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connection_slots.release()
+            self.connections.release(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), OSError):  # a browser that goes away is no error
@@ -125,6 +128,15 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     command = ""
     _has_unread_body = False
+
+    def setup(self) -> None:
+        super().setup()
+        self._input = TimedInput(self.connection, self.timeout)
+        self.rfile = io.BufferedReader(self._input)
+
+    def handle_one_request(self) -> None:
+        self._input.allow(total=_HEADER_SECONDS)
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         self._respond("GET")
@@ -190,6 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
             return error_response(
                 403, "open the address that `speechmix serve` printed: it contains the token"
             )
+        self.server.connections.trust(self.connection)
         if method == "POST" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             return error_response(403, "requests from other pages are refused")
         body = (
@@ -217,11 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
                 413,
                 f"expected at most {max_bytes / 2**20:.0f} MiB: cut the recording, or send it as FLAC",
             )
-        self.connection.settimeout(_BODY_TIMEOUT_SECONDS)
-        try:
-            body = self.rfile.read(int(length))
-        finally:
-            self.connection.settimeout(_IDLE_TIMEOUT_SECONDS)
+        self._input.allow(pause=_BODY_TIMEOUT_SECONDS)
+        body = self.rfile.read(int(length))
         return (
             body
             if len(body) == int(length)

@@ -14,6 +14,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from ...errors import SpeechmixError
+from ...files.locks import write_advice
 from .command_groups import list_by_group
 from .command_parser import CommandParser, HelpFormatter
 from .option_checks import check_options
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a file that cannot be written, a pipe that was closed
-        print(f"speechmix: {error}: free some space, or write somewhere else", file=sys.stderr)
+        print(f"speechmix: {error}: {write_advice(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("speechmix: stopped; the same command continues from here", file=sys.stderr)

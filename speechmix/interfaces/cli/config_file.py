@@ -45,6 +45,8 @@ def read_config_arguments(
         raise InputError(f"cannot read --config {path}: {error.strerror}") from None
     except ValueError as error:  # no TOML, or no UTF-8
         raise InputError(f"--config {path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"--config {path} is not valid TOML: nested too deeply") from None
     options = {
         name.removeprefix("--"): action
         for action in actions
@@ -76,16 +78,18 @@ def _find_config_path(arguments: Sequence[str]) -> str | None:
 def _format_option(option: str, action: argparse.Action, value: object, path: str) -> Iterator[str]:
     """Write an option as it stands on a command line."""
     is_flag = action.nargs == 0
-    if is_flag != isinstance(value, bool) or isinstance(value, dict):
-        expected = "true or false" if is_flag else "a text, a number or a list"
-        raise InputError(f"--config {path}: {option[2:]} takes {expected}, found {value!r}")
+    items = value if isinstance(value, list) else [value]
+    is_nested = any(isinstance(item, (dict, list)) for item in items)
+    if is_flag != isinstance(value, bool) or is_nested:
+        expected = "true or false" if is_flag else "a text, a number or a list of them"
+        found = "a table or a list of lists" if is_nested else repr(value)[:80]
+        raise InputError(f"--config {path}: {option[2:]} takes {expected}, found {found}")
     if is_flag:
         if value:
             yield option
         elif isinstance(action, argparse.BooleanOptionalAction):
             yield f"--no-{option[2:]}"
         return
-    items = value if isinstance(value, list) else [value]
     if action.nargs in ("+", "*"):
         yield option
         yield from map(str, items)

@@ -26,7 +26,7 @@ import numpy as np
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...files.names import is_same_file_name, safe_name
-from ...files.unfinished_files import unfinished_name
+from ...files.unfinished_files import clear_dead_writers, unfinished_name
 from ...files.whole_files import whole_file
 from .map_headers import map_header, parse_header, score_checksum
 from .mixing_map import MixingMap
@@ -60,6 +60,7 @@ class LayerWriter:
         self.path, self._layer_count, self._shape = Path(path), layer_count, ()
         self._digests: list[str] = []
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        clear_dead_writers(self.path.parent.absolute())
         self._scores_path = unfinished_name(self.path)
         self._file = self._scores_path.open("wb")
 
