@@ -59,6 +59,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     ------
     AlignmentError
         If the model has no CTC head, the text no words, or more letters than the audio has frames.
+    InputError
+        If the audio is shorter than a frame.
     """
     if not has_ctc_head(model) or model.feature_extractor is None:
         raise AlignmentError(
@@ -69,6 +71,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     words = aligned_words(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    grid = model.grid(len(audio))  # refuses audio that is shorter than a frame
     log_probs = _letter_log_probs(model, audio)
     # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the
     # vocabulary lacks it.
@@ -83,7 +86,6 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     path, scores = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
     )
-    grid = model.grid(len(audio))
     placed = []
     for word, frames in zip(words, path, strict=True):
         onset, offset = grid.frame_times(frames[0], frames[-1] + 1)
