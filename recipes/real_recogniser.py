@@ -104,7 +104,7 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
     def print_similarity() -> None:
         recogniser, few = load()
         twin = speechmix.load(MODEL, init="random", seed=0)
-        print(speechmix.similarity(recogniser, twin, few, seed=0))
+        print(speechmix.similarity(recogniser, twin, clips=few))
 
     steps = [
         command("estimate", *model, "--seconds", "2", "--twins", str(twins)),

@@ -68,6 +68,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     ------
     AlignmentError
         If the model has no CTC head, the text no words, or more letters than the audio has frames.
+    InputError
+        If the audio is shorter than a frame.
     """
     if not has_ctc_head(model) or model.feature_extractor is None:
         raise AlignmentError(
@@ -78,6 +80,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     words = aligned_words(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    grid = model.grid(len(audio))  # refuses audio that is shorter than a frame
     log_probs = _letter_log_probs(model, audio)
     # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the
     # vocabulary lacks it.
@@ -92,9 +95,12 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     path, scores, guessed = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
     )
+<<<<<<< HEAD
     probabilities = np.exp(scores)
     probabilities[guessed] = 0
     grid = model.grid(len(audio))
+=======
+>>>>>>> h2
     placed = []
     for word, ids, frames in zip(words, letters, path, strict=True):
         onset, offset = grid.frame_times(frames[0], frames[-1] + 1)

@@ -52,6 +52,8 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
     ------
     AlignmentError
         If the model is no transducer, the text has no words, or more tokens than a path can have.
+    InputError
+        If the audio is shorter than a frame.
     """
     if not (model.capabilities.is_transducer and model.can_transcribe):
         raise AlignmentError(
@@ -61,6 +63,7 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
     words = aligned_words(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
+    grid = model.grid(len(audio))  # refuses audio that is shorter than a frame
     placeholders = [Word(word, index, index + 1) for index, word in enumerate(words)]
     ids, _, owners = align_tokens_to_words(model.tokenizer, " ".join(words), placeholders)
     clip = Clip.from_array(audio, model.sample_rate, name="clip")
@@ -76,7 +79,6 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
     by_word = [np.flatnonzero(word_indices == index) for index in range(len(words))]
     if missing := [word for word, tokens in zip(words, by_word, strict=True) if not len(tokens)]:
         raise AlignmentError(f"the tokenizer of {model.name} has no token of {missing[0]!r}")
-    grid = model.grid(len(audio))
     starts = [emissions[tokens[0]].start for tokens in by_word]
     onsets = [_share_frame(grid, starts, index) for index in range(len(words))]
     aligned = []

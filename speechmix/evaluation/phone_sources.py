@@ -26,7 +26,7 @@ from ..mixing.passes.mix import mix_one
 from .phone_shares import POSITIONS, SOURCES, phone_shares
 from .statistics.group_sentences import describe_groups
 from .statistics.grouped_means import grouped_means
-from .statistics.groups import assign_item_groups, build_item_table
+from .statistics.groups import assign_item_groups, build_item_table, content_key
 from .statistics.intervals import mean_interval
 from .statistics.random_twin_comparison import (
     STRENGTH,
@@ -179,7 +179,10 @@ def phone_sources(
     names = [*([by] if isinstance(by, str) else by), *(where or ())]
     items = build_item_table(clips)
     if len(items):  # a recording that is there twice is one group, whatever else is known of it
-        items["pair"] = [clip.meta.get("pair") or clip.audio_hash for clip in clips]
+        items["pair"] = [
+            clip.meta.get("pair") or content_key(clip, name)
+            for clip, name in zip(clips, items["clip"], strict=True)
+        ]
     groups, ties = assign_item_groups(items, clips, group) if clips else ((), "")
     tables, skipped = list[pd.DataFrame](), list[tuple[str, str]]()
     bar = tqdm(clips, unit="clip", disable=not progress)

@@ -165,7 +165,7 @@ class TunedLens(NamedTuple):
 
     @property
     def _checksum(self) -> str:
-        content = hashlib.blake2b(np.ascontiguousarray(self.maps)).hexdigest()
+        content = hashlib.blake2b(np.ascontiguousarray(self.maps).tobytes()).hexdigest()
         return digest([self.stack, self.weights, self.maps.shape, content])
 
     @classmethod

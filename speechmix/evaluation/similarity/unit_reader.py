@@ -22,7 +22,7 @@ from ...inputs.words.phone_classes import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from ..statistics.even_subset import choose_evenly
 from ..statistics.group_sentences import describe_groups
-from ..statistics.groups import assign_item_groups, build_item_table
+from ..statistics.groups import assign_item_groups, build_item_table, content_key
 from ..unit_features import unit_features
 from ..unit_states import UnitStates, read_unit_states
 
@@ -80,8 +80,8 @@ class UnitReader:
         groups, self.ties = assign_item_groups(table, items, group)
         self.grouping = describe_groups(table.assign(group=groups), self.ties)
         table["key"] = [
-            (item.audio_hash, item.text or "") if isinstance(item, Clip) else (item.text, "")
-            for item in items
+            (content_key(item, name), item.text or "") if isinstance(item, Clip) else (item.text, "")
+            for item, name in zip(items, table["clip"], strict=True)
         ]
         table["group_key"] = table.groupby(groups)["key"].transform("min")
         order = table.sort_values(["group_key", "key"], kind="stable").index

@@ -117,8 +117,12 @@ def build_item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
 
 def content_key(item: Clip | Sentence, name: str) -> str:
     """Return what is the same for copies of an item under other names: the hash of its sound, or its
-    text; `name` if it has neither."""
-    return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
+    text; `name` if it has neither, or its sound cannot be read: it is skipped with the reason where it
+    is measured."""
+    try:
+        return str(getattr(item, "audio_hash", None) or getattr(item, "text", name))
+    except InputError:
+        return name
 
 
 def assign_item_groups(

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from ...errors import InputError
 from ...inputs.audio.formants import track_formants
 from .figure_style import CELL_COLOR, LABEL_SIZE, TICK_SIZE, new_figure, shorten_text, wrap_text
 from .map_cells import DIFFERENCE_COLORS
@@ -50,11 +51,7 @@ def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> A
                 frame = Rectangle((start, edges[band]), end - start, edges[band + 1] - edges[band])
                 frame.set(fill=False, edgecolor=CELL_COLOR, linewidth=2, zorder=4)
                 ax.add_patch(frame)
-    seconds, formants = track_formants(samples, 16_000)
-    words = result.clip.spoken_words or result.times  # noise between words has no formants
-    spoken = [(seconds >= word.start) & (seconds <= word.end) for word in words]
-    formants[~np.any(spoken, axis=0)] = np.nan
-    ax.plot(seconds, formants[:, :4], ".", color="black", markersize=2.2, zorder=3)
+    _draw_formants(ax, result, samples)
     bar = ax.figure.colorbar(cells, ax=ax, pad=0.02, fraction=0.06)
     bar.set_label("Shapley value (nats)", size=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE)
@@ -66,3 +63,14 @@ def spectral_figure(result: SpectralExplanation, *, ax: Axes | None = None) -> A
         top.tick_params(length=0)
     ax.set_title(wrap_text(result.summary, 6.5), size=LABEL_SIZE, parse_math=False)
     return ax
+
+
+def _draw_formants(ax: Axes, result: SpectralExplanation, samples: np.ndarray) -> None:
+    try:
+        seconds, formants = track_formants(samples, 16_000)
+    except InputError:  # the sound is too short to have any
+        return
+    words = result.clip.spoken_words or result.times  # noise between words has no formants
+    spoken = [(seconds >= word.start) & (seconds <= word.end) for word in words]
+    formants[~np.any(spoken, axis=0)] = np.nan
+    ax.plot(seconds, formants[:, :4], ".", color="black", markersize=2.2, zorder=3)
