@@ -102,9 +102,9 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
             print(name, *found.texts, sep="\n  ")
 
     def print_similarity() -> None:
-        recogniser, few = load()
+        recogniser = speechmix.load(MODEL)
         twin = speechmix.load(MODEL, init="random", seed=0)
-        print(speechmix.similarity(recogniser, twin, clips=few))
+        print(speechmix.similarity(recogniser, twin, clips=list(read_clips(clips)), group="name"))
 
     steps = [
         command("estimate", *model, "--seconds", "2", "--twins", str(twins)),
@@ -119,7 +119,7 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
         command("states", clips, *model, "--out", str(out / "states.parquet")),
         command(
             *("probe", clips, *model, "--label", "pitch", "--level", "word"),
-            *("--method", "ridge", "--twins", "1", "--out", run),
+            *("--method", "ridge", "--twins", "1", "--out", str(out / "probes")),
         ),
         command(
             *("faithfulness", few, *model, "--measure", "value_zeroing"),

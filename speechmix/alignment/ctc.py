@@ -95,12 +95,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     path, scores, guessed = _best_path(
         log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
     )
-<<<<<<< HEAD
     probabilities = np.exp(scores)
     probabilities[guessed] = 0
-    grid = model.grid(len(audio))
-=======
->>>>>>> h2
     placed = []
     for word, ids, frames in zip(words, letters, path, strict=True):
         onset, offset = grid.frame_times(frames[0], frames[-1] + 1)
