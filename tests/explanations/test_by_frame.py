@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.inputs.clips.sound_segments import segment_clip
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
@@ -165,3 +168,18 @@ def test_a_words_figure_has_a_waveform_for_each_measure_of_frames(explained):
     values = why.attributions["lrp"].by_frame.values[why.choice(0)]
     np.testing.assert_allclose(shades, values / np.abs(values).max(), rtol=0, atol=1e-12)
     figure.canvas.draw()
+
+
+def test_labels_above_a_waveform_stay_apart(explained):
+    """Of segments that have no room for all, those of the largest sources."""
+    model, _ = explained
+    clip = segment_clip(clip_named().replace(words=None, cue=None, target=None, foil=None), 0.05)
+    why = speechmix.explain(model, clip, measures="gradient_input", frames=True, top=0)
+    figure = why.show(0)
+    figure.canvas.draw()
+    texts = figure.axes[-1].texts
+    boxes = [text.get_window_extent() for text in texts]
+    assert 2 < len(boxes) < len(clip.words)
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    values = np.abs(why.attributions["gradient_input"].values[why.choice(0)])
+    assert why.sources[int(np.nanargmax(values))].label in {text.get_text() for text in texts}

@@ -17,6 +17,7 @@ import soundfile
 import speechmix
 from speechmix.explanations.page_data import explanation_view
 from speechmix.inputs import bundled
+from speechmix.inputs.clips.sound_segments import segment_clip
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 
@@ -141,6 +142,31 @@ class TestInChromium:
                 "document.querySelector('.w-heading').innerText"
             )
             assert not browser.messages
+
+    def test_numbers_below_the_waveform_are_whole_or_not_there(self, tmp_path):
+        """Of 2.8e-5 no 2.8 is left, of 0.65-0.70 s no 0.65."""
+        clip = speechmix.Clip.from_file(bundled.clips()[0].path, language="fr")
+        why = speechmix.explain(
+            trained("tiny-french-whisper"),
+            segment_clip(clip, 0.1),
+            measures="gradient_input",
+            top=0,
+        )
+        seen = """[...document.querySelectorAll('.w-lane small, .w-lane .w-number')].map((box) => {
+            const range = document.createRange();
+            range.selectNodeContents(box);
+            const text = range.getBoundingClientRect(), room = box.getBoundingClientRect();
+            const below = text.top >= room.bottom - 2;
+            return [below, below || (text.left >= room.left - 1 && text.right <= room.right + 1)];
+        })"""
+        with Browser(900, 900) as browser:
+            browser.open(why.save(tmp_path / "why.html"))
+            wide = browser.evaluate(seen)
+            browser.resize(420, 900)
+            narrow = browser.evaluate(seen)
+        assert all(whole for _, whole in wide + narrow)
+        assert not all(hidden for hidden, _ in wide)
+        assert sum(hidden for hidden, _ in narrow) > sum(hidden for hidden, _ in wide)
 
     def test_what_is_hovered_stays_below_the_mouse(self, explained, tmp_path):
         with Browser(420, 900) as browser:

@@ -720,12 +720,29 @@ def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
         ignore_index=True,
     )
     titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
-    assert titles == [
+    assert [title.replace("\n", " ") for title in titles] == [
         "encoder, trained",
         "encoder, untrained",
         "decoder, trained",
         "decoder, untrained",
     ]
+
+
+@pytest.mark.parametrize(
+    "draw", [cue_heat_map, plots.distribution_figure, plots.cue_difference_map]
+)
+@pytest.mark.parametrize("narrow", [False, True])
+def test_titles_of_panels_stay_apart_and_inside(draw, narrow):
+    """However few measures, and however long the name of a model."""
+    models = ("tiny-french-whisper", "facebook/wav2vec2-xls-r-300m-french")
+    stacks = ("encoder", "decoder", "cross")
+    figure = draw(cue_table(models=models, stacks=stacks, measures=("attention",)), narrow=narrow)
+    saved(figure)
+    boxes = [ax.title.get_window_extent() for ax in figure.axes if ax.axison and ax.get_title()]
+    assert len(boxes) > 2
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    assert all(figure.bbox.contains(*box.min) for box in boxes)
+    assert all(figure.bbox.contains(*box.max) for box in boxes)
 
 
 # plots

@@ -178,7 +178,7 @@
       sources.forEach((source, index) => {
         if (!timed(source)) return;
         const marks = pieces(source).flatMap(({ onset, offset }) => {
-          const button = make("button", { type: "button", tabindex: -1, title: `${source.label}, ${seconds({ onset, offset })}`, onclick: () => this.play({ onset, offset }) }, make("span", {}, source.label), make("small", {}));
+          const button = make("button", { type: "button", tabindex: -1, title: `${source.label}, ${seconds({ onset, offset })}`, onclick: () => this.play({ onset, offset }) }, make("span", { class: /\d/.test(source.label) ? "w-number" : "" }, source.label), make("small", {}));
           button.style.left = `${(100 * onset) / sound.seconds}%`;
           button.style.width = `${(100 * (offset - onset)) / sound.seconds}%`;
           lane.append(button);

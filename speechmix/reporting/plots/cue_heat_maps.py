@@ -28,10 +28,12 @@ from .figure_style import (
     LABEL_SIZE,
     LAYER_LABEL,
     TICK_SIZE,
+    TITLE_PITCH,
     TITLE_SIZE,
     model_name,
     new_figure,
     wrap_text,
+    wrap_title,
 )
 from .heat_map_numbers import (
     CellPanels,
@@ -41,6 +43,7 @@ from .heat_map_numbers import (
 )
 from .paper_figure_data import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
 
+_MIN_PANEL_WIDTH = 0.78  # inches: "untrained" above it
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 
 
@@ -200,14 +203,25 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
         )
         for model, line in lines
     ]
-    column_widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
+    panel_width = max(0.5 * len(measures) + 0.1, _MIN_PANEL_WIDTH)
+    column_widths = [0.05 if side is None else panel_width for side in columns]
+    titles = [
+        wrap_title(_panel_title(side), panel_width)
+        for side in {side for _, line in lines for side in line if side is not None}
+    ]
+    extra_height = TITLE_PITCH * max(title.count("\n") for title in titles)
     line_heights = [
         max(0.19 * n + 0.1, 0.07 * len(model_name(m)))
         for n, (m, _) in zip(layer_counts, lines, strict=True)
     ]
     figure = new_figure(
         max(sum(column_widths) + (0.9 if narrow else 0.3 * len(inits_by_stack) + 1.5), 3.2),
-        max(sum(line_heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
+        max(
+            sum(line_heights)
+            + ((0.6 + extra_height) * len(lines) if narrow else 0.45 * len(lines) + extra_height)
+            + 0.75,
+            2.0,
+        ),
     )
     axes = figure.subplots(
         len(lines),
@@ -240,9 +254,7 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             ):  # the topmost panel of a column: a model may lack the stack
                 titled_panels.add(side)
                 ax.set_title(
-                    ", ".join(INIT_LABELS.get(part, part) for part in side if part != "difference"),
-                    size=TITLE_SIZE,
-                    parse_math=False,
+                    wrap_title(_panel_title(side), panel_width), size=TITLE_SIZE, parse_math=False
                 )
             ax.tick_params(labelleft=column_index == 0 or line[column_index - 1] is None)
         first_axes = next(ax for ax in row if ax.axison)
@@ -259,6 +271,11 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             figure, cells, axes, values=arrays, label=cell_panels.label, inches=sum(line_heights)
         )
     return figure
+
+
+def _panel_title(side: Sequence[str]) -> str:
+    """Stack and init of a panel."""
+    return ", ".join(INIT_LABELS.get(part, part) for part in side if part != "difference")
 
 
 def _draw_numbered_cells(

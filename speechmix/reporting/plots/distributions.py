@@ -28,14 +28,17 @@ from .figure_style import (
     LINE_COLORS,
     NARROW_WIDTH,
     TICK_SIZE,
+    TITLE_PITCH,
     TITLE_SIZE,
     add_legend,
     model_name,
     new_figure,
     style_curve_axis,
     wrap_text,
+    wrap_title,
 )
 
+_LABEL_ROOM = 0.7  # inches of the labels beside the panels
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
 _MAX_DOTS = 2000
 _GOLDEN_RATIO = (
@@ -113,7 +116,10 @@ def clip_distribution(
     _draw_panel(ax, spread)
     if figure is not None:
         ax.set_title(
-            f"{model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
+            wrap_title(
+                f"{model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
+                figure.get_figwidth() - _LABEL_ROOM,
+            ),
             size=TITLE_SIZE,
             parse_math=False,
         )
@@ -215,24 +221,33 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     width = (
         NARROW_WIDTH if narrow else max((0.75 * len(spreads.measures) + 0.6) * n_columns + 0.8, 4.2)
     )
-    figure = new_figure(width, (2.0 if narrow else 2.5) * len(panel_keys) / n_columns + 0.4)
+    panel_width = (width - _LABEL_ROOM) / n_columns - 0.15
+    titles = [
+        wrap_title(f"{model_name(model)}, {stack}", panel_width) for model, stack in panel_keys
+    ]
+    extra_lines = max(title.count("\n") for title in titles)
+    panel_height = (2.0 if narrow else 2.5) + TITLE_PITCH * extra_lines
+    figure = new_figure(width, panel_height * len(panel_keys) / n_columns + 0.4)
     axes = figure.subplots(len(panel_keys) // n_columns, n_columns, sharey=True, squeeze=False)
-    for ax, (model, stack) in zip(axes.flat, panel_keys, strict=True):
-        spread = spreads.panels[model, stack]
+    for ax, key, title in zip(axes.flat, panel_keys, titles, strict=True):
+        spread = spreads.panels[key]
         if spread is None:
             ax.set_axis_off()
             continue
         _draw_panel(ax, spread)
-        ax.set_title(f"{model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
+        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dot_note = "dot: a clip (or group of clips)"
     if spreads.units > _MAX_DOTS:
         dot_note += f"; {_MAX_DOTS:,} of them, evenly chosen"
     note = f"{dot_note}; box: middle half and median; layer of the largest trained − untrained"
-    title = wrap_text(note, figure.get_figwidth())
     add_legend(
-        figure, _legend_handles(spreads.inits), columns=2, loc="outside lower center", title=title
+        figure,
+        _legend_handles(spreads.inits),
+        columns=2,
+        loc="outside lower center",
+        title=wrap_text(note, figure.get_figwidth()),
     )
     return figure
 

@@ -7,6 +7,7 @@ word, red against it, each row by its own largest number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,16 @@ from matplotlib.figure import Figure
 from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...mixing.maps.measure_facts import measure_label
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
-from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
+from .figure_style import (
+    LABEL_SIZE,
+    LETTER_WIDTH,
+    TICK_SIZE,
+    TITLE_SIZE,
+    new_figure,
+    shorten_text,
+    wrap_text,
+)
+from .unit_labels import choose_spaced
 
 if TYPE_CHECKING:
     from ...explanations.attribution import Attribution
@@ -34,6 +44,7 @@ _COLOR_MAP = LinearSegmentedColormap.from_list(
 _MAX_NUMBERS = 400  # cells, above which numbers are too small to read
 _MAX_SOURCES = 24  # bars of one word
 _WAVE_HEIGHT = 0.75  # inches of a waveform that is coloured by frame
+_WAVE_MARGIN = 1.2  # inches beside it
 
 
 def explained_text(
@@ -225,20 +236,37 @@ def _draw_colored_waveform(
         measure_label(attribution.measure), size=TICK_SIZE, rotation=0, ha="right", va="center"
     )
     ax.tick_params(labelsize=TICK_SIZE, length=2)
-    for source in explanation.sources:
+    labels: list[tuple[float, str, float]] = []  # centre, text, how much the source gives
+    for index, source in enumerate(explanation.sources):
+        size = float(np.nan_to_num(abs(attribution.values[choice_index, index])))
         for onset, offset in source.times or ((source.onset, source.offset),):
             if onset is None or offset is None:
                 continue
             ax.vlines([onset, offset], -max_amplitude, max_amplitude, color="0.4", linewidth=0.5)
-            ax.text(
-                (onset + offset) / 2,
-                max_amplitude,
-                shorten_text(source.label, 14),
-                ha="center",
-                va="bottom",
-                size=TICK_SIZE,
-                parse_math=False,
-            )
+            labels.append(((onset + offset) / 2, shorten_text(source.label, 14), size))
+    _label_above(ax, labels, explanation.clip.duration, max_amplitude)
+
+
+def _label_above(
+    ax: Axes, labels: Sequence[tuple[float, str, float]], duration: float, top: float
+) -> None:
+    """Write labels above a waveform; where there is no room for all, those of the largest sources."""
+    if not labels:
+        return
+    centres, texts, sizes = zip(*labels, strict=True)
+    inches = ax.get_figure(root=True).get_figwidth() - _WAVE_MARGIN
+    gap = (max(map(len, texts)) + 1) * LETTER_WIDTH * duration / inches
+    by_size = np.argsort(sizes, kind="stable")[::-1].tolist()
+    for index in choose_spaced(centres, gap, preferred=by_size):
+        ax.text(
+            centres[index],
+            top,
+            texts[index],
+            ha="center",
+            va="bottom",
+            size=TICK_SIZE,
+            parse_math=False,
+        )
 
 
 def _label_sides(ax: Axes, explanation: ExplanationNumbers) -> None:

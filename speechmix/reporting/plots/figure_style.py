@@ -45,8 +45,9 @@ CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
 ROW_MARKER = CARETLEFT  # beside the deciding row; its tip touches the cells
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
-# Inches that one line of tick labels takes, and about what one letter of it is wide.
+# Inches that one line of tick labels takes, and about what one letter of it is wide; of titles.
 LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
+TITLE_PITCH, TITLE_LETTER_WIDTH = 0.15, 0.076
 
 
 class ShownFigure(Figure):
@@ -95,6 +96,12 @@ def shorten_text(text: str, max_letters: int = 22) -> str:
 def wrap_text(text: str, width_inches: float) -> str:
     """Wrap text to lines that fit this width in the size of tick labels."""
     return "\n".join(textwrap.wrap(text, max(int(width_inches / LETTER_WIDTH), 20)))
+
+
+def wrap_title(text: str, width_inches: float) -> str:
+    """Wrap the title of a panel to lines no wider than the panel, so that titles of neighbours stay
+    apart."""
+    return "\n".join(textwrap.wrap(text, max(int(width_inches / TITLE_LETTER_WIDTH), 10)))
 
 
 def model_name(name: object) -> str:
