@@ -67,6 +67,7 @@ def cut_phrases(folder: Path, count: int) -> Path:
             phrase_text = " ".join(word.text for word in phrase)
             rows.append({"path": path.name, "text": phrase_text, "language": "en"})
             rows[-1] |= {"cue": len(phrase) - 2, "target": len(phrase) - 1, "speaker": name}
+            rows[-1]["phrase"] = phrase_text
             rows[-1]["words"] = [[w.text, w.start - start, w.end - start] for w in phrase]
     manifest = folder / "clips.jsonl"
     for path, number in ((manifest, count), (folder / "few.jsonl", FEW), (folder / "one.jsonl", 1)):
@@ -104,7 +105,7 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
     def print_similarity() -> None:
         recogniser = speechmix.load(MODEL)
         twin = speechmix.load(MODEL, init="random", seed=0)
-        print(speechmix.similarity(recogniser, twin, clips=list(read_clips(clips)), group="name"))
+        print(speechmix.similarity(recogniser, twin, clips=list(read_clips(clips)), group="phrase"))
 
     steps = [
         command("estimate", *model, "--seconds", "2", "--twins", str(twins)),

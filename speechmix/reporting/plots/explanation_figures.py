@@ -254,7 +254,9 @@ def _label_above(
     if not labels:
         return
     centres, texts, sizes = zip(*labels, strict=True)
-    inches = ax.get_figure(root=True).get_figwidth() - _WAVE_MARGIN
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # axes that are drawn into are in a figure
+    inches = figure.get_figwidth() - _WAVE_MARGIN
     gap = (max(map(len, texts)) + 1) * LETTER_WIDTH * duration / inches
     by_size = np.argsort(sizes, kind="stable")[::-1].tolist()
     for index in choose_spaced(centres, gap, preferred=by_size):
