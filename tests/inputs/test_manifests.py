@@ -456,5 +456,5 @@ def test_the_alphabet_of_phones(folder):
         (clip,) = read_clips(path, alphabet=alphabet)
         assert [phone.text for phone in clip.tiers["phone"]] == phones
     row["tiers"]["phone"][1][0] = "§"
-    with pytest.raises(InputError, match="row 1: .*'§' are not IPA"):
+    with pytest.raises(InputError, match=r"row 1: .*'§' are not IPA"):
         read_clips(manifest(folder, json.dumps(row), "m.jsonl"))

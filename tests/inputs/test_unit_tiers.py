@@ -371,7 +371,11 @@ class TestLabels:
             Clip.from_file(audio, words=path, tiers={"phone": "phones"}, alphabet="arpabet")
 
     def test_praat_reads_the_symbols_alike(self, tmp_path):
-        praat = shutil.which("praat") or shutil.which("praat_barren") or pytest.skip("praat is not installed")
+        praat = (
+            shutil.which("praat")
+            or shutil.which("praat_barren")
+            or pytest.skip("praat is not installed")
+        )
         codes = [*_SYMBOL_BY_CODE]
         lines = "".join(
             f'appendInfoLine: backslashTrigraphsToUnicode$ ("\\{code.replace(chr(34), chr(34) * 2)}")\n'

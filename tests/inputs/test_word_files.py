@@ -213,7 +213,11 @@ class TestTextGrid:
 
     @pytest.mark.parametrize("short", [False, True])
     def test_praat_reads_what_is_written(self, tmp_path, short):
-        praat = shutil.which("praat") or shutil.which("praat_barren") or pytest.skip("praat is not installed")
+        praat = (
+            shutil.which("praat")
+            or shutil.which("praat_barren")
+            or pytest.skip("praat is not installed")
+        )
         words = [Word('dit "oui"', 0.1, 0.25), Word("été [1]:", 0.25, 0.7)]
         write_textgrid(tmp_path / "a.TextGrid", words, 1.0)
         form = "short text" if short else "text"

@@ -80,7 +80,9 @@ class UnitReader:
         groups, self.ties = assign_item_groups(table, items, group)
         self.grouping = describe_groups(table.assign(group=groups), self.ties)
         table["key"] = [
-            (content_key(item, name), item.text or "") if isinstance(item, Clip) else (item.text, "")
+            (content_key(item, name), item.text or "")
+            if isinstance(item, Clip)
+            else (item.text, "")
             for item, name in zip(items, table["clip"], strict=True)
         ]
         table["group_key"] = table.groupby(groups)["key"].transform("min")
