@@ -192,7 +192,7 @@ class Model(MeasurableModel):
             raise InputError(
                 f"{self.name}: task=, language= and timestamps= are told to the decoder of a "
                 f"Whisper with its tokenizer; this is a {self.family.name} model"
-                + ("" if self.tokenizer is not None else " without a tokenizer")
+                + self.missing_processor
             )
         self.family.check_prefix(self, prefix)
         if self.prefix.description:

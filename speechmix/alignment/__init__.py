@@ -182,6 +182,10 @@ def place_words(
     if method == "synthesis":
         from .synthesis_aligner import align_by_synthesis
 
+        if model is not None:
+            from ..adapters.generation.decoder_prefix import spoken_language
+
+            language = spoken_language(model, language)
         if not language:
             raise InputError(
                 f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by "

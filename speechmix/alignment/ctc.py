@@ -75,7 +75,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
         raise AlignmentError(
             f"{model.name} cannot align: expected a model with a CTC head, its tokenizer and "
             "feature extractor, found "
-            f"{type(model.module).__name__}. Load a CTC model, or align by synthesis"
+            f"{type(model.module).__name__}. Load a CTC model, or align by synthesis{model.missing_processor}"
         )
     words = aligned_words(text)
     if not words:

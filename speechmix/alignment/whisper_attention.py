@@ -72,6 +72,7 @@ def align_by_whisper(
     if not is_trained_whisper(model):
         raise AlignmentError(
             f"{model.label} cannot align: expected a trained Whisper model with its tokenizer"
+            f"{model.missing_processor}"
         )
     words = aligned_words(text)
     if not words:

@@ -130,7 +130,7 @@ def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> GeneratedText
     if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe a clip: expected a speech recogniser with its "
-            "processor"
+            f"processor{model.missing_processor}"
         )
     if text is None:
         return generate_text(model, clip)

@@ -168,5 +168,5 @@ def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int])
         f"{message}; for an audio language model use knock_out or ablate_input"
     )
     if model.hears and not model.can_transcribe:
-        raise InputError(message)
+        raise InputError(f"{message}{model.missing_processor}")
     return Decision.prepare(model, item)

@@ -336,6 +336,36 @@ class TestRefusals:
         ):
             assert known in str(error.value)
 
+    def test_an_architecture_of_unknown_inputs_names_what_takes_inputs(self):
+        config = transformers.ViTConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=8,
+            patch_size=4,
+        )
+        module = transformers.ViTModel(config)
+        with pytest.raises(ModelError, match=r"speechmix\.infer_family\(module, inputs=\.\.\.\)"):
+            speechmix.load(module)
+
+    def test_a_whisper_object_without_its_processor_says_so(self):
+        """Whatever it is used for that needs the tokenizer."""
+        clip = next(clip for clip in bundled.clips() if clip.foil)
+        folder = bundled.models()["tiny-french-whisper"]
+        model = speechmix.load(speechmix.load(folder, device="cpu").module)
+        untimed = clip.replace(words=None, cue=None, target=None, foil=None)
+        for use in (
+            lambda: speechmix.explain(model, clip),
+            lambda: speechmix.ground(model, clip),
+            lambda: speechmix.ablate(model, clip),
+            lambda: speechmix.align(untimed, model=model, method="whisper"),
+            lambda: speechmix.mix(model, clip, stacks="decoder"),
+            lambda: model.with_prefix(task="translate"),
+        ):
+            with pytest.raises(speechmix.SpeechmixError, match=r"without a tokenizer.*processor="):
+                use()
+
     def test_folder_without_a_model(self, tmp_path):
         with pytest.raises(ModelError, match=r"config\.json"):
             speechmix.load(tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from speechmix.reporting.pages.html_page import Picture, SortableTable, render_page
+from speechmix.reporting.pages.html_page import Picture, SortableTable, TermList, render_page
 from speechmix.reporting.pages.table_format import format_contribution_table
 
 
@@ -52,3 +52,13 @@ def test_intervals_are_shown_in_one_column():
     found = format_contribution_table(table)
     assert list(found) == ["difference", "95 % interval"]
     assert found["95 % interval"][0] == "3.7 to 6.7"
+
+
+def test_an_explanation_refers_to_parts_that_the_page_has():
+    """As the report of one clip, which lacks most parts."""
+    legend = TermList({"length-matched": "The rule differs: see “Length”."})
+    alone = render_page("a run", [("Contribution", [legend])])
+    both = render_page("a run", [("Contribution", [legend]), ("Length", ["a rule"])])
+    assert "see “Length”" in both
+    assert "see “" not in alone
+    assert "The rule differs." in alone

@@ -26,12 +26,14 @@ from ...inputs.clips.clip_metadata import TASKS
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
+    from ..transformers_types import Config
     from .decoder_context import DecoderPrefix
 
 BLANK_TOKEN = "<blank>"
 TIMESTAMP_STEP = 0.02  # seconds from one timestamp token to the next
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 _NO_TIMESTAMPS_TOKEN = "<|notimestamps|>"
+_ENGLISH_VOCABULARY = 51_864  # tokens of a Whisper for English alone; of others 51,865 or more
 
 
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
@@ -149,7 +151,7 @@ def language_ids(model: Model) -> dict[str, int]:
         getattr(model.module, "generation_config", None), "is_multilingual", None
     )
     if is_multilingual is None:
-        is_multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
+        is_multilingual = not is_english_only(model.config)
     if not is_multilingual:
         return {}
     return {
@@ -157,6 +159,12 @@ def language_ids(model: Model) -> dict[str, int]:
         for token, i in model.tokenizer.get_vocab().items()
         if token.startswith("<|") and (m := _LANGUAGE_TOKEN.fullmatch(token))
     }
+
+
+def is_english_only(config: Config) -> bool:
+    """Whether a config is that of a Whisper that knows English alone: its vocabulary lacks one
+    token of the others'."""
+    return config.model_type == "whisper" and config.vocab_size == _ENGLISH_VOCABULARY
 
 
 def spoken_language(

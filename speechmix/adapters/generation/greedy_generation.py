@@ -182,7 +182,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe: it needs a CTC, transducer or language-model head and "
-            "its processor"
+            f"its processor{model.missing_processor}"
         )
     if model.capabilities.decoding == "cross-attention":
         ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)

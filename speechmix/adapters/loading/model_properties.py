@@ -62,6 +62,22 @@ class ModelDescription:
         return is_head or class_name.endswith(_RECOGNIZER_SUFFIXES)
 
     @property
+    def missing_processor(self) -> str:
+        """What to do about a processor that the model lacks, for the end of a message; "" if it
+        lacks none."""
+        missing = [
+            name
+            for name, part, is_needed in (
+                ("feature extractor", self.feature_extractor, self.hears),
+                ("tokenizer", self.tokenizer, self.has_head and not self.has_label_head),
+            )
+            if is_needed and part is None
+        ]
+        if not missing:
+            return ""
+        return f". It was loaded without a {' and a '.join(missing)}: load it with processor="
+
+    @property
     def readable_attention(self) -> str:
         """The attention implementation of transformers that the model is run under to be read."""
         specs = [block for stack in self.stacks.values() for block in stack.spec.blocks]

@@ -200,8 +200,9 @@ def find_input_form(base: PretrainedModule) -> InputForm:
             continue
         return replace(form, multiple=_find_multiple(base, form))
     raise InputError(
-        f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Pass inputs= "
-        "of one clip or sentence, as the model takes them"
+        f"{type(base).__name__} runs on none of the inputs that were tried ({problem}). Give "
+        "those of one clip or sentence, as the model takes them, to "
+        "speechmix.infer_family(module, inputs=...)"
     )
 
 

@@ -46,7 +46,7 @@ def check_takes_prompt(model: Model) -> None:
     if not takes_prompt or not model.has_head or model.tokenizer is None:
         raise InputError(
             f"{name}: listening needs an audio language model with its processor, or a Whisper with its tokenizer and "
-            f"head; this is a {model.family.name} model"
+            f"head; this is a {model.family.name} model{model.missing_processor}"
         )
 
 

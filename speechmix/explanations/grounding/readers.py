@@ -44,6 +44,6 @@ def find_reader(model: Model, language: str | None = None) -> WindowReader:
     if reader is None or not can_write or model.init != "trained":
         raise InputError(
             f"{model.label} does not transcribe: expected a trained speech recogniser or audio language model with "
-            "its processor"
+            f"its processor{model.missing_processor}"
         )
     return reader(model, language)

@@ -150,6 +150,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
     """
     from ...inputs.clips.clip import Clip
     from ...inputs.clips.clip_names import rename_duplicates
+    from .clip_language import add_model_language
 
     values = vars(options)
     out = values.get("out")
@@ -180,7 +181,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
         if len(clips) != 1:
             raise InputError(f"--cut takes one clip, found {len(clips)}")
         clips = [clips[0].cut(*options.cut)]
-    return clips
+    return add_model_language(clips, values)
 
 
 def _print_numeral_meanings(clip: Clip, description: Mapping[str, str | None]) -> None:

@@ -71,7 +71,7 @@ def transcript_objective(kind: str, words: tuple[str, ...], model: Model, clip: 
         raise ModelError(
             f"{model.name}: expected a model with a CTC head and its tokenizer, found "
             f"{type(model.module).__name__}; or give "
-            "objective= as a function of the model's output"
+            f"objective= as a function of the model's output{model.missing_processor}"
         )
     if kind in ("logit", "probability") or words:
         raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,6 +102,26 @@ Item: TypeAlias = (
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
+_REFERENCE = re.compile(": see “([^”]+)”")  # of an explanation to another part of its page
+
+
+def _drop_missing_references(page_sections: Sequence[Part]) -> list[Part]:
+    """Leave out where an explanation refers to a part that this page does not have."""
+    headings = {heading for heading, _ in page_sections}
+
+    def keep_if_there(match: re.Match[str]) -> str:
+        return match[0] if match[1] in headings else ""
+
+    def check(item: Item) -> Item:
+        if not isinstance(item, TermList):
+            return item
+        return TermList(
+            {term: _REFERENCE.sub(keep_if_there, text) for term, text in item.terms.items()}
+        )
+
+    return [(heading, [check(item) for item in items]) for heading, items in page_sections]
+
+
 def render_page(
     title: str, page_sections: Sequence[Part], *, first: FirstScreen | None = None
 ) -> str:
@@ -122,6 +143,7 @@ def render_page(
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    page_sections = _drop_missing_references(page_sections)
     environment = Environment(
         undefined=StrictUndefined,
         loader=FileSystemLoader(_TEMPLATES_DIR),

@@ -71,12 +71,14 @@ _CONTROL_TERMS = {  # column of the table of controls: what it is
     "length ablated.",
 }
 _CONTROLS_NOTE = (
-    "How to read a row: compare the result with the first two controls. If both are clearly smaller, "
-    "the result is specific to the cue. If one control is as large as the result, or larger, the share "
+    "How to read a row: compare the result with {controls} clearly smaller, "
+    "the result is specific to the cue. If {one} is as large as the result, or larger, the share "
     "of a word does not depend on whether the word decides the spelling. In this case, the "
     "result is no evidence that the model uses the grammatical number. Brackets hold the "
     "95 % interval to one more untrained model."
 )
+_CONTROL_NAMES = {"controls": "the first two controls. If both are", "one": "one control"}
+_ONE_CONTROL_NAMES = {"controls": "its control. If the control is", "one": "it"}
 _ABLATED_WORDS_NOTE = (
     "Compare the last two columns: if ablating another word costs much less accuracy, the loss is "
     "specific to the cue."
@@ -116,8 +118,9 @@ def _control_table_items(content: PageContent) -> list[Item]:
     }
     table = controls_table(study.headline, study.need, controls)
     terms = TermList({name: text for name, text in _CONTROL_TERMS.items() if name in table})
-    has_controls = set(controls) & set(table)
-    notes = [_CONTROLS_NOTE] if has_controls else []
+    present_controls = [name for name in controls if name in table]
+    names = _CONTROL_NAMES if len(present_controls) > 1 else _ONE_CONTROL_NAMES
+    notes = [_CONTROLS_NOTE.format(**names)] if present_controls else []
     if {"cue ablated (%)", "another word ablated (%)"} <= set(table):
         notes.append(_ABLATED_WORDS_NOTE)
     return [terms, table, *notes, *content.need_figures[1:]]
