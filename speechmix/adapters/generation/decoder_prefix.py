@@ -164,7 +164,7 @@ def language_ids(model: Model) -> dict[str, int]:
 def is_english_only(config: Config) -> bool:
     """Whether a config is that of a Whisper that knows English alone: its vocabulary lacks one
     token of the others'."""
-    return config.model_type == "whisper" and config.vocab_size == _ENGLISH_VOCABULARY
+    return bool(config.model_type == "whisper" and config.vocab_size == _ENGLISH_VOCABULARY)
 
 
 def spoken_language(
