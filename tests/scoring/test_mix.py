@@ -412,7 +412,7 @@ class TestClipIntoEncoder:
         np.testing.assert_array_equal(found[1]["value_zeroing", "encoder"].scores, alone)
 
     def test_word_shorter_than_a_frame_has_one_frame_of_its_own(self, encoder):
-        words = [("un", 0.10, 0.28), ("e", 0.28, 0.283), ("mot", 0.283, 0.60), ("h", 0.7, 0.7)]
+        words = [("un", 0.10, 0.28), ("e", 0.28, 0.283), ("mot", 0.283, 0.60), ("h", 0.7, 0.703)]
         clip = clip_of(words=words, text="un e mot h", cue=1)
         found = speechmix.mix(encoder, clip)["value_zeroing", "encoder"]
         frames = [set(range(s.start, s.stop)) for s in found.targets]
