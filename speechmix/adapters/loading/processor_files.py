@@ -35,10 +35,11 @@ def check_processor_files(folder: str | Path) -> None:
     >>> folder = Path(tempfile.mkdtemp())
     >>> check_processor_files(folder)
     >>> _ = (folder / "vocab.json").write_text('{"a": 0, ')
-    >>> check_processor_files(folder)
-    Traceback (most recent call last):
-    ...
-    speechmix.errors.ModelError: ...vocab.json is damaged (Expecting property name enclosed ...): fetch or save it again...
+    >>> try:
+    ...     check_processor_files(folder)
+    ... except ModelError as error:
+    ...     "vocab.json is damaged" in str(error)
+    True
     """
     for name in (*_TOKENIZER_FILES, *_EXTRACTOR_FILES, "generation_config.json"):
         path = Path(folder) / name
