@@ -17,7 +17,7 @@ import numpy as np
 from ..inputs.audio.waveform_envelope import waveform_envelope
 from ..inputs.clips.player import encode_wav
 from ..mixing.maps.measure_facts import measure_label
-from .plain_text import SAME_FOR_ALL
+from .plain_text import SAME_FOR_ALL, format_doubts
 from .reader_warnings import list_remarks
 from .tables import COLUMNS, PAIR_COLUMNS
 
@@ -46,7 +46,6 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
     silent = [
         str(error) for number, error in enumerate(explanation.errors) if number not in explained
     ]
-    doubts = [f"The word times may be wrong: {doubt}" for doubt in explanation.doubts]
     notes = [f"Not computed: {name}: {reason}" for name, reason in explanation.left_out]
     besides = explanation.without_own_sound()
     return {
@@ -56,7 +55,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
         "said": " ".join(explanation.said),
         "notes": [
             *explanation.remarks,
-            *doubts,
+            *format_doubts(explanation),
             *(
                 f"{error}: no token of the model decides this error, so it has no explanation"
                 for error in silent

@@ -52,8 +52,7 @@ def summary_text(explanation: ExplanationNumbers) -> str:
         f"  {explanation.by}; {error_count}effects of replacing a "
         "source, in nats (1 nat is a factor of 2.7 in probability)",
     ]
-    doubts = [f"The word times may be wrong: {doubt}" for doubt in explanation.doubts]
-    if remarks := " ".join([*explanation.remarks, *doubts]):
+    if remarks := " ".join([*explanation.remarks, *format_doubts(explanation)]):
         lines.append(f"  {remarks}")
     lines += [
         f"  error: {end_sentence(str(explanation.errors[explanation.choices[index].error or 0]))} "
@@ -97,12 +96,18 @@ def _format_deciding(explanation: ExplanationNumbers, index: int) -> str:
     return text
 
 
+def format_doubts(explanation: ExplanationNumbers) -> list[str]:
+    """One remark with all reasons why the word times may be wrong; none if there is no doubt."""
+    doubts = " ".join(explanation.doubts)
+    return [f"The word times may be wrong: {doubts}"] if doubts else []
+
+
 def explanation_text(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
     lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}"]
     lines += [f"  {line}" for line in _list_legend(explanation)]
     lines += [f"  {remark}" for remark in explanation.remarks]
-    lines += [f"  the word times may be wrong: {doubt}" for doubt in explanation.doubts]
+    lines += [f"  {doubt}" for doubt in format_doubts(explanation)]
     lines += [f"  error: {error}" for error in explanation.errors]
     besides = explanation.without_own_sound()
     for choice_index, choice in enumerate(explanation.choices):

@@ -137,4 +137,18 @@ def test_doubts_are_said_with_their_reason(wav):
         np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a"
     ).with_doubts(["too quiet."])
     line = result_line(clip, trained("tiny-french-whisper"), [])
-    assert line == "a  tiny-french-whisper  1.00 s, 1 words  word times may be wrong: too quiet."
+    assert line == "a  tiny-french-whisper  1.00 s, 1 word  word times may be wrong: too quiet."
+
+
+def test_explain_says_each_doubt_once(wav, monkeypatch, capsys):
+    from speechmix.alignment import Alignment
+    from speechmix.inputs.words.timed_words import Word
+
+    words = (Word("nos", 0.38, 0.53), Word("maisons", 0.53, 0.95))
+    placed = Alignment(words, method="ctc", score=0.5, doubts=("Too quiet.", "Too fast."))
+    monkeypatch.setattr("speechmix.alignment.place_words", lambda *_, **__: placed)
+    command = ["explain", wav, "--model", MODEL, "--language", "fr", "--measure", "occlusion"]
+    assert main([*command, "--text", "nos maisons"]) == 0
+    printed = capsys.readouterr()
+    assert "The word times may be wrong: Too quiet. Too fast." in printed.out
+    assert (printed.out + printed.err).count("Too quiet.") == 1

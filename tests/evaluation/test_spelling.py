@@ -12,8 +12,21 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
-from speechmix.inputs.words.transcript_accuracy import character_error_rate
+from speechmix.inputs.words.transcript_accuracy import character_error_rate, describe_accuracy
 from tests.conftest import build
+
+
+@pytest.mark.parametrize(
+    ("transcript", "expected"),
+    [
+        ("Les livres.", "(as given)"),
+        ("les livres et les cahiers rouges", "(as given, and 4 words more)"),
+        ("les livre et", "(1 of 2 words differs, and 1 word more)"),
+        ("merci", "(2 of 2 words differ: it does NOT transcribe this clip)"),
+    ],
+)
+def test_words_that_were_not_said_are_no_words_of_the_text_that_differ(transcript, expected):
+    assert describe_accuracy(transcript, "les livres") == f"writes: {transcript} {expected}"
 
 
 @pytest.mark.parametrize(

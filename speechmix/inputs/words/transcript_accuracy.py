@@ -63,20 +63,24 @@ def describe_accuracy(transcript: str, text: str | None, language: str | None = 
     'writes: les livre de Jean (1 of 4 words differs)'
     >>> describe_accuracy("merci", "les livres de Jean")
     'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
+    >>> describe_accuracy("les livres de Jean", "les livres")
+    'writes: les livres de Jean (as given, and 2 words more)'
     """
     sentence = f"writes: {transcript}" if transcript else "writes nothing"
     reference_words = normalize_language(text or "", language).split()
     if not reference_words:
         return sentence
-    error_count = min(count_word_errors(text or "", transcript, language), len(reference_words))
-    if not error_count:
-        return f"{sentence} (as given)"
-    error_summary = (
-        f"{error_count} of {len(reference_words)} words differ{'s' if error_count == 1 else ''}"
-    )
+    edits = Levenshtein.editops(reference_words, normalize_language(transcript, language).split())
+    added_count = sum(edit.tag == "insert" for edit in edits)
+    changed_count = len(edits) - added_count
+    added = f", and {added_count} word{'s' * (added_count > 1)} more" if added_count else ""
+    if not changed_count:
+        return f"{sentence} (as given{added})"
     is_unusable = character_error_rate(text or "", transcript, language) > MAX_ERROR_RATE
     return (
-        f"{sentence} ({error_summary}{': it does NOT transcribe this clip' if is_unusable else ''})"
+        f"{sentence} ({changed_count} of {len(reference_words)} words differ"
+        f"{'s' if changed_count == 1 else ''}{added}"
+        f"{': it does NOT transcribe this clip' if is_unusable else ''})"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,9 @@ def _explain(options: argparse.Namespace) -> int:
     explanation_count = 0
     for item in items:
         try:
-            explanation = explain(model, item, **arguments)
+            with warnings.catch_warnings():  # the explanation prints these doubts
+                warnings.filterwarnings("ignore", message="clip .* is doubtful")
+                explanation = explain(model, item, **arguments)
         except SpeechmixError as error:
             skipped.append((str(item.name), str(error)))
             continue

@@ -262,7 +262,9 @@ def result_line(
     transcript : str, optional
         What the model writes, if it was asked; it is compared with the clip's text.
     """
-    phrases = [clip.name, model.label, f"{clip.duration:.2f} s, {len(clip.words or ())} words"]
+    count = len(clip.words or ())
+    words = f"{count} word{'s' * (count != 1)}"
+    phrases = [clip.name, model.label, f"{clip.duration:.2f} s, {words}"]
     if doubts := without_calibration_note(" ".join(clip.doubts)):
         phrases.append(f"word times may be wrong: {doubts}")
     if transcript is not None:
