@@ -318,7 +318,7 @@ def _json_tiers(tiers: dict[str, JsonObject], where: str) -> Intervals:
                 (str(label), float(start), float(end)) for start, end, label in content["entries"]
             ]
             for name, content in tiers.items()
-            if content.get("type", "interval") == "interval"
+            if content.get("type", "interval") in ("interval", "IntervalTier")  # of MFA, of praatio
         }
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
