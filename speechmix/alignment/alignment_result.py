@@ -18,12 +18,14 @@ from ..inputs.words.timed_words import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other
 # doubts than before: word times that are kept with another revision are made again.
-NOT_CALIBRATED = (
-    "Scores are calibrated on French and not calibrated on {language}: words with a high score may be "
-    "more than 100 ms off, too."
-)
 REVISION = 5
 PHONE_REVISION = 2  # the same of phones
+
+# The doubt that all clips of a language share; the others concern one clip.
+NOT_CALIBRATED = (
+    "Scores are calibrated on French and not calibrated on {language}: a word with a high score may also "
+    "be more than 100 ms off."
+)
 
 # Words that are scored lower are named among the doubts, whatever the method. Of synthesis: in development
 # (where the weights were fitted) 51 % of the words that are off are scored lower, and half of those named are

@@ -288,9 +288,8 @@ def _generate_windows(
         _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         given = kwargs["input_features"] if "input_features" in kwargs else args[0]
-        if not encoded or not torch.equal(
-            encoded[-1][0], given
-        ):  # a fallback encodes the window again
+        is_fallback = bool(encoded) and torch.equal(encoded[-1][0], given)  # of the same window
+        if not is_fallback:
             encoded.append((given, output[0]))
 
     languages = {id_: name for name, id_ in language_ids(model).items()}

@@ -18,7 +18,8 @@ from urllib.parse import unquote
 from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
-from .textgrid_text import Intervals, number_names
+from ..words.labels_in_sentences import number_repeated
+from .textgrid_text import Intervals
 
 _Times = dict[str, tuple[Seconds, Seconds]]  # of annotations by their id
 _SECONDS_BY_UNIT = {
@@ -67,7 +68,7 @@ def read_elan_tiers(path: str | PathLike[str], *, recording: str | None = None) 
         for _ in range(_depth(document)):  # a parent may stand behind its children
             for tier in elements:
                 times |= _times_of_references(tier, times)
-        names = number_names([tier.attrib["TIER_ID"] for tier in elements])
+        names = number_repeated([tier.attrib["TIER_ID"] for tier in elements], fold=str)
         return {name: _intervals(tier, times) for name, tier in zip(names, elements, strict=True)}
     except (ET.ParseError, KeyError, ValueError) as error:
         if isinstance(error, InputError):

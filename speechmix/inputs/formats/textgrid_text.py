@@ -8,11 +8,11 @@ in quotation marks, numbers and flags that stand free are the values, in a fixed
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
+from ..words.labels_in_sentences import number_repeated
 
 Intervals = dict[str, list[tuple[str, Seconds, Seconds]]]
 
@@ -79,23 +79,13 @@ def parse_textgrid(text: str, *, where: str) -> Intervals:
             entries.append((values.read_text(), start, end))
         if tier_class == "IntervalTier":
             tiers.append((name, entries))
-    return dict(zip(number_names([name for name, _ in tiers]), (e for _, e in tiers), strict=True))
-
-
-def number_names(names: list[str]) -> list[str]:
-    """Names of tiers, numbered where several are the same.
-
-    Examples
-    --------
-    >>> number_names(["words", "phones", "words"])
-    ['words (1)', 'phones', 'words (2)']
-    """
-    counts, seen = Counter(names), Counter[str]()
-    numbered = []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} ({seen[name]})" if counts[name] > 1 else name)
-    return numbered
+    return dict(
+        zip(
+            number_repeated([name for name, _ in tiers], fold=str),
+            (e for _, e in tiers),
+            strict=True,
+        )
+    )
 
 
 def _double_quotes(line: re.Match[str]) -> str:

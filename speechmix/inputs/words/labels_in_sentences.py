@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .word_lookup import normalize_word
 
 
-def number_repeated(labels: Sequence[str]) -> list[str]:
-    """Labels with their occurrence, where a word is there several times; case and punctuation aside.
+def number_repeated(
+    labels: Sequence[str], fold: Callable[[str], str] = normalize_word
+) -> list[str]:
+    """Labels with their occurrence, where a word is there several times; by default case and punctuation aside.
 
     Examples
     --------
     >>> number_repeated(["Ever", "tried,", "ever", "failed."])
     ['Ever (1)', 'tried,', 'ever (2)', 'failed.']
     """
-    words = [normalize_word(label) for label in labels]
+    words = [fold(label) for label in labels]
     counts, occurrences = Counter(words), Counter[str]()
     numbered = []
     for label, word in zip(labels, words, strict=True):

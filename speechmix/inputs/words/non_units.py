@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Sequence
 
+from .text_normalization import is_noise_label
 from .timed_words import Word
 from .word_lookup import describe_word
 
@@ -21,10 +22,10 @@ _PAUSES = frozenset({"", "sp", "sil", "<sil>", "<eps>", "<p:>", "<p>", "<pau>", 
 _PAUSES_BETWEEN_PHONES = frozenset(
     {"pau", "epi", "#", "##", "_", "__", "pause", "silence", "(.)", "(..)", "...", "-"}
 )
-_NOISE = frozenset(  # of MFA, WebMAUS and Buckeye
-    {"spn", "nsn", "noise", "vocnoise", "iver", "laugh", "unknown", "cutoff", "error", "exclude"}
+_NOISE = frozenset(  # of WebMAUS and Buckeye
+    {"noise", "vocnoise", "iver", "laugh", "unknown", "cutoff", "error", "exclude"}
 )
-_BRACKETED = re.compile(r"<.*>|\{.*\}|\[.*\]|\([a-z]{2,3}(-[a-z0-9]+)*\)")
+_LANGUAGE_MARK = re.compile(r"\([a-z]{2,3}(-[a-z0-9]+)*\)")
 _MIN_SECONDS = 1e-4  # less than two samples of 16 kHz
 
 
@@ -60,7 +61,8 @@ def is_non_unit(label: str, unit: str) -> bool:
     label = label.strip().casefold()
     if label in _PAUSES or unit == WORD:
         return label in _PAUSES
-    return label in _PAUSES_BETWEEN_PHONES | _NOISE or _BRACKETED.fullmatch(label) is not None
+    is_language_mark = _LANGUAGE_MARK.fullmatch(label) is not None
+    return label in _PAUSES_BETWEEN_PHONES | _NOISE or is_language_mark or is_noise_label(label)
 
 
 def has_no_length(word: Word) -> bool:

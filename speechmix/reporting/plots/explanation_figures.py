@@ -254,9 +254,7 @@ def _label_above(
     if not labels:
         return
     centres, texts, sizes = zip(*labels, strict=True)
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # axes that are drawn into are in a figure
-    inches = figure.get_figwidth() - _WAVE_MARGIN
+    inches = ax.figure.get_window_extent().width / ax.figure.dpi - _WAVE_MARGIN
     gap = (max(map(len, texts)) + 1) * LETTER_WIDTH * duration / inches
     by_size = np.argsort(sizes, kind="stable")[::-1].tolist()
     for index in choose_spaced(centres, gap, preferred=by_size):
