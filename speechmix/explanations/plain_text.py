@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..alignment.alignment_result import without_calibration_note
 from ..inputs.words.labels_in_sentences import end_sentence
 from ..interventions.removal_measures import OCCLUSION
 from .choices import Choice
@@ -99,7 +100,9 @@ def _format_deciding(explanation: ExplanationNumbers, index: int) -> str:
 def format_doubts(explanation: ExplanationNumbers) -> list[str]:
     """One remark with all reasons why the word times may be wrong; none if there is no doubt."""
     doubts = " ".join(explanation.doubts)
-    return [f"The word times may be wrong: {doubts}"] if doubts else []
+    if without_calibration_note(doubts):
+        return [f"The word times may be wrong: {doubts}"]
+    return [doubts] if doubts else []
 
 
 def explanation_text(explanation: ExplanationNumbers) -> str:

@@ -54,6 +54,9 @@ def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys)
     asked = ["explain", "--clips", str(manifest), "--allow-outside", *MODEL]
     assert main([*asked, "--out", str(tmp_path / "pages")]) == 0
     assert len(list((tmp_path / "pages").glob("*.html"))) == 2
+    one = ["explain", rows[0]["path"], *MODEL, "--measure", "occlusion"]
+    assert main([*one, "--out", str(tmp_path / "one")]) == 0  # one clip in a folder, too
+    assert len(list((tmp_path / "one").glob("*.html"))) == 1
     assert main([*asked, "--fill", "music"]) == 1
     assert "skipped left_00_sg: a fill of text, found ['music'], but" in capsys.readouterr().out
     assert main([*asked, "--out", str(tmp_path / "why.html")]) == 1

@@ -41,6 +41,7 @@ def test_files_of_all_kinds_and_a_second_run(recordings, tmp_path, capsys, monke
     printed = capsys.readouterr().out
     assert "skipped empty" in printed
     assert "skipped broken" in printed
+    assert printed.count("Not calibrated") == 1
     names = sorted(path.name for path in (out / "grounding").iterdir())
     assert names == [
         f"{name}.{ending}"

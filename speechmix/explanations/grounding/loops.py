@@ -9,6 +9,7 @@ carries it.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,6 +22,7 @@ from .grounded_words import need_sound
 if TYPE_CHECKING:
     from .grounded_words import GroundedWord
 
+_MOST_CHARACTERS = 100  # of a text in a sentence
 _MIN_REPEATS = 3
 _MAX_PERIOD = 12  # words of the group
 
@@ -72,7 +74,8 @@ class Loop:
             heads = ", ".join(f"layer {layer} head {head}" for layer, head, _ in self.heads)
             text += f" Decoder {heads} (from 0) carry it."
         if self.without_heads:
-            text += f" Without them the model writes “{self.without_heads}”."
+            other = textwrap.shorten(self.without_heads, _MOST_CHARACTERS, placeholder=" ...")
+            text += f" Without them the model writes “{other}”."
         return text
 
 

@@ -111,7 +111,7 @@ def add_commands(commands: Subparsers) -> None:
     command.add_argument(
         "--out",
         metavar="FILE",
-        help=".html, .png, .svg, .pdf, .csv or .parquet; a folder for several clips; or a run, "
+        help=".html, .png, .svg, .pdf, .csv or .parquet; a folder for a page of each clip; or a run, "
         "whose page then shows the explanations",
     )
     add_executor_options(command.add_argument_group("shards and processes, with --out RUN"))
@@ -139,7 +139,9 @@ def _explain(options: argparse.Namespace) -> int:
     for item in items:
         try:
             with warnings.catch_warnings():  # the explanation prints these doubts
-                warnings.filterwarnings("ignore", message="clip .* is doubtful")
+                warnings.filterwarnings(
+                    "ignore", message="clip .* is doubtful|Scores are calibrated"
+                )
                 explanation = explain(model, item, **arguments)
         except SpeechmixError as error:
             skipped.append((str(item.name), str(error)))
@@ -147,7 +149,7 @@ def _explain(options: argparse.Namespace) -> int:
         explanation_count += 1
         print(explanation.details() if options.all else explanation)
         if options.out:
-            print(f"saved: {_save(explanation, Path(options.out), has_several=len(items) > 1)}")
+            print(f"saved: {_save(explanation, Path(options.out))}")
     print_skipped(skipped)
     return 0 if explanation_count else 1
 
@@ -207,14 +209,16 @@ def _check_out(options: argparse.Namespace, *, has_several: bool) -> None:
     is_file = Path(options.out).suffix.lower() in ENDINGS
     if has_several and is_file:
         raise InputError(f"--out {options.out}: several clips need a folder")
-    if not has_several and not is_file:
+    if not has_several and not is_file and Path(options.out).suffix:
         raise InputError(f"--out should end in one of {', '.join(ENDINGS)}, found {options.out!r}")
 
 
-def _save(explanation: Explanation, path: Path, *, has_several: bool) -> Path:
+def _save(explanation: Explanation, path: Path) -> Path:
+    """Save into a file, or into a folder under the name of the clip."""
+    from ...explanations.explanation import ENDINGS
     from ...files.names import safe_name
 
-    if has_several:
+    if path.suffix.lower() not in ENDINGS:
         path = path / f"{safe_name(explanation.item)}{_PAGE_SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
     return Path(explanation.save(path))

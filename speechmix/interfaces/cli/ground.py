@@ -146,6 +146,9 @@ def _ground(options: argparse.Namespace) -> int:
     if options.out:
         for grounding in groundings:
             _print_grounding(grounding, options.threshold, most=_MOST_CHARACTERS)
+    if groundings:  # the same of all of them
+        print(groundings[0].confidence_statement)
+    if options.out:
         print(f"files: {options.out}/grounding")
     return 0 if groundings else 1
 
@@ -200,8 +203,7 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
 def _print_grounding(grounding: Grounding, threshold: float, most: int | None = None) -> None:
     text = grounding.transcript(threshold=threshold, mark=True)
     print(text if most is None or len(text) <= most else f"{text[:most]} ...")
-    lines = [grounding.summarize(threshold), *grounding.findings, grounding.confidence_statement]
-    print("\n".join(lines), end="\n\n")
+    print("\n".join([grounding.summarize(threshold), *grounding.findings]), end="\n\n")
 
 
 def _calibrate(options: argparse.Namespace) -> int:
