@@ -59,7 +59,7 @@ class ExplanationNumbers:
         something else.
     attributions : dict of measure to Attribution
     value_without, probability_without : ndarray [C, S]
-        The same, and the probability of the word, with the source removed: the median over fills.
+        The same, and the probability of the word, with the source removed, over fills as in `drops`.
         NaN where it was not removed.
     fills : tuple of Fill
         What replaced the sources [F].

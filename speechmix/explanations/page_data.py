@@ -17,7 +17,7 @@ import numpy as np
 from ..inputs.audio.waveform_envelope import waveform_envelope
 from ..inputs.clips.player import encode_wav
 from ..mixing.maps.measure_facts import measure_label
-from .plain_text import SAME_FOR_ALL, format_doubts
+from .plain_text import DECIDING_NATS, SAME_FOR_ALL, format_doubts
 from .reader_warnings import list_remarks
 from .tables import COLUMNS, PAIR_COLUMNS
 
@@ -88,6 +88,7 @@ def explanation_view(explanation: ExplanationNumbers, *, sound: bool = True) -> 
             }
             for name, attribution in explanation.attributions.items()
         ],
+        "deciding": DECIDING_NATS,
         "fills": [{"side": fill.side, "label": fill.label} for fill in explanation.fills],
         "layers": list(explanation.layer_texts),
         "columns": {"attributions": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
