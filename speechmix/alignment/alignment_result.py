@@ -23,8 +23,8 @@ PHONE_REVISION = 2  # the same of phones
 
 # The doubt that all clips of a language share; the others concern one clip.
 NOT_CALIBRATED = (
-    "Scores are calibrated on French and not calibrated on {language}: a word with a high score may also "
-    "be more than 100 ms off."
+    "Scores of word times are calibrated on French and not calibrated on {language}: a word with a high score "
+    "may also be more than 100 ms off."
 )
 
 # Words that are scored lower are named among the doubts, whatever the method. Of synthesis: in development

@@ -78,7 +78,8 @@ def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECON
     for index in set(range(len(words))) - set(moved_indices):
         earliest = max((words[i].end for i in moved_indices if i < index), default=0.0)
         latest = min((words[i].start for i in moved_indices if i > index), default=clip.duration)
-        # What now belongs to another word is cut off; a word that is covered keeps no time.
+        # What now belongs to another word is cut off; a word that is covered keeps no time,
+        # so that the clip leaves it out of its words.
         start, end = (
             min(max(time, earliest), latest) for time in (words[index].start, words[index].end)
         )

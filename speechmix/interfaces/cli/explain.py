@@ -140,7 +140,7 @@ def _explain(options: argparse.Namespace) -> int:
         try:
             with warnings.catch_warnings():  # the explanation prints these doubts
                 warnings.filterwarnings(
-                    "ignore", message="clip .* is doubtful|Scores are calibrated"
+                    "ignore", message="clip .* is doubtful|Scores of word times are calibrated"
                 )
                 explanation = explain(model, item, **arguments)
         except SpeechmixError as error:
