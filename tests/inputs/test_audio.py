@@ -223,6 +223,15 @@ class TestHeadersThatLie:
             assert len(read_audio(path)) == 2 * RATE
         assert not recwarn.list
 
+    def test_a_chunk_behind_the_sound_of_w64_is_no_sound(self, tmp_path, recwarn):
+        path = written(tmp_path / "a.w64", format="W64")
+        name = b"note" + path.read_bytes()[-2 * 2 * RATE - 20 : -2 * 2 * RATE - 8]
+        path.write_bytes(path.read_bytes() + name + struct.pack("<Q", 24 + 800) + b"x" * 800)
+        assert len(read_audio(path)) == 2 * RATE
+        assert len(read_audio(path, start=1.9, stop=2.1)) == RATE // 10
+        assert audio_seconds(path) == 2.0
+        assert not recwarn.list
+
     def test_a_few_samples_too_few_are_said(self, tmp_path):
         path = written(tmp_path / "a.wav")
         path.write_bytes(path.read_bytes()[:-800])

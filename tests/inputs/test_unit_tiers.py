@@ -309,6 +309,7 @@ class TestLabels:
             ("ipa", "p a t e", "p a t e"),
             ("ipa", "k aw ɔ oj a55", "k aw ɔ oj a55"),
             ("x-sampa", "b o~ Z u R", "b õ ʒ u ʁ"),
+            ("x-sampa", "m a_R m a_F x\\", "m ǎ m â ɧ"),  # of which PanPhon makes other letters
             ("praat", r"\sw t\sh \o~ \~^a", "ə tʃ õ ̃a"),
         ],
     )

@@ -37,6 +37,7 @@ _MAX_DECODED_VALUES = 2**26  # values decoded in one go: ten minutes of 48 kHz s
 _DECODER_TOLERANCE: Seconds = 0.1  # that a decoder may miss of what the header says
 _WAV_FORMATS = ("WAV", "WAVEX", "RF64")
 _CONTAINER_FORMATS = (*_WAV_FORMATS, "W64", "AIFF", "CAF", "AU", "NIST")
+_UNBOUNDED_FORMATS = ("W64", "NIST")  # libsndfile reads chunks behind the sound as samples, too
 _SAMPLE_BYTES = {"PCM_S8": 1, "PCM_U8": 1, "ULAW": 1, "ALAW": 1, "PCM_16": 2, "PCM_24": 3}
 _SAMPLE_BYTES |= {"PCM_32": 4, "FLOAT": 4, "DOUBLE": 8}
 _MP3_PADDING: Seconds = 0.5  # that an MP3 encoder adds at the ends, and a decoder takes off again
@@ -68,18 +69,17 @@ def decode_audio(
     try:
         with _open_audio(path) as file:
             rate = check_recording_rate(file.samplerate, str(path))
-            seconds = None if stop is None else stop - start
+            seconds, total_frames = None if stop is None else stop - start, file.frames
             if seconds is None or file.format in _CONTAINER_FORMATS:
                 header_length = _check_header_seconds(path, file)
+                total_frames = round(header_length * rate)
                 seconds = header_length if seconds is None else seconds
             check_length(seconds, str(path))
             if start:
-                file.seek(min(round(start * rate), file.frames))
-            expected_frames = (
-                file.frames - file.tell()
-                if stop is None
-                else round(stop * rate) - round(start * rate)
-            )
+                file.seek(min(round(start * rate), total_frames))
+            expected_frames = total_frames - file.tell()
+            if stop is not None:
+                expected_frames = min(round(stop * rate) - round(start * rate), expected_frames)
             samples = _read_mono(file, max(expected_frames, 0), str(path))
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
         raise unreadable_audio_error(path, error) from error
@@ -222,7 +222,7 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
     with open_bytes(path) as raw:
         if file.format in _CONTAINER_FORMATS:
             if (found := sound_bytes(raw)) is not None:
-                _check_sound_bytes(path, file, found)
+                return _check_sound_bytes(path, file, found) / file.samplerate
         elif file.format == "OGG" and not is_ogg_complete(raw):
             raise _truncation_error(path, None, promised_seconds)
         elif file.format in ("MP3", "MPEG"):
@@ -240,8 +240,9 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
     return float(promised_seconds)
 
 
-def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundBytes) -> None:
-    """Compare what a header promises with what is there, and with what libsndfile would read."""
+def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundBytes) -> int:
+    """Compare what a header promises with what is there, and with what libsndfile would read; returns the
+    frames of sound."""
     width = _SAMPLE_BYTES.get(file.subtype)
     if width is None:  # compressed: as long as libsndfile says, for all that the header promises
         read_bytes = min(found.promised, found.present)
@@ -280,6 +281,9 @@ def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundB
     # A few samples too few, or W64, of which libsndfile reads all for all that its header says.
     if abs(found.promised - found.present) >= frame_bytes:
         warnings.warn(f"{what}: all of it is read", stacklevel=2)
+    if width is not None and file.format in _UNBOUNDED_FORMATS:
+        return min(file.frames, found.present // frame_bytes)
+    return file.frames
 
 
 def _truncation_error(

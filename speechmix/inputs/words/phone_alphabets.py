@@ -26,6 +26,12 @@ _ARPABET = dict(
     WH=ʍ Y=j Z=z ZH=ʒ
     AAN=ɑ̃ AEN=æ̃ AHN=ʌ̃ AON=ɔ̃ AWN=ãʊ̃ AYN=ãɪ̃ EHN=ɛ̃ ERN=ɝ̃ EYN=ẽɪ̃ IHN=ɪ̃ IYN=ĩ OWN=õʊ̃ OYN=ɔ̃ɪ̃ UHN=ʊ̃ UWN=ũ""".split()
 )
+# Of X-SAMPA (Wells 1995), what PanPhon's table lacks or has otherwise: contour tones, steps, global pitch, the
+# Swedish fricative, the linking mark.
+_OTHER_X_SAMPA = {
+    **{"_R": "\u030c", "_/": "\u030c", "_F": "\u0302", "_\\": "\u0302", "!": "ꜜ", "^": "ꜛ"},
+    **{"<R>": "↗", "<F>": "↘", "x\\": "ɧ", "-\\": "‿"},
+}
 # Letters of the IPA beside a to z: those in Latin-1 and Greek, the blocks of IPA extensions, modifier
 # letters, combining marks and phonetic extensions, clicks, and signs between and behind letters.
 _IPA_LETTERS = "a-zæçðøħŋœβθχⱱǀ-ǃⁿ\u0250-\u02ff\u0300-\u036f\u1d00-\u1dbf"
@@ -69,15 +75,18 @@ def praat_to_ipa(label: str) -> str:
 def xsampa_to_ipa(label: str) -> str:
     """IPA of an X-SAMPA label by PanPhon's table; "" if a sign in it is not in the table.
 
-    PanPhon's own function leaves such signs out in silence.
+    PanPhon's own function leaves such signs out in silence, and its table lacks some of X-SAMPA.
     """
     table, ipa, rest = xsampa_table(), "", label
     while rest:
         match = table.xs_regex.match(rest)
-        if match is None:
+        known = [match[0]] if match else []
+        sign = max([*known, *filter(rest.startswith, _OTHER_X_SAMPA)], key=len, default="")
+        if not sign:
             return ""
-        ipa += table.xs2ipa[match[0]].strip("\b")  # which stands before one tone of the table
-        rest = rest[match.end() :]
+        # A backspace stands before one tone of the table.
+        ipa += _OTHER_X_SAMPA[sign] if sign in _OTHER_X_SAMPA else table.xs2ipa[sign].strip("\b")
+        rest = rest[len(sign) :]
     return unicodedata.normalize("NFC", ipa)
 
 
