@@ -222,7 +222,7 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
     with open_bytes(path) as raw:
         if file.format in _CONTAINER_FORMATS:
             if (found := sound_bytes(raw)) is not None:
-                return _check_sound_bytes(path, file, found) / file.samplerate
+                return float(_check_sound_bytes(path, file, found) / file.samplerate)
         elif file.format == "OGG" and not is_ogg_complete(raw):
             raise _truncation_error(path, None, promised_seconds)
         elif file.format in ("MP3", "MPEG"):
@@ -281,9 +281,10 @@ def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundB
     # A few samples too few, or W64, of which libsndfile reads all for all that its header says.
     if abs(found.promised - found.present) >= frame_bytes:
         warnings.warn(f"{what}: all of it is read", stacklevel=2)
+    frames = int(file.frames)
     if width is not None and file.format in _UNBOUNDED_FORMATS:
-        return min(file.frames, found.present // frame_bytes)
-    return file.frames
+        frames = min(frames, found.present // frame_bytes)
+    return frames
 
 
 def _truncation_error(

@@ -29,8 +29,16 @@ _ARPABET = dict(
 # Of X-SAMPA (Wells 1995), what PanPhon's table lacks or has otherwise: contour tones, steps, global pitch, the
 # Swedish fricative, the linking mark.
 _OTHER_X_SAMPA = {
-    **{"_R": "\u030c", "_/": "\u030c", "_F": "\u0302", "_\\": "\u0302", "!": "ꜜ", "^": "ꜛ"},
-    **{"<R>": "↗", "<F>": "↘", "x\\": "ɧ", "-\\": "‿"},
+    "_R": "\u030c",
+    "_/": "\u030c",
+    "_F": "\u0302",
+    "_\\": "\u0302",
+    "!": "ꜜ",
+    "^": "ꜛ",
+    "<R>": "↗",
+    "<F>": "↘",
+    "x\\": "ɧ",
+    "-\\": "‿",
 }
 # Letters of the IPA beside a to z: those in Latin-1 and Greek, the blocks of IPA extensions, modifier
 # letters, combining marks and phonetic extensions, clicks, and signs between and behind letters.
