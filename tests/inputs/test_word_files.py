@@ -286,7 +286,17 @@ class TestTextGrid:
             read_words(write("a.TextGrid", text))
 
     @pytest.mark.parametrize(
-        "deep", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, "1e400", "-1e400", "NaN"]
+        "deep",
+        [
+            "[" * 100_000,
+            "9" * 100_000 + "x",
+            "\n" * 100_000,
+            '{"a":' * 50_000,
+            "9" * 5000,
+            "1e400",
+            "-1e400",
+            "NaN",
+        ],
     )
     def test_absurd_values(self, write, deep):
         text = (TEMPLATES / "words.TextGrid").read_text(encoding="utf-8")

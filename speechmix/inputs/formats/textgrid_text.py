@@ -20,15 +20,15 @@ _VALUE = re.compile(
     r"""
     "(?P<text>(?:[^"]|"")*)"
     | <(?P<flag>\w+)>
-    | \[[^]"\n]*\]                                                   # the number of an item
+    | \[[^]["\n]*\]                                                  # the number of an item
     | !.*                                                            # a comment
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)
+    | (?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)
     | [^\s"\[<!=]+ | .
     """,
     re.VERBOSE,
 )
 # A label on a line of its own, in which praatio and others leave quotation marks as they are.
-_LABEL_LINE = re.compile(r"^(\s*(?:text|mark|name) = \")(.*)(\"\s*)$", re.MULTILINE)
+_LABEL_LINE = re.compile(r"^([ \t]*(?:text|mark|name) = \")(.*)(\"[ \t\r]*)$", re.MULTILINE)
 _SAVE_AS_TEXT = "open it in Praat, select the TextGrid and choose Save as text file"
 
 
