@@ -105,7 +105,10 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
     def print_similarity() -> None:
         recogniser = speechmix.load(MODEL)
         twin = speechmix.load(MODEL, init="random", seed=0)
-        print(speechmix.similarity(recogniser, twin, clips=list(read_clips(clips)), group="phrase"))
+        table = speechmix.similarity(
+            recogniser, twin, clips=list(read_clips(clips)), group="phrase"
+        ).table
+        print(table.loc[table.layer == table.feature_layer].dropna(axis=1, how="all").to_string())
 
     steps = [
         command("estimate", *model, "--seconds", "2", "--twins", str(twins)),
@@ -119,8 +122,8 @@ def list_steps(manifest: Path, out: Path, twins: int) -> dict[str, Callable[[], 
         command("heads", clips, *model, "--out", str(out / "heads")),
         command("states", clips, *model, "--out", str(out / "states.parquet")),
         command(
-            *("probe", clips, *model, "--label", "pitch", "--level", "word"),
-            *("--method", "ridge", "--twins", "1", "--out", str(out / "probes")),
+            *("probe", clips, *model, "--label", "pitch", "--level", "word", "--method", "ridge"),
+            *("--group", "phrase", "--twins", "1", "--out", str(out / "probes")),
         ),
         command(
             *("faithfulness", few, *model, "--measure", "value_zeroing"),
