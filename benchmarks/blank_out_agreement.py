@@ -22,10 +22,10 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.extensions.agreement.blimp import read_blimp
+from speechmix.extensions.agreement.item_draws import draw_items
 from speechmix.files.text_files import write_csv
 from speechmix.interventions.decision import Decision
-from speechmix.studies.agreement.blimp import read_blimp
-from speechmix.studies.agreement.item_draws import draw_items
 
 MEASURES = (
     "value_zeroing",

@@ -22,8 +22,8 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
-from speechmix.explanations.grounding.readers import find_reader
-from speechmix.explanations.grounding.windows import DecodedWindow, decode_windows
+from speechmix.extensions.grounding.readers import find_reader
+from speechmix.extensions.grounding.windows import DecodedWindow, decode_windows
 from speechmix.inputs import bundled
 
 SECONDS, RATE = 25, 16_000

@@ -26,10 +26,10 @@ from sklearn.metrics import roc_auc_score
 
 import speechmix
 from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
-from speechmix.explanations.grounding.calibrate import judge_words
-from speechmix.explanations.grounding.decoder_reader import DecoderReader
-from speechmix.explanations.grounding.grounded_words import ground_words
-from speechmix.explanations.grounding.windows import DecodedWindow
+from speechmix.extensions.grounding.calibrate import judge_words
+from speechmix.extensions.grounding.decoder_reader import DecoderReader
+from speechmix.extensions.grounding.grounded_words import ground_words
+from speechmix.extensions.grounding.windows import DecodedWindow
 
 RATE, SECONDS, MOST_SECONDS = 16_000, 4, 28
 ASSETS = Path(moonshine_voice.__file__).parent / "assets"

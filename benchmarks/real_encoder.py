@@ -21,8 +21,8 @@ import transformers
 from safetensors.torch import load_file
 
 import speechmix
-from speechmix.evaluation.faithfulness import state_perturbation
-from speechmix.interventions.state_shifts import state_shifts
+from speechmix.extensions.faithfulness import state_perturbation
+from speechmix.extensions.faithfulness.state_shifts import state_shifts
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "alti_l2")
 AGGREGATIONS = ("mean", "last", "rollout", "residual rollout")

@@ -22,11 +22,11 @@ import argparse
 import sys
 
 from speechmix.errors import SpeechmixError
-from speechmix.evaluation.cue_alignment import SUBTOKEN_OPTIONS
+from speechmix.extensions.agreement import blimp
+from speechmix.extensions.agreement.agreement_study import agreement_study, published_measures
+from speechmix.extensions.agreement.cue_alignment import SUBTOKEN_OPTIONS
+from speechmix.extensions.agreement.fine_tuning import FineTuningOptions
 from speechmix.mixing.maps.numerics import DISTANCES
-from speechmix.studies.agreement import blimp
-from speechmix.studies.agreement.agreement_study import agreement_study, published_measures
-from speechmix.studies.agreement.fine_tuning import FineTuningOptions
 
 _OF_FINE_TUNING = {"training_seed": "seed"} | {
     name: name for name in ("learning_rate", "warm_up", "batch_size", "epochs", "weight_decay")

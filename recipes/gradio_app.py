@@ -1,7 +1,7 @@
 """Serve the app's functions as a Gradio page, for a hosted space: colour words, mute a word.
 
 In: models by name, on the command line. Out: a page at Gradio's own address. It wraps
-`speechmix.interfaces.app.measurements`. `speechmix serve` has more (boundaries, all layers at once,
+`speechmix.extensions.app.measurements`. `speechmix serve` has more (boundaries, all layers at once,
 comparison) and needs no Gradio:
 
     pip install '.[gradio]'    # in a checkout
@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import speechmix
+from speechmix.extensions.app import clip_changes, measurements
 from speechmix.inputs import bundled
-from speechmix.interfaces.app import clip_changes, measurements
 from speechmix.interventions.audio_removal import SOUND_FILLS
 from speechmix.reporting import plots
 

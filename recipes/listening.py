@@ -21,8 +21,8 @@ import torch
 
 import speechmix
 from recipes import tiny_audio_language_model as tones
-from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.evaluation.listening.listening_result import Listening
+from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.listening_result import Listening
 
 OPTIONS = ("low", "high", tones.NEITHER)
 KINDS = ("sound", "guess", "conflict")

@@ -19,7 +19,7 @@ import pandas as pd
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.norm_outlier_weights import outlier_weights
-from speechmix.evaluation.statistics.map_correlations import (
+from speechmix.extensions.agreement.map_correlations import (
     STATISTICS,
     map_correlations,
     mean_correlations,

@@ -29,14 +29,14 @@ import pandas as pd
 
 import speechmix
 from speechmix.adapters.model import Model
-from speechmix.evaluation.faithfulness import FaithfulnessResults
-from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
-from speechmix.evaluation.faithfulness.output_scores import has_same_removal
-from speechmix.evaluation.faithfulness.word_scores import COMPOSED, TO_THE_OUTPUT
+from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
+from speechmix.extensions.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
+from speechmix.extensions.faithfulness.output_scores import has_same_removal
+from speechmix.extensions.faithfulness.results import FaithfulnessResults
+from speechmix.extensions.faithfulness.word_scores import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.mixing.maps.measure_registry import measure_facts, measure_names
-from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 MAPS = (
     "value_zeroing",

@@ -37,9 +37,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import speechmix
-from speechmix.evaluation.phone_shares import SOURCES
-from speechmix.evaluation.phone_sources import PhoneSources
 from speechmix.evaluation.statistics.intervals import mean_interval
+from speechmix.extensions.agreement.design import (
+    read_assimilation_design,
+    speak_assimilation_design,
+    speak_clip,
+)
+from speechmix.extensions.phones.phone_shares import SOURCES
+from speechmix.extensions.phones.phone_sources import PhoneSources
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.words.unit_tiers import unit_owners
 from speechmix.interventions.decision import Decision
@@ -49,11 +54,6 @@ from speechmix.reporting.plots.figure_style import (
     TITLE_SIZE,
     new_figure,
     style_curve_axis,
-)
-from speechmix.studies.assimilation.design import (
-    read_assimilation_design,
-    speak_assimilation_design,
-    speak_clip,
 )
 
 MODELS = ("tiny-french-ctc", "tiny-french-whisper")

@@ -30,8 +30,8 @@ from train_tiny_models import PER_BATCH, _share_of_peak
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.explanations.grounding.calibrate import judge_words
-from speechmix.explanations.grounding.loops import find_loops
+from speechmix.extensions.grounding.calibrate import judge_words
+from speechmix.extensions.grounding.loops import find_loops
 from speechmix.files.whole_files import write_json, write_text
 from speechmix.inputs import bundled
 from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, random_pair

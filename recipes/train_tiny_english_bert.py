@@ -23,9 +23,9 @@ import transformers
 from tqdm import tqdm
 
 from speechmix.errors import SpeechmixError
+from speechmix.extensions.agreement import blimp
+from speechmix.extensions.agreement.blimp_split import split_halves
 from speechmix.files.whole_files import whole_folder
-from speechmix.studies.agreement import blimp
-from speechmix.studies.agreement.blimp_split import split_halves
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SHAPE = {

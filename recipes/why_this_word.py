@@ -39,9 +39,9 @@ import pandas as pd
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.evaluation.faithfulness.scores import top_1
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.explanations.transcript_errors import transcript_errors
+from speechmix.extensions.explain.transcript_errors import transcript_errors
+from speechmix.extensions.faithfulness.scores import top_1
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled
 from speechmix.inputs.words.transcript_accuracy import normalize_transcript

@@ -25,8 +25,8 @@ import transformers
 from torch.nn import functional as F
 
 import speechmix
-from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.errors import ModelError, SpeechmixError
+from speechmix.extensions.tracing.input_search import find_input_form
 from speechmix.interventions.decision import Decision
 from tests import mapping_coverage
 from tests.models.speech_subjects import SECONDS, TEXT, Subject, make_clip, make_subject, prepare

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import speechmix
-from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.extensions.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
 from speechmix.mixing.measures.measure_functions import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 

@@ -12,16 +12,16 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.evaluation.planted.recovery import measure_recovery as planted_trial
+from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
+from speechmix.extensions.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.extensions.faithfulness.state_shifts import state_shifts
+from speechmix.extensions.planted.recovery import measure_recovery as planted_trial
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.removals import Removal
 from speechmix.interventions.runner import run_interventions
-from speechmix.interventions.state_shifts import state_shifts
 from speechmix.mixing.measures.measure_functions import OUTPUT_MEASURES, forget_measure
-from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 OUTSIDE = {"description": "of a test", "citation": "tests/test_registered_from_outside.py"}
 AVERAGED = {**OUTSIDE, "no_heads": ": heads are averaged"}

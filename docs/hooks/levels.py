@@ -21,17 +21,17 @@ PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
-    "evaluation/head_choice.py",
-    "evaluation/listening/listening_result.py",
-    "evaluation/look_ahead_curves.py",
-    "evaluation/phone_sources.py",
-    "evaluation/response_curves.py",
-    "evaluation/similarity/similarity_result.py",
-    "explanations/explanation.py",
-    "explanations/spectral_explanation.py",
-    "runs/kinds/speech_ablation.py",
+    "extensions/alignment_heads/head_choice.py",
+    "extensions/listening/listening_result.py",
+    "extensions/look_ahead/look_ahead_curves.py",
+    "extensions/phones/phone_sources.py",
+    "extensions/continua/response_curves.py",
+    "extensions/similarity/similarity_result.py",
+    "extensions/explain/explanation.py",
+    "extensions/spectral/spectral_explanation.py",
+    "extensions/speech_ablation/kind.py",
     "runs/job_execution.py",
-    "runs/speech_ablations.py",
+    "extensions/speech_ablation/speech_ablations.py",
 }
 
 _STYLE = """

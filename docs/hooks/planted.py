@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from speechmix.evaluation.planted import cases, measure_recovery
+from speechmix.extensions.planted.case_table import cases
+from speechmix.extensions.planted.recovery import measure_recovery
 
 PAGE = Path(__file__).resolve().parents[1] / "planted_truth.md"
 SEEDS = range(3)

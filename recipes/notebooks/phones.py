@@ -35,12 +35,12 @@ import transformers
 
 import speechmix
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.interventions.decision import Decision
-from speechmix.studies.assimilation.design import (
+from speechmix.extensions.agreement.design import (
     read_assimilation_design,
     speak_assimilation_design,
     speak_clip,
 )
+from speechmix.interventions.decision import Decision
 
 transformers.utils.logging.disable_progress_bar()
 MODEL, VOICE = "bundled:tiny-french-ctc", "f4"  # a voice that the model has not heard

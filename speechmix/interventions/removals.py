@@ -15,9 +15,9 @@ import torch
 from ..adapters.generation.audio_prompt import audio_inputs
 from ..adapters.generation.transducer_path import PATH_STATES
 from ..errors import InputError
+from ..extensions.spectral.spectral_removal import SpectralCells
 from ..inputs.clips.clip import Clip
 from .audio_removal import mute, scale_words, splice_words
-from .spectral_removal import SpectralCells
 from .token_removal import blank_tokens
 
 if TYPE_CHECKING:

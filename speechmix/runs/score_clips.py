@@ -32,16 +32,16 @@ from typing import Any
 from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.statistics.groups import assign_item_groups, build_item_table
+from ..extensions.explain.kind import EXPLANATIONS_KIND, ToExplain
+from ..extensions.probing.kind import STATES_KIND
 from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
 from .executors.executor import Executor, InProcess
 from .kinds.ablation import ABLATION_KIND
-from .kinds.explanations import EXPLANATIONS_KIND, ToExplain
 from .kinds.generated_texts import GENERATED_TEXTS_KIND
 from .kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
-from .kinds.probes import STATES_KIND
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 import speechmix
 from speechmix.adapters.binding.self_check import self_check
 from speechmix.adapters.model import Model
-from speechmix.adapters.tracing.replay_oracle import compare_with_replay
+from speechmix.extensions.tracing.replay_oracle import compare_with_replay
 from tests.models.traced_models import build_traced_model
 from tests.oracle_by_call import Zeroed, layer_states
 

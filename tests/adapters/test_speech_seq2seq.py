@@ -157,7 +157,7 @@ def test_why_this_word(model):
 def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
     wrote = GeneratedText((2, 0, 0), 1, "", "a transcript of the model", ended=False)
     monkeypatch.setattr(
-        "speechmix.explanations.model_text.generate_text", lambda model, item: wrote
+        "speechmix.extensions.explain.model_text.generate_text", lambda model, item: wrote
     )
     with pytest.raises(InputError, match="writes nothing"):
         speechmix.explain(speecht5, tiny.clip(), measures="occlusion")

@@ -21,10 +21,10 @@ from speechmix.adapters.binding.bound_layers import layer_modules
 from speechmix.adapters.capture.encoder_cache import run_encoder
 from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
-from speechmix.adapters.tracing import family_lookup, traced_family
-from speechmix.adapters.tracing.input_search import find_input_form
-from speechmix.adapters.tracing.measured_grid import MeasuredGrid
-from speechmix.adapters.tracing.replay_oracle import _ZeroedValues, compare_with_replay
+from speechmix.extensions.tracing import family_lookup, traced_family
+from speechmix.extensions.tracing.input_search import find_input_form
+from speechmix.extensions.tracing.measured_grid import MeasuredGrid
+from speechmix.extensions.tracing.replay_oracle import _ZeroedValues, compare_with_replay
 from tests import families_measured, mapping_coverage, oracle_by_path
 from tests.models import audio_language_models, build
 from tests.models.traced_models import TRACED_MODELS, build_traced_model

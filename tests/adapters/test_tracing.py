@@ -13,8 +13,8 @@ import transformers
 import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.families import registry
-from speechmix.adapters.tracing import mask_kinds
-from speechmix.adapters.tracing.infer_stacks import infer_stacks
+from speechmix.extensions.tracing import mask_kinds
+from speechmix.extensions.tracing.infer_stacks import infer_stacks
 from speechmix.interfaces.cli import main
 from tests.models import ALL_FAMILIES, build
 from tests.models.more_families import MORE_FAMILIES, built

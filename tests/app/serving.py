@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import speechmix
+from speechmix.extensions.app.request_queue import RequestQueue
+from speechmix.extensions.app.routes import App
+from speechmix.extensions.app.server import Server
+from speechmix.extensions.app.session import Session, model_choices
 from speechmix.inputs import bundled
-from speechmix.interfaces.app.request_queue import RequestQueue
-from speechmix.interfaces.app.routes import App
-from speechmix.interfaces.app.server import Server
-from speechmix.interfaces.app.session import Session, model_choices
 
 
 def bundled_session(**options: Any) -> Session:

@@ -14,11 +14,11 @@ import soundfile
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
+from speechmix.extensions.app import clip_changes
+from speechmix.extensions.app import downloads as saving
+from speechmix.extensions.app import measurements as answers
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid
-from speechmix.interfaces.app import clip_changes
-from speechmix.interfaces.app import downloads as saving
-from speechmix.interfaces.app import measurements as answers
 
 HOSTILE = (
     "../../etc/passwd",

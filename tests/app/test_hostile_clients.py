@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechmix.interfaces.app import browser_launch as browser
-from speechmix.interfaces.app import serve as serve_module
-from speechmix.interfaces.app import server as server_module
-from speechmix.interfaces.app import session as session_module
-from speechmix.interfaces.app.connection_limits import ConnectionLimits
+from speechmix.extensions.app import browser_launch as browser
+from speechmix.extensions.app import serve as serve_module
+from speechmix.extensions.app import server as server_module
+from speechmix.extensions.app import session as session_module
+from speechmix.extensions.app.connection_limits import ConnectionLimits
 from tests.app.serving import asked, bundled_session, example, serving
 
 

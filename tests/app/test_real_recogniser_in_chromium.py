@@ -10,10 +10,10 @@ import soundfile
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.interfaces.app.request_queue import RequestQueue
-from speechmix.interfaces.app.routes import App
-from speechmix.interfaces.app.server import Server
-from speechmix.interfaces.app.session import ModelChoice, Session
+from speechmix.extensions.app.request_queue import RequestQueue
+from speechmix.extensions.app.routes import App
+from speechmix.extensions.app.server import Server
+from speechmix.extensions.app.session import ModelChoice, Session
 from tests.app.test_app_in_chromium import IDLE, choose, hidden, text
 from tests.models.text_models import bert
 from tests.reports.chromium import EXECUTABLE, Browser

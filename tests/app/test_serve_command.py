@@ -12,11 +12,11 @@ import urllib.request
 
 import pytest
 
+from speechmix.extensions.app import browser_launch as browser
+from speechmix.extensions.app import serve as serve_module
+from speechmix.extensions.app import server
 from speechmix.inputs import bundled
 from speechmix.interfaces import cli
-from speechmix.interfaces.app import browser_launch as browser
-from speechmix.interfaces.app import serve as serve_module
-from speechmix.interfaces.app import server
 from tests.reports.synthetic_runs import synthetic_run
 
 

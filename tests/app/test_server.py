@@ -14,13 +14,13 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.explanations.page_data import explanation_view
-from speechmix.interfaces.app import clip_changes
-from speechmix.interfaces.app import downloads as saving
-from speechmix.interfaces.app import measurements as answers
-from speechmix.interfaces.app import session as session_module
-from speechmix.interfaces.app.requests import parse_requested_clip
-from speechmix.interfaces.app.server import MAX_UPLOAD_BYTES, Server
+from speechmix.extensions.app import clip_changes
+from speechmix.extensions.app import downloads as saving
+from speechmix.extensions.app import measurements as answers
+from speechmix.extensions.app import session as session_module
+from speechmix.extensions.app.requests import parse_requested_clip
+from speechmix.extensions.app.server import MAX_UPLOAD_BYTES, Server
+from speechmix.extensions.explain.page_data import explanation_view
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 
@@ -430,11 +430,11 @@ def test_another_session_knows_nothing_of_this_one(server):
 def test_the_language_of_the_page_reaches_transcription_and_alignment(server, monkeypatch):
     heard = []
     monkeypatch.setattr(
-        "speechmix.interfaces.app.measurements.transcribe",
+        "speechmix.extensions.app.measurements.transcribe",
         lambda model, clip: heard.append(clip.language) or "nos maisons",
     )
     monkeypatch.setattr(
-        "speechmix.interfaces.app.clip_changes.place_words",
+        "speechmix.extensions.app.clip_changes.place_words",
         lambda clip, text, **options: heard.append(clip.language) or clip.replace(words=None),
     )
     clip = {**example(server), "language": "cy"}

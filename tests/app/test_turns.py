@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from speechmix.errors import InputError
-from speechmix.interfaces.app.request_queue import (
+from speechmix.extensions.app.request_queue import (
     CANCELLED,
     DONE,
     FAILED,

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import soundfile
 
+from speechmix.extensions.grounding import grounding_runs
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
-from speechmix.runs import grounding_runs
 
 MODEL = "bundled:tiny-french-whisper"
 
@@ -54,7 +54,7 @@ def test_files_of_all_kinds_and_a_second_run(recordings, tmp_path, capsys, monke
     assert speech["text"].tolist()[:2] == ["nos", "maisons"]
     pd.testing.assert_frame_equal(speech, stereo, rtol=1e-3)  # FLAC holds 16 bits
     monkeypatch.setattr(
-        "speechmix.runs.kinds.grounding.ground", lambda *args, **options: 1 / 0
+        "speechmix.extensions.grounding.kind.ground", lambda *args, **options: 1 / 0
     )  # nothing is computed again
     main(arguments)
     again = pd.read_csv(out / "grounding" / "speech.csv")
@@ -71,8 +71,8 @@ def test_without_a_folder_it_prints(recordings, capsys):
 
 
 def test_long_recordings_are_cut_into_blocks(recordings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("speechmix.explanations.grounding.ground.BLOCK_SECONDS", 1.8)
-    monkeypatch.setattr("speechmix.explanations.grounding.ground._SEARCH_SECONDS", 0.6)
+    monkeypatch.setattr("speechmix.extensions.grounding.ground.BLOCK_SECONDS", 1.8)
+    monkeypatch.setattr("speechmix.extensions.grounding.ground._SEARCH_SECONDS", 0.6)
     out = tmp_path / "run"
     arguments = ["ground", str(recordings / "speech.wav"), "--model", MODEL, "--language", "fr"]
     assert main([*arguments, "--out", str(out), "--format", "json"]) == 0

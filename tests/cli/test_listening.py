@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from speechmix.evaluation.listening.item_files import write_listening_items
-from speechmix.evaluation.listening.items import ListeningItem
+from speechmix.extensions.listening.item_files import write_listening_items
+from speechmix.extensions.listening.items import ListeningItem
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
 

@@ -12,10 +12,15 @@ import pytest
 import transformers
 
 from speechmix.errors import InputError, MissingExtraError
+from speechmix.extensions.agreement.blimp import (
+    PARADIGMS,
+    BlimpItem,
+    expand_contractions,
+    read_blimp,
+)
+from speechmix.extensions.agreement.blimp_cues import load_spacy_pipeline
+from speechmix.extensions.agreement.item_draws import draw_items, select_one_token_items
 from speechmix.inputs.sentences.sentence import Sentence
-from speechmix.studies.agreement.blimp import PARADIGMS, BlimpItem, expand_contractions, read_blimp
-from speechmix.studies.agreement.blimp_cues import load_spacy_pipeline
-from speechmix.studies.agreement.item_draws import draw_items, select_one_token_items
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [

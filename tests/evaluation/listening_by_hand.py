@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.evaluation.listening.effects import CONDITIONS, PLAYERS
-from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.evaluation.listening.listening import estimate_listening
-from speechmix.evaluation.listening.questions import Question
+from speechmix.extensions.listening.effects import CONDITIONS, PLAYERS
+from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.listening import estimate_listening
+from speechmix.extensions.listening.questions import Question
 
 
 def make_clip(number, seconds):

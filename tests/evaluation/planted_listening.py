@@ -14,7 +14,7 @@ import transformers
 
 import speechmix
 from recipes import tiny_audio_language_model as tones
-from speechmix.evaluation.listening.items import ListeningItem
+from speechmix.extensions.listening.items import ListeningItem
 
 LAYERS, HEADS, WIDTH, CHANNEL = 2, 4, 32, 5
 OPTIONS = ("low", "high")

@@ -20,9 +20,9 @@ from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.alignment.row_placement import find_row_starts, trim_silence
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import InputError
-from speechmix.evaluation.attention_effects import correlate_with_effects
-from speechmix.evaluation.head_boundaries import EvidenceStore, select_heads
 from speechmix.evaluation.statistics.bootstrap import bootstrap_interval
+from speechmix.extensions.alignment_heads.attention_effects import correlate_with_effects
+from speechmix.extensions.alignment_heads.head_boundaries import EvidenceStore, select_heads
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import build, tiny, trained
@@ -141,7 +141,7 @@ def test_the_table_has_every_head_with_intervals(found):
 
 
 def test_pairs_are_not_divided(whisper, clips, monkeypatch):
-    from speechmix.evaluation import alignment_heads as module
+    from speechmix.extensions.alignment_heads import alignment_heads as module
 
     groups = module._group_clips(clips)
     is_selection = module._split(groups, 3)
@@ -232,7 +232,7 @@ def test_a_new_file_has_the_values_of_the_model(found, tmp_path):
 
 
 def test_a_clip_whose_effects_cannot_be_read_is_skipped(whisper, clips, monkeypatch):
-    from speechmix.evaluation import alignment_heads as module
+    from speechmix.extensions.alignment_heads import alignment_heads as module
 
     def fail(model, clip):
         raise InputError("no frames")

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.words.phone_classes import articulatory_features
-from speechmix.studies.assimilation.design import (
+from speechmix.extensions.agreement.design import (
     read_assimilation_design,
     speak_assimilation_design,
 )
+from speechmix.inputs.words.phone_classes import articulatory_features
 
 TEMPLATE = Path(__file__).parents[2] / "data_templates" / "assimilation.tsv"
 

@@ -14,8 +14,8 @@ import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.boundary_sensitivity import VARIANTS, move_word_boundaries
-from speechmix.evaluation.cue_alignment import cue_alignment
 from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.extensions.agreement.cue_alignment import cue_alignment
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
 from speechmix.interventions.cue_ablation import ablate_with_control, control_words

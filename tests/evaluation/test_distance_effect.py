@@ -9,7 +9,7 @@ import torch
 
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.distance_metric_effect import distance_effect
+from speechmix.extensions.agreement.distance_metric_effect import distance_effect
 from speechmix.mixing.maps.numerics import DISTANCES, find_distance
 from tests.models import text_models
 

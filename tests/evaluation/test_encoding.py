@@ -12,14 +12,14 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.encoding import Encoding, _divide_variance, conclude_shares
-from speechmix.evaluation.probing.ridge import assign_group_folds, predict_values
 from speechmix.evaluation.statistics.intervals import mean_interval
+from speechmix.extensions.encoding import encoding_figure
+from speechmix.extensions.encoding.encoding import Encoding, _divide_variance, conclude_shares
+from speechmix.extensions.probing.ridge import assign_group_folds, predict_values
 from speechmix.inputs import bundled
-from speechmix.reporting.plots import encoding_figure
 from tests.conftest import trained
 
-encoding = importlib.import_module("speechmix.evaluation.encoding")
+encoding = importlib.import_module("speechmix.extensions.encoding.encoding")
 WIDTHS = {"a": 3, "b": 2, "null": 4}
 
 

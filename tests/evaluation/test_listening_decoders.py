@@ -9,9 +9,9 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.listening.questions import OTHER, OWN, Question
-from speechmix.evaluation.listening.route_effects import item_routes
-from speechmix.evaluation.listening.sound_seconds import sound_seconds
+from speechmix.extensions.listening.questions import OTHER, OWN, Question
+from speechmix.extensions.listening.route_effects import item_routes
+from speechmix.extensions.listening.sound_seconds import sound_seconds
 from tests.evaluation.listening_by_hand import (
     compare_with_runs_by_hand,
     make_clip,

@@ -10,12 +10,12 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.listening.effects import listening_effects
-from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.evaluation.listening.question_prompts import prompt_inputs
-from speechmix.evaluation.listening.questions import OWN, Question
-from speechmix.evaluation.listening.route_effects import item_routes
-from speechmix.evaluation.listening.sound_seconds import sound_seconds
+from speechmix.extensions.listening.effects import listening_effects
+from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.question_prompts import prompt_inputs
+from speechmix.extensions.listening.questions import OWN, Question
+from speechmix.extensions.listening.route_effects import item_routes
+from speechmix.extensions.listening.sound_seconds import sound_seconds
 from tests import mapping_coverage
 from tests.evaluation.listening_by_hand import (
     compare_with_runs_by_hand,

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.evaluation.listening import sound_routes
-from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.runs.kinds import listening as kinds
-from speechmix.runs.listening_runs import listen_to_items
+from speechmix.extensions.listening import kind as kinds
+from speechmix.extensions.listening import sound_routes
+from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.listening_runs import listen_to_items
 from tests.evaluation import planted_listening as planted
 
 

@@ -13,10 +13,10 @@ from scipy.stats import binom
 
 import speechmix
 from recipes import listening as recipe
-from speechmix.evaluation.listening.effects import PLAYERS
-from speechmix.evaluation.listening.item_groups import choose_donors
-from speechmix.evaluation.listening.listening_result import Listening
-from speechmix.evaluation.listening.questions import NOISE, OTHER, SILENCE, SOUNDS
+from speechmix.extensions.listening.effects import PLAYERS
+from speechmix.extensions.listening.item_groups import choose_donors
+from speechmix.extensions.listening.listening_result import Listening
+from speechmix.extensions.listening.questions import NOISE, OTHER, SILENCE, SOUNDS
 from tests.evaluation import planted_listening as planted
 
 GROUPS = 80  # about as many are needed to show that fewer than 5 % of the answers change

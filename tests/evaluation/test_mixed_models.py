@@ -15,9 +15,9 @@ from scipy.stats import t as student
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.evaluation.statistics import reml
-from speechmix.evaluation.statistics.mixed_models import fit_design
-from speechmix.evaluation.statistics.model_design import build_design
+from speechmix.extensions.mixed_models import reml
+from speechmix.extensions.mixed_models.mixed_models import fit_design
+from speechmix.extensions.mixed_models.model_design import build_design
 
 pytest.importorskip("statsmodels")
 

@@ -7,15 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.statistics.onsets import (
+from speechmix.extensions.trajectories.onsets import (
     claim_onsets,
     draw_onsets,
     fewest_checkpoints,
     locate_onsets,
 )
-from speechmix.evaluation.trajectories import measure_trajectory, trajectory_curves
-from speechmix.evaluation.trajectory_claims import trajectory_claims
-from speechmix.evaluation.trajectory_leads import ALL_TRAININGS, date_onsets, trajectory_leads
+from speechmix.extensions.trajectories.trajectories import measure_trajectory, trajectory_curves
+from speechmix.extensions.trajectories.trajectory_claims import trajectory_claims
+from speechmix.extensions.trajectories.trajectory_leads import (
+    ALL_TRAININGS,
+    date_onsets,
+    trajectory_leads,
+)
 
 CHECKPOINTS, GROUPS = 12, 16
 

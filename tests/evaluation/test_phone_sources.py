@@ -11,11 +11,11 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.evaluation.phone_shares import SOURCES, phone_shares
-from speechmix.evaluation.planted import plant
-from speechmix.evaluation.planted.case_table import CASES, Case
-from speechmix.evaluation.planted.hand_set_models import FAMILIES
-from speechmix.evaluation.planted.hand_set_weights import Head
+from speechmix.extensions.phones.phone_shares import SOURCES, phone_shares
+from speechmix.extensions.planted.case_table import CASES, Case
+from speechmix.extensions.planted.hand_set_models import FAMILIES
+from speechmix.extensions.planted.hand_set_weights import Head
+from speechmix.extensions.planted.planting import plant
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
@@ -216,6 +216,6 @@ def test_a_missing_extra_is_an_error_and_no_reason_to_skip(monkeypatch):
     def refuse(label, where=""):
         raise MissingExtraError("panphon", "phones", "classes of phones")
 
-    monkeypatch.setattr("speechmix.evaluation.phone_sources.phone_class", refuse)
+    monkeypatch.setattr("speechmix.extensions.phones.phone_sources.phone_class", refuse)
     with pytest.raises(MissingExtraError):
         speechmix.phone_sources(planted_model("assimilation", 100), [make_clip(0)], layers=[1])

@@ -11,10 +11,10 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.response_curves import ResponseCurve, read_responses
-from speechmix.evaluation.statistics.crossings import find_crossing
+from speechmix.extensions.continua.continua import Continuum
+from speechmix.extensions.continua.crossings import find_crossing
+from speechmix.extensions.continua.response_curves import ResponseCurve, read_responses
 from speechmix.inputs import bundled
-from speechmix.interventions.continua import Continuum
 from speechmix.interventions.decision import Decision
 from tests.models.audio_classifiers import CLASSIFIERS, build_classifier
 

@@ -10,14 +10,14 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.listening.item_groups import group_items
-from speechmix.evaluation.listening.items import ListeningItem
-from speechmix.evaluation.probing.conclusions import draw_conclusions
 from speechmix.evaluation.statistics.groups import assign_groups
 from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_interval, mean_intervals
 from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
+from speechmix.extensions.cards.model_card import model_cards
+from speechmix.extensions.listening.item_groups import group_items
+from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.probing.conclusions import draw_conclusions
 from speechmix.inputs import bundled
-from speechmix.reporting.cards.model_card import model_cards
 from speechmix.reporting.pages.model_comparison import compare
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.results.open_run import open_run

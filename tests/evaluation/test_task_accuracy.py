@@ -13,12 +13,12 @@ from scipy.stats import binomtest
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant
-from speechmix.studies.agreement.task_accuracy import (
+from speechmix.extensions.agreement.task_accuracy import (
     accuracy_sentence,
     choice_margin,
     item_accuracy,
 )
+from speechmix.extensions.planted.planting import plant
 from tests.models import text_models
 
 SENTENCES = [

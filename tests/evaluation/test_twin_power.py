@@ -11,8 +11,8 @@ from speechmix.evaluation.statistics.twin_power import (
     detectable_difference,
     groups_for_difference,
 )
+from speechmix.extensions.estimate.study_planning import groups_needed
 from speechmix.interfaces.cli import main
-from speechmix.reporting.pages.study_planning import groups_needed
 from tests.reports.synthetic_runs import synthetic_run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.unit_features import UNIT_FEATURES, unit_features
+from speechmix.extensions.encoding.unit_features import UNIT_FEATURES, unit_features
 from speechmix.inputs.words.phone_classes import articulatory_features
 
 RATE = 16_000

@@ -9,22 +9,22 @@ import shutil
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.explanations.explain import explain
-from speechmix.files.shard_assignment import Shard
-from speechmix.inputs import bundled
-from speechmix.interfaces.cli.command_line import create_parser
-from speechmix.interfaces.cli.score_options import collect_score_arguments
-from speechmix.reporting.pages.explanation_section import EXPLANATIONS
-from speechmix.reporting.pages.html_page import render_page
-from speechmix.reporting.pages.page_sections import PageContent
-from speechmix.reporting.pages.study_results import Study
-from speechmix.runs.kinds import explanations as explaining
-from speechmix.runs.kinds.explanations import (
+from speechmix.extensions.explain import kind as explaining
+from speechmix.extensions.explain.explain import explain
+from speechmix.extensions.explain.kind import (
     EXPLANATIONS_KIND,
     ToExplain,
     find_first_shown,
     stored_explanations,
 )
+from speechmix.extensions.explain.section import EXPLANATIONS
+from speechmix.files.shard_assignment import Shard
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli.command_line import create_parser
+from speechmix.interfaces.cli.score_options import collect_score_arguments
+from speechmix.reporting.pages.html_page import render_page
+from speechmix.reporting.pages.page_sections import PageContent
+from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import compute_kinds, score_clips
 from tests.conftest import trained

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import speechmix
+from speechmix.extensions.faithfulness import kind
+from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
 from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.interfaces.cli import main
 from speechmix.runs.executors.local_workers import LocalWorkers
-from speechmix.runs.faithfulness_runs import faithfulness_of_clips
-from speechmix.runs.kinds import faithfulness as kind
 from speechmix.runs.results import result_store
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import score_clips

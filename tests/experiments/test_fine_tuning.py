@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.studies.agreement.fine_tuning import FineTuningOptions, fine_tune_choice
-from speechmix.studies.agreement.task_accuracy import choice_margin
+from speechmix.extensions.agreement.fine_tuning import FineTuningOptions, fine_tune_choice
+from speechmix.extensions.agreement.task_accuracy import choice_margin
 
 WORDS = [
     "[PAD]",

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import speechmix
+from speechmix.extensions.probing import kind as probing
+from speechmix.extensions.probing.probe_runs import probe_in_run
 from speechmix.files.text_files import read_csv, write_csv
-from speechmix.runs.kinds import probes as probing
-from speechmix.runs.probe_runs import probe_in_run
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
@@ -88,7 +88,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(probing, "read_item_states", counting_states)
     monkeypatch.setattr(probing, "fit_models", counting_fits)
-    monkeypatch.setattr("speechmix.runs.kinds.probes.PROBED_TWINS", 1)
+    monkeypatch.setattr("speechmix.extensions.probing.kind.PROBED_TWINS", 1)
     return counts
 
 

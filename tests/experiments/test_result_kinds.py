@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import AlignmentError, InputError
+from speechmix.extensions.explain.kind import ToExplain, stored_explanations
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.kinds import registry, word_times
-from speechmix.runs.kinds.explanations import ToExplain, stored_explanations
 from speechmix.runs.kinds.registry import find_kind, forget_kind, register_kind
 from speechmix.runs.kinds.result_kind import Result, ResultKind
 from speechmix.runs.results.clip_result_files import open_part

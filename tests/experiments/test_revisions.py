@@ -7,12 +7,12 @@ import dataclasses
 
 import pytest
 
+from speechmix.extensions.faithfulness.kind import VERSION
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, measure_revision
 from speechmix.mixing.measures.measure_functions import MEASURES
 from speechmix.reporting.pages import result_sections
 from speechmix.runs.kinds import map_results as store
-from speechmix.runs.kinds.faithfulness import VERSION
 from speechmix.runs.kinds.registry import KINDS
 from speechmix.runs.kinds.result_kind import version_entry
 from speechmix.runs.results import result_store as results

@@ -10,14 +10,13 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.speech_ablation import kind, speech_ablations
+from speechmix.extensions.speech_ablation.published_ablation_command import select_overall_means
+from speechmix.extensions.speech_ablation.section import SPEECH_ABLATION
+from speechmix.extensions.speech_ablation.speech_ablations import speech_ablation
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.interfaces.cli.published_ablation import select_overall_means
-from speechmix.reporting.pages.speech_ablation_section import SPEECH_ABLATION
-from speechmix.runs import speech_ablations
-from speechmix.runs.kinds import speech_ablation as kind
-from speechmix.runs.speech_ablations import speech_ablation
 from tests.conftest import trained
 
 FOUR = [

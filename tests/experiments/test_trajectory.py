@@ -19,12 +19,12 @@ from PIL import Image
 import speechmix
 from speechmix import plots
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.fits import ProbeSettings
+from speechmix.extensions.probing.fits import ProbeSettings
+from speechmix.extensions.trajectories.trajectory_runs import Trajectory
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.kinds import map_results
-from speechmix.runs.trajectory_runs import Trajectory
 from tests.reliability.kills import Tally, count_calls, snapshot, to_the_end
 
 NAME = "tiny-french-whisper"
@@ -126,7 +126,7 @@ def test_only_added_checkpoints_are_computed(finished, training, tmp_path, monke
 
 @pytest.mark.long
 def test_probes_feed_the_curves_and_a_checkpoint_can_be_added(training, tmp_path, monkeypatch):
-    monkeypatch.setattr("speechmix.runs.kinds.probes._SETTINGS", ProbeSettings(controls=0))
+    monkeypatch.setattr("speechmix.extensions.probing.kind._SETTINGS", ProbeSettings(controls=0))
     clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left"][:12]
     short = tmp_path / "seed-0"
     shutil.copytree(training / "checkpoint-0", short / "checkpoint-0")

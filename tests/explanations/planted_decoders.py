@@ -12,7 +12,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.explanations.grounding.windows import DecodedWindow
+from speechmix.extensions.grounding.windows import DecodedWindow
 from speechmix.inputs import bundled
 
 RATE = 16_000

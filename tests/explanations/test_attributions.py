@@ -120,7 +120,9 @@ def test_one_that_is_not_defined_is_left_out_and_the_others_are_there(monkeypatc
     def fails(*_):
         raise InputError("not today")
 
-    monkeypatch.setattr("speechmix.mixing.passes.alti_logit_passes.output_head", fails)
+    monkeypatch.setattr(
+        "speechmix.extensions.logit_decompositions.alti_logit_passes.output_head", fails
+    )
     why = speechmix.explain(model, clip_named(), top=0)
     assert ("alti_logit", "not today") in why.left_out
     assert {"occlusion", "gradient_input"} <= why.attributions.keys()

@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerFast
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
-from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.explanations.decoder_drafts import decode_pieces
-from speechmix.explanations.generated_tokens import token_label
-from speechmix.explanations.removals import make_removals, read_without
-from speechmix.explanations.tables import COLUMNS
+from speechmix.extensions.explain.decoder_drafts import decode_pieces
+from speechmix.extensions.explain.generated_tokens import token_label
+from speechmix.extensions.explain.removals import make_removals, read_without
+from speechmix.extensions.explain.tables import COLUMNS
+from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET
 from speechmix.inputs import bundled
 from tests.models.shared_models import shared
 from tests.models.text_models import bart, bert, gpt2
@@ -342,8 +342,8 @@ class TestClaims:
         assert why.attributions["alti_logit"].rest[0] == pytest.approx(rest, abs=1e-10)
 
     def test_shapley_values_of_a_side_add_up_to_what_all_of_it_does(self):
-        from speechmix.explanations.choices import Readings
-        from speechmix.explanations.model_text import write_about_clip
+        from speechmix.extensions.explain.choices import Readings
+        from speechmix.extensions.explain.model_text import write_about_clip
 
         model, clip = model_named(WHISPER), clip_named()
         why = speechmix.explain(model, clip, measures="shapley")

@@ -9,10 +9,10 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.explanations.fills import default_text_fills
-from speechmix.explanations.model_text import write_about_clip
-from speechmix.explanations.page_data import explanation_view
-from speechmix.explanations.removals import make_removals
+from speechmix.extensions.explain.fills import default_text_fills
+from speechmix.extensions.explain.model_text import write_about_clip
+from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.removals import make_removals
 from speechmix.interventions.removals import change_inputs
 from tests.explanations.test_explain import (
     CTC,
@@ -179,7 +179,7 @@ def test_a_set_is_removed_with_each_fill_of_both_sides(explained):
     sound, written = (
         next(s for s in writing.sources if s.side == side) for side in ("sound", "written")
     )
-    from speechmix.explanations.fills import choose_fills
+    from speechmix.extensions.explain.fills import choose_fills
 
     fills = choose_fills(writing, sound=None, text=[" ", "e", "remove"])
     names = [(a.label, b.label) for a, b in fills.combinations([sound, written])]

@@ -16,18 +16,18 @@ import speechmix
 from speechmix.adapters.capture.cross_attention import capture_attention
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
 from speechmix.errors import InputError
-from speechmix.explanations.grounding import windows
-from speechmix.explanations.grounding.ground import ground, recording_blocks
-from speechmix.explanations.grounding.grounded_words import ground_words
-from speechmix.explanations.grounding.loops import find_loops
-from speechmix.explanations.grounding.readers import find_reader
-from speechmix.explanations.grounding.windows import (
+from speechmix.extensions.grounding import windows
+from speechmix.extensions.grounding.ground import ground, recording_blocks
+from speechmix.extensions.grounding.grounded_words import ground_words
+from speechmix.extensions.grounding.loops import find_loops
+from speechmix.extensions.grounding.readers import find_reader
+from speechmix.extensions.grounding.windows import (
     DecodedWindow,
     decode_windows,
     quiet_cuts,
     window_seconds,
 )
-from speechmix.explanations.grounding.word_readings import (
+from speechmix.extensions.grounding.word_readings import (
     INTACT,
     NO_PADDING,
     NO_PROMPT,
@@ -246,8 +246,8 @@ def test_times_are_those_of_the_recording(kind, request):
 def test_blocks_of_a_file_are_its_parts(tmp_path, monkeypatch):
     import soundfile
 
-    monkeypatch.setattr("speechmix.explanations.grounding.ground.BLOCK_SECONDS", 1.0)
-    monkeypatch.setattr("speechmix.explanations.grounding.ground._SEARCH_SECONDS", 0.5)
+    monkeypatch.setattr("speechmix.extensions.grounding.ground.BLOCK_SECONDS", 1.0)
+    monkeypatch.setattr("speechmix.extensions.grounding.ground._SEARCH_SECONDS", 0.5)
     audio = join("left_00_pl", "left_02_pl").audio(RATE)
     soundfile.write(tmp_path / "a.wav", audio, RATE, subtype="FLOAT")
     blocks = list(recording_blocks(speechmix.Clip.from_file(tmp_path / "a.wav")))

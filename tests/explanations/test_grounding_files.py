@@ -15,11 +15,11 @@ import pytest
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.explanations.explanation import _write_table
-from speechmix.explanations.grounding.calibration import WordCalibration
-from speechmix.explanations.grounding.grounded_words import GroundedWord
-from speechmix.explanations.grounding.grounding import Grounding
-from speechmix.explanations.grounding.loops import Loop
+from speechmix.extensions.explain.explanation import _write_table
+from speechmix.extensions.grounding.calibration import WordCalibration
+from speechmix.extensions.grounding.grounded_words import GroundedWord
+from speechmix.extensions.grounding.grounding import Grounding
+from speechmix.extensions.grounding.loops import Loop
 from speechmix.files.json_files import write_checked_json
 from speechmix.inputs.formats.textgrid import read_textgrid
 from tests.reports.chromium import EXECUTABLE, Browser

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from speechmix.explanations.grounding.grounded_words import ground_words
-from speechmix.explanations.grounding.loop_heads import head_effects, trace_loop
-from speechmix.explanations.grounding.loops import find_loops, select_copies
-from speechmix.explanations.grounding.readers import find_reader
+from speechmix.extensions.grounding.grounded_words import ground_words
+from speechmix.extensions.grounding.loop_heads import head_effects, trace_loop
+from speechmix.extensions.grounding.loops import find_loops, select_copies
+from speechmix.extensions.grounding.readers import find_reader
 
 from .planted_decoders import planted, window_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.explanations.page_data import explanation_view
+from speechmix.extensions.explain.page_data import explanation_view
 from speechmix.inputs import bundled
 from speechmix.inputs.words.labels_in_sentences import end_sentence
 from speechmix.inputs.words.spans import Span

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.explanations.choices import Choice
-from speechmix.explanations.page_data import explanation_view
-from speechmix.explanations.specificity import (
+from speechmix.extensions.explain.choices import Choice
+from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.specificity import (
     LEAST_DISTANCE,
     distance_between_words,
     positive_shares,

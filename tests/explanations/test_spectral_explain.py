@@ -8,7 +8,7 @@ import pytest
 import speechmix
 from speechmix import Clip, Word
 from speechmix.errors import InputError
-from speechmix.explanations.spectral_explanation import SpectralExplanation, SpectralGame
+from speechmix.extensions.spectral.spectral_explanation import SpectralExplanation, SpectralGame
 from speechmix.inputs.audio.frequency_bands import band_edges
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision

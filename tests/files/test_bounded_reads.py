@@ -12,6 +12,7 @@ import pytest
 
 from speechmix.adapters.loading.peft_adapters import adapter_base
 from speechmix.errors import InputError, SpeechmixError
+from speechmix.extensions.inseq.inseq_conversion import _read_inseq_json as read_inseq
 from speechmix.files import bounded_reads
 from speechmix.files.bounded_reads import bounded_lines, decompress_bounded, read_bounded
 from speechmix.files.json_files import read_json_object
@@ -23,7 +24,6 @@ from speechmix.inputs.audio.loading import read_audio
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.sentences.sentence_tables import read_sentences
-from speechmix.mixing.maps.inseq_conversion import _read_inseq_json as read_inseq
 from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import load_template
 

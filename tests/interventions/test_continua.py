@@ -11,9 +11,9 @@ import soundfile
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
+from speechmix.extensions.continua.continua import Continuum
+from speechmix.extensions.continua.sound_changes import CHANGES
 from speechmix.inputs import bundled
-from speechmix.interventions.continua import Continuum
-from speechmix.interventions.sound_changes import CHANGES
 
 RATE = 16_000
 needs_world = pytest.mark.usefixtures("world")

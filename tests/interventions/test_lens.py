@@ -17,12 +17,12 @@ from speechmix.adapters.capture.device_copy import inputs_to_device
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.patching.layer_replay import LayerReplay
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant
+from speechmix.extensions.lens.lens_result import TunedLens, decided_layers
+from speechmix.extensions.planted.planting import plant
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.interfaces.cli.score_options import collect_score_arguments
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.lens_result import TunedLens, decided_layers
 from speechmix.runs.score_clips import compute_kinds
 from tests.models import inputs_of, tiny, trained, transducers, translators
 

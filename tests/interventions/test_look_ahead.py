@@ -12,10 +12,10 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.look_ahead_limits import average_curves, find_limits
+from speechmix.extensions.look_ahead.look_ahead import look_ahead_effects
+from speechmix.extensions.look_ahead.look_ahead_limits import average_curves, find_limits
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.look_ahead import look_ahead_effects
 
 STRIDE_MS = 20
 DELAYS = tuple(range(0, 200, STRIDE_MS))

@@ -7,9 +7,9 @@ import pytest
 
 from speechmix import Clip, Word
 from speechmix.errors import InputError
+from speechmix.extensions.spectral.spectral_removal import SpectralCells
 from speechmix.inputs.audio.frequency_bands import band_edges, split_bands
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.spectral_removal import SpectralCells
 
 RATE = 16_000
 EDGES = (0.0, 700.0, 1500.0, 3000.0, 5000.0, 8000.0)

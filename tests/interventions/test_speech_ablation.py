@@ -10,8 +10,8 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.speech_ablation.speech_ablation import _reading_rows, ablate_speech
 from speechmix.inputs import bundled
-from speechmix.interventions.speech_ablation import _reading_rows, ablate_speech
 from tests.conftest import trained
 
 CLIPS = {clip.name: clip for clip in bundled.clips()}

@@ -13,9 +13,9 @@ from safetensors.numpy import load, save
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
+from speechmix.extensions.inseq.inseq_attribution import attribution_from_maps
+from speechmix.extensions.inseq.inseq_conversion import from_inseq, to_inseq, write_inseq
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.inseq_attribution import attribution_from_maps
-from speechmix.mixing.maps.inseq_conversion import from_inseq, to_inseq, write_inseq
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.models.text_models import bart, gpt2

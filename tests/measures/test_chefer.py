@@ -12,8 +12,8 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant
-from speechmix.evaluation.planted.case_table import CUE
+from speechmix.extensions.planted.case_table import CUE
+from speechmix.extensions.planted.planting import plant
 from speechmix.inputs import bundled
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, SPANS, with_head

@@ -14,8 +14,8 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.evaluation.planted import plant
-from speechmix.evaluation.planted.case_table import CUE
+from speechmix.extensions.planted.case_table import CUE
+from speechmix.extensions.planted.planting import plant
 from speechmix.mixing.measures import lrp
 from speechmix.mixing.measures.relevance_pass import RelevanceRules
 from tests import oracle_lrp as oracle

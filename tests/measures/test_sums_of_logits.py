@@ -12,11 +12,11 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.logit_decompositions.sums_of_logits import split_into_logits
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.numerics import ctc_log_probability
-from speechmix.mixing.measures.sums_of_logits import split_into_logits
 from speechmix.mixing.measures.token_objectives import Objective, token_objective
 from tests.conftest import trained
 from tests.models import text_models

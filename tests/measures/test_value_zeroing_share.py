@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant
+from speechmix.extensions.planted.planting import plant
 from tests import oracle
 from tests.conftest import inputs_of, tiny
 

@@ -16,8 +16,8 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture.random_state import isolated_random_numbers
-from speechmix.adapters.tracing.input_search import find_input_form
 from speechmix.errors import ModelError, SpeechmixError
+from speechmix.extensions.tracing.input_search import find_input_form
 from tests import mapping_coverage
 from tests.models.synthetic_processors import build_processor
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from speechmix.evaluation.planted import Planted
+from speechmix.extensions.planted.planting import Planted
 
 
 def layers_of(planted: Planted, stack: str) -> list[nn.Module]:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.evaluation.planted import cases, measure_recovery, plant
+from speechmix.extensions.planted.case_table import cases
+from speechmix.extensions.planted.planting import plant
+from speechmix.extensions.planted.recovery import measure_recovery
 
 FAMILIES = ["bert", "gpt2"]
 COPIES = ("copy", "relay", "gate")

@@ -10,9 +10,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import measure_recovery, plant
-from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
-from speechmix.evaluation.planted.recovery import score_planted_model
+from speechmix.extensions.planted.decision_effects import DECISION_MAPS
+from speechmix.extensions.planted.planting import plant
+from speechmix.extensions.planted.recovery import measure_recovery, score_planted_model
 
 
 def counted(scores, true_pairs, pairs) -> float:
@@ -155,7 +155,7 @@ def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
     def broken(*args, **options):
         raise InputError("the parts do not add up")
 
-    monkeypatch.setattr("speechmix.evaluation.planted.recovery.logit_contributions", broken)
+    monkeypatch.setattr("speechmix.extensions.planted.recovery.logit_contributions", broken)
     planted = plant("copy", family="gpt2")
     with pytest.raises(InputError, match="do not add up"):
         list(score_planted_model(planted, ["alti_logit"], decision_maps={}))

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.evaluation.planted import cases, plant
-from speechmix.evaluation.planted.hand_set_models import FAMILIES
-from speechmix.evaluation.planted.hand_set_weights import CHANNELS, channel_basis
+from speechmix.extensions.planted.case_table import cases
+from speechmix.extensions.planted.hand_set_models import FAMILIES
+from speechmix.extensions.planted.hand_set_weights import CHANNELS, channel_basis
+from speechmix.extensions.planted.planting import plant
 from tests.planted import plain
 
 PLACES = [

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.mixing.measures import MEASURES
-from speechmix.reporting.plots.cue_alignment_table import (
+from speechmix.extensions.agreement.cue_alignment_table import (
     alignment_figure,
     alignment_text,
     published_alignment,
 )
+from speechmix.mixing.measures import MEASURES
 
 # Means over layers, as they were computed from the slide independently (pre-trained, fine-tuned).
 MEANS = {

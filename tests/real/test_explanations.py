@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.explanations.fills import alternative_tokens
-from speechmix.explanations.model_text import write_about_clip
-from speechmix.explanations.source_words import find_sources
-from speechmix.explanations.transcript_errors import transcript_errors
+from speechmix.extensions.explain.fills import alternative_tokens
+from speechmix.extensions.explain.model_text import write_about_clip
+from speechmix.extensions.explain.source_words import find_sources
+from speechmix.extensions.explain.transcript_errors import transcript_errors
 
 pytestmark = pytest.mark.real
 SAID = "Ever tried ever failed no matter try again fail again fail better"

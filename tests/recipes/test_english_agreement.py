@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import speechmix
+from speechmix.extensions.agreement import item_scoring as agreement_scoring
+from speechmix.extensions.agreement import result_tables as agreement_tables
+from speechmix.extensions.agreement.blimp import expand_contractions, read_blimp
+from speechmix.extensions.agreement.blimp_split import split_halves
 from speechmix.mixing.maps.numerics import DISTANCES
-from speechmix.studies.agreement import item_scoring as agreement_scoring
-from speechmix.studies.agreement import result_tables as agreement_tables
-from speechmix.studies.agreement.blimp import expand_contractions, read_blimp
-from speechmix.studies.agreement.blimp_split import split_halves
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = {

@@ -49,6 +49,6 @@ def test_one_table_a_model_and_nothing_is_judged_twice(recipe, tmp_path, capsys,
     )  # by silence, and not by patching
     assert "| *oracle*, encoder | 1.00 (1.00) |" in printed
     assert (tmp_path / "bundled" / "faithfulness.csv").is_file()
-    monkeypatch.setattr("speechmix.runs.kinds.faithfulness.evaluate_item", None)
+    monkeypatch.setattr("speechmix.extensions.faithfulness.kind.evaluate_item", None)
     assert recipe.main(asked) == 0
     assert capsys.readouterr().out == printed

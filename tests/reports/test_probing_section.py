@@ -6,9 +6,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.probing import Probes
+from speechmix.extensions.probing.probe_results import Probes
+from speechmix.extensions.probing.section import PROBING
 from speechmix.reporting.pages.page_sections import PageContent
-from speechmix.reporting.pages.probing_section import PROBING
 from speechmix.reporting.pages.study_results import Study
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 from tests.reports.synthetic_runs import synthetic_run

@@ -10,10 +10,10 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError, ModelError
-from speechmix.interfaces.cli import estimate as command
+from speechmix.extensions.estimate import command
+from speechmix.extensions.estimate import estimate as estimates
+from speechmix.extensions.estimate.cost_estimate import SHARE_OF_PRODUCTS
 from speechmix.interfaces.cli.command_line import main
-from speechmix.mixing.passes import estimate as estimates
-from speechmix.mixing.passes.cost_estimate import SHARE_OF_PRODUCTS
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 CLIP = speechmix.Clip.from_array([0.1] * 16_000, 16_000)

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
 from speechmix.adapters.binding.meta_model import build_meta_model
-from speechmix.mixing.passes.operation_count import (
+from speechmix.extensions.estimate.operation_count import (
     count_operations,
     make_blank_inputs,
     middle_word_rows,

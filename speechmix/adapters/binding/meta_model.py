@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ...errors import ModelError
+from ...extensions.tracing.family_lookup import find_family, find_module_family
 from ..families.family import Family
 from ..loading.checkpoints import (
     NO_CUSTOM_CODE,
@@ -36,7 +37,6 @@ from ..loading.model_source import (
 )
 from ..loading.peft_adapters import adapter_base
 from ..model import Model
-from ..tracing.family_lookup import find_family, find_module_family
 from ..transformers_types import Config
 from .bound_layers import submodule
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
+from ...extensions.tracing.family_lookup import find_module_family
 from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind_stack
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
-from ..tracing.family_lookup import find_module_family
 from ..transformers_types import Config
 
 # Fields that are made again, or belong to the process.

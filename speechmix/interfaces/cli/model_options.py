@@ -178,6 +178,6 @@ def create_loaders(
 
 def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
     """Return the names of the measures to evaluate, "all", or the default ones."""
-    from ...evaluation.faithfulness.options import DEFAULT_MEASURES
+    from ...extensions.faithfulness.options import DEFAULT_MEASURES
 
     return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...extensions.estimate.command import announce_duration
 from .clip_options import (
     SkippedItems,
     add_clip_options,
@@ -15,7 +16,6 @@ from .clip_options import (
     print_line,
 )
 from .command_parser import Subparsers
-from .estimate import announce_duration
 from .executor_options import choose_executor, parse_shard
 from .model_options import add_loading_options, create_loaders, list_twin_seeds
 from .score_options import add_score_options, collect_score_arguments

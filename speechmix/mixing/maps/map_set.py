@@ -81,7 +81,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
     def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
         """One measure's maps (the only one by default) as an output object of Inseq; see
         `maps.inseq_objects.to_inseq`."""
-        from .inseq_conversion import to_inseq
+        from ...extensions.inseq.inseq_conversion import to_inseq
 
         measure = (
             next(iter(self))[0]

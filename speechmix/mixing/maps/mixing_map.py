@@ -245,8 +245,8 @@ class MixingMap(ScoreMap):
 
     def to_inseq(self) -> FeatureAttributionOutput:
         """This map alone as an output object of Inseq (extra `inseq`); see
-        `speechmix.mixing.maps.inseq_conversion.to_inseq`."""
-        from .inseq_conversion import to_inseq
+        `speechmix.extensions.inseq.inseq_conversion.to_inseq`."""
+        from ...extensions.inseq.inseq_conversion import to_inseq
 
         return to_inseq([self])
 

@@ -95,8 +95,8 @@ def find_measure(name: str) -> Measure:
     measure = _lookup_measure(base)
     if measure is None:
         module = {
-            "logit": "mixing.passes.logit_measures",
-            "removal": "interventions.removal_measures",
+            "logit": "extensions.logit_decompositions.logit_measures",
+            "removal": "extensions.explain.removal_measures",
         }[facts.scope]
         raise InputError(
             f"the function of {name} is in a module that is not imported yet: import "

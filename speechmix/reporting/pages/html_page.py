@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pandas as pd
 
-from ...explanations.page import view_file
+from ...extensions.explain.page import view_file
 from .svg_figures import page_svg
 
 if TYPE_CHECKING:

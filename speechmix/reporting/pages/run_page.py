@@ -17,22 +17,24 @@ import pandas as pd
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import InputError
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...extensions.explain.section import EXPLANATIONS
+from ...extensions.faithfulness.section import FAITHFULNESS
+from ...extensions.probing.section import PROBING
+from ...extensions.speech_ablation.section import SPEECH_ABLATION
+from ...extensions.trajectories.section import TRAJECTORY
+from ...extensions.trajectories.trajectory_runs import select_last_checkpoints
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun, open_run
 from ...runs.results.run_state import RUNNING
 from ...runs.results.scored_models import scored_models
-from ...runs.trajectory_runs import select_last_checkpoints
 from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
-from .explanation_section import EXPLANATIONS
-from .faithfulness_section import FAITHFULNESS
 from .html_page import FirstScreen, render_page
 from .page_sections import PageContent, PageParts
 from .page_title import default_title, describe_run
 from .page_words import add_page_words
-from .probing_section import PROBING
 from .result_sections import (
     ABLATION,
     ALL_CLIPS,
@@ -47,13 +49,11 @@ from .result_sections import (
 )
 from .result_sentences import adjacent_cue_sentence, format_count
 from .selection_section import SELECTION, selection_sentence
-from .speech_ablation_section import SPEECH_ABLATION
 from .study_clips import clip_cards
 from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
 from .table_export import latex_table, markdown_table
 from .table_format import format_contribution_table
-from .trajectory_section import TRAJECTORY
 from .transcription import transcription_warnings
 
 if TYPE_CHECKING:

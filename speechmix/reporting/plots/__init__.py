@@ -46,33 +46,37 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
-from .alignment_head_map import alignment_head_map
+from ...extensions.alignment_heads.alignment_head_map import alignment_head_map
+from ...extensions.continua.response_figure import response_panel
+from ...extensions.encoding.encoding_figure import encoding_figure
+from ...extensions.explain.explanation_figures import explained_text, explained_word
+from ...extensions.faithfulness.text_faithfulness import blank_out_figure, deletion_figure
+from ...extensions.grounding.reliability import reliability_diagram
+from ...extensions.lens.lens_figure import lens_curve_panel, lens_panel
+from ...extensions.listening.listening_figure import listening_panel
+from ...extensions.look_ahead.figure import look_ahead_figure
+from ...extensions.phones.phone_sources_figure import phone_sources_figure
+from ...extensions.probing.probe_and_mixing import probe_and_mixing
+from ...extensions.probing.probe_curves import probe_figure
+from ...extensions.similarity.similarity_figure import similarity_figure, similarity_panel
+from ...extensions.spectral.spectral_figure import spectral_figure
+from ...extensions.trajectories.trajectory_figure import (
+    animate_trajectory,
+    trajectory_heat_map,
+    trajectory_panel,
+)
 from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
-from .encoding_figure import encoding_figure
-from .explanation_figures import explained_text, explained_word
 from .head_grids import head_grid
-from .lens_figure import lens_curve_panel, lens_panel
-from .listening_figure import listening_panel
-from .look_ahead_figure import look_ahead_figure
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
 from .paper_figure_data import published_contributions, published_probing
-from .phone_sources_figure import phone_sources_figure
-from .probe_and_mixing import probe_and_mixing
-from .probe_curves import probe_figure
-from .reliability import reliability_diagram
-from .response_figure import response_panel
 from .route_figures import routes_figure
-from .similarity_figure import similarity_figure, similarity_panel
-from .spectral_figure import spectral_figure
-from .text_faithfulness import blank_out_figure, deletion_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
-from .trajectory_figure import animate_trajectory, trajectory_heat_map, trajectory_panel
 
 __all__ = [
     "alignment_head_map",

@@ -7,19 +7,23 @@ the process that starts them is enough; its functions must be in a module that w
 from __future__ import annotations
 
 from ...errors import InputError
+from ...extensions.explain.kind import EXPLANATIONS_KIND
+from ...extensions.faithfulness.kind import FAITHFULNESS_KIND
+from ...extensions.grounding.kind import GROUNDING_KIND
+from ...extensions.lens.kind import LENS_KIND
+from ...extensions.listening.kind import (
+    LISTENING_KIND,
+    LISTENING_ROUTES_KIND,
+    LISTENING_SECONDS_KIND,
+)
+from ...extensions.look_ahead.kind import LOOK_AHEAD_KIND
+from ...extensions.probing.kind import STATES_KIND
+from ...extensions.speech_ablation.kind import SPEECH_ABLATION_KIND
 from .ablation import ABLATION_KIND
-from .explanations import EXPLANATIONS_KIND
-from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
-from .grounding import GROUNDING_KIND
 from .knock_out import KNOCK_OUT_KIND
-from .lens import LENS_KIND
-from .listening import LISTENING_KIND, LISTENING_ROUTES_KIND, LISTENING_SECONDS_KIND
-from .look_ahead import LOOK_AHEAD_KIND
 from .map_results import CONTRIBUTIONS_KIND
-from .probes import STATES_KIND
 from .result_kind import ResultKind
-from .speech_ablation import SPEECH_ABLATION_KIND
 from .transcripts import TRANSCRIPTS_KIND
 from .word_times import WORD_TIMES_KIND
 

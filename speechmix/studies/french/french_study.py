@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from ...adapters.loading.load import load
 from ...errors import InputError
+from ...extensions.speech_ablation.speech_ablations import speech_ablation
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
 from ...runs.score_clips import score_clips
-from ...runs.speech_ablations import speech_ablation
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 from .study_report import print_report, read_study_clips
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.evaluation.planted import plant
+from speechmix.extensions.planted.planting import plant
 from tests.conftest import build
 from tests.models import text_models
 

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness import leaderboard as boards
-from speechmix.evaluation.faithfulness.layer_choice import choose_best_layer
-from speechmix.evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
-from speechmix.evaluation.faithfulness.word_scores import LAYER_ROW
 from speechmix.evaluation.statistics.sign_flips import corrected_p
+from speechmix.extensions.faithfulness import leaderboard as boards
+from speechmix.extensions.faithfulness.layer_choice import choose_best_layer
+from speechmix.extensions.faithfulness.leaderboard_sentences import describe_leaderboard
+from speechmix.extensions.faithfulness.word_scores import LAYER_ROW
 
 
 def values_of(

@@ -9,7 +9,7 @@ import scipy.stats
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.reliability import (
+from speechmix.extensions.faithfulness.reliability import (
     FRAME,
     FRAMES_OF_WORDS,
     attribution_reliability,

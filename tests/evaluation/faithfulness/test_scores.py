@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from speechmix.evaluation.faithfulness.scores import (
+from speechmix.extensions.faithfulness.scores import (
     comprehensiveness,
     deletion,
     insertion,

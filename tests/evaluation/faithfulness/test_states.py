@@ -9,8 +9,8 @@ import transformers
 from scipy.stats import spearmanr
 
 import speechmix
+from speechmix.extensions.faithfulness.state_shifts import state_shifts
 from speechmix.inputs import bundled
-from speechmix.interventions.state_shifts import state_shifts
 from tests.conftest import trained
 from tests.models.text_models import bert
 

@@ -13,10 +13,10 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.leaderboard import is_measure_row
-from speechmix.evaluation.faithfulness.options import resolve_measures
-from speechmix.evaluation.faithfulness.output_scores import has_same_removal, output_scores
-from speechmix.evaluation.faithfulness.word_scores import source_words
+from speechmix.extensions.faithfulness.leaderboard import is_measure_row
+from speechmix.extensions.faithfulness.options import resolve_measures
+from speechmix.extensions.faithfulness.output_scores import has_same_removal, output_scores
+from speechmix.extensions.faithfulness.word_scores import source_words
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from tests.conftest import trained

@@ -14,10 +14,10 @@ from scipy.stats import spearmanr
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.evaluate import pair_item_indices
-from speechmix.evaluation.faithfulness.package_perturbations import removal_effects
-from speechmix.evaluation.faithfulness.word_scores import source_words, word_scores
+from speechmix.extensions.faithfulness import curves
+from speechmix.extensions.faithfulness.evaluate import pair_item_indices
+from speechmix.extensions.faithfulness.package_perturbations import removal_effects
+from speechmix.extensions.faithfulness.word_scores import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
@@ -365,7 +365,7 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_all_measures_are_those_that_are_defined():
-    from speechmix.evaluation.faithfulness.options import resolve_measures
+    from speechmix.extensions.faithfulness.options import resolve_measures
 
     names = resolve_measures(trained("tiny-french-ctc"), "all")
     assert not {"globenc", "hta", "random"} & set(names)
@@ -374,7 +374,7 @@ def test_all_measures_are_those_that_are_defined():
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.reporting.pages.faithfulness_section import FAITHFULNESS
+    from speechmix.extensions.faithfulness.section import FAITHFULNESS
 
     assert FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path)) == []
     trial = trial_of("tiny-french-whisper")

@@ -8,8 +8,8 @@ import functools
 import numpy as np
 import pandas as pd
 
-from speechmix.evaluation.probing.scores import share_interval
 from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
+from speechmix.extensions.probing.scores import share_interval
 
 LAYERS = range(-1, 5)
 

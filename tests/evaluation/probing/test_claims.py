@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from speechmix.evaluation.probing.conclusions import describe_conclusions, draw_conclusions
 from speechmix.evaluation.statistics.intervals import mean_interval
+from speechmix.extensions.probing.conclusions import describe_conclusions, draw_conclusions
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 

@@ -11,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
-from speechmix.evaluation.probing.logistic import assign_folds, predict_labels
-from speechmix.evaluation.probing.task import ProbeTask
+from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
+from speechmix.extensions.probing.logistic import assign_folds, predict_labels
+from speechmix.extensions.probing.task import ProbeTask
 
 GROUP_COUNT = 16
 LABELS = np.array(["sg", "pl"] * GROUP_COUNT)

@@ -8,15 +8,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
-from speechmix.evaluation.probing.logistic import (
+from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
+from speechmix.extensions.probing.logistic import (
     PUBLISHED_OPTIONS,
     assign_folds,
     control_labels,
     predict_labels,
 )
-from speechmix.evaluation.probing.scores import ratio_interval, share_interval
-from speechmix.evaluation.probing.task import ProbeTask
+from speechmix.extensions.probing.scores import ratio_interval, share_interval
+from speechmix.extensions.probing.task import ProbeTask
 
 GROUPS, WIDTH = 16, 64
 

@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.code_predictors import PENALTY_STRENGTHS, SWITCH_PROBABILITY
-from speechmix.evaluation.probing.networks import ConstantProbe, Training
-from speechmix.evaluation.probing.online_code import BLOCK_FRACTIONS, online_code, split_blocks
+from speechmix.extensions.probing.code_predictors import PENALTY_STRENGTHS, SWITCH_PROBABILITY
+from speechmix.extensions.probing.networks import ConstantProbe, Training
+from speechmix.extensions.probing.online_code import BLOCK_FRACTIONS, online_code, split_blocks
 
 PUBLISHED_ITEMS = 2138
 

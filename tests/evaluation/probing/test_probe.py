@@ -12,12 +12,12 @@ import pytest
 import speechmix
 from speechmix.adapters.capture.hidden_states import hidden_states
 from speechmix.errors import InputError
-from speechmix.evaluation.planted import plant
-from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.evaluation.planted.hand_set_models import FAMILIES
-from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
-from speechmix.evaluation.probing.probe_results import ANSWERS_FILE, FILE
-from speechmix.evaluation.probing.task import ProbeTask
+from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET
+from speechmix.extensions.planted.hand_set_models import FAMILIES
+from speechmix.extensions.planted.planting import plant
+from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
+from speechmix.extensions.probing.probe_results import ANSWERS_FILE, FILE
+from speechmix.extensions.probing.task import ProbeTask
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from tests.conftest import trained

@@ -10,18 +10,18 @@ from sklearn.svm import SVC
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.probing.conclusions import (
+from speechmix.extensions.probing.conclusions import (
     _values_by_group,
     describe_conclusions,
     draw_conclusions,
 )
-from speechmix.evaluation.probing.fits import ProbeSettings, fit_probes
-from speechmix.evaluation.probing.positions import ItemStates
-from speechmix.evaluation.probing.probe import fit_models
-from speechmix.evaluation.probing.ridge import assign_group_folds
-from speechmix.evaluation.probing.scores import ratio_by_group
-from speechmix.evaluation.probing.task import ProbeTask
-from speechmix.evaluation.probing.value_fits import shuffle_values
+from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
+from speechmix.extensions.probing.positions import ItemStates
+from speechmix.extensions.probing.probe import fit_models
+from speechmix.extensions.probing.ridge import assign_group_folds
+from speechmix.extensions.probing.scores import ratio_by_group
+from speechmix.extensions.probing.task import ProbeTask
+from speechmix.extensions.probing.value_fits import shuffle_values
 from tests.evaluation.probing.test_ridge import oracle
 
 

@@ -10,12 +10,9 @@ import pytest
 from scipy.stats import norm, ortho_group
 
 from speechmix.errors import InputError
-from speechmix.evaluation.similarity.canonical_correlations import (
-    mean_cca,
-    projection_weighted_cca,
-)
-from speechmix.evaluation.similarity.label_discrimination import LabelCodes, compare_clusters
-from speechmix.evaluation.similarity.measure_table import (
+from speechmix.extensions.similarity.canonical_correlations import mean_cca, projection_weighted_cca
+from speechmix.extensions.similarity.label_discrimination import LabelCodes, compare_clusters
+from speechmix.extensions.similarity.measure_table import (
     SIMILARITY_MEASURES,
     SimilarityMeasure,
     estimate_similarity,
@@ -237,7 +234,7 @@ def test_what_cannot_be_compared_is_refused(change, message):
 
 
 def test_a_measure_from_outside_is_one_entry(monkeypatch):
-    from speechmix.evaluation.similarity.grouped_units import SimilarityEstimate
+    from speechmix.extensions.similarity.grouped_units import SimilarityEstimate
 
     def prepare(features, groups, *, power: float = 1.0):
         return features.mean() * power

@@ -12,12 +12,12 @@ import pytest
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.evaluation.similarity.measure_table import estimate_similarity
+from speechmix.extensions.similarity.measure_table import estimate_similarity
+from speechmix.extensions.states.layer_states import states
 from speechmix.inputs import bundled
-from speechmix.mixing.passes.layer_states import states
 from tests.models import text_models
 
-unit_states = importlib.import_module("speechmix.evaluation.unit_states")
+unit_states = importlib.import_module("speechmix.extensions.states.unit_states")
 CLIPS = bundled.clips()[:16]
 QUIET = {"clips": CLIPS, "shuffles": 0}
 

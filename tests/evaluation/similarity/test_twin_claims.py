@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.evaluation.similarity.grouped_units import SimilarityEstimate
 from speechmix.evaluation.statistics.intervals import one_more_twin_intervals
+from speechmix.extensions.similarity.grouped_units import SimilarityEstimate
 from speechmix.inputs import bundled
 
-similarity = importlib.import_module("speechmix.evaluation.similarity.similarity")
+similarity = importlib.import_module("speechmix.extensions.similarity.similarity")
 _compare_twins = similarity._compare_twins
 TWINS = 9
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.similarity.measure_table import find_similarity
-from speechmix.evaluation.similarity.unit_reader import LayerFeatures, UnitReader
-from speechmix.evaluation.similarity.unit_shuffles import remove_drift, roll_units, shuffle_groups
+from speechmix.extensions.similarity.measure_table import find_similarity
+from speechmix.extensions.similarity.unit_reader import LayerFeatures, UnitReader
+from speechmix.extensions.similarity.unit_shuffles import remove_drift, roll_units, shuffle_groups
 from speechmix.inputs import bundled
 
-similarity = importlib.import_module("speechmix.evaluation.similarity.similarity")
+similarity = importlib.import_module("speechmix.extensions.similarity.similarity")
 SEEDS = range(11)
 WIDTH = 8
 

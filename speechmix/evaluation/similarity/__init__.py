@@ -1,1 +1,0 @@
-"""Similarity of states: between layers, models, checkpoints, and with external features or labels."""

@@ -1,1 +1,0 @@
-"""Why a model generated a word: attributions to its sources, and effects of their removal."""

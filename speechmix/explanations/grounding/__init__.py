@@ -1,1 +1,0 @@
-"""Grounding: whether each word that a recogniser wrote was in the sound."""

@@ -1,0 +1,286 @@
+"""Study of number agreement in text models: do measures single out the cue?
+
+In: a folder with BLiMP's agreement paradigms, and a text model, masked or causal. Out: in a folder
+the decisions of the model, the cue alignment of each sentence, tables and figures.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+
+from ...adapters.loading.load import load
+from ...adapters.model import Model
+from ...errors import InputError
+from ...files.names import safe_name
+from ...files.text_files import write_csv
+from ...mixing.measures import MEASURES, find_measure
+from ...runs.journal.item_lines import open_request_folder
+from .blimp import PUBLISHED, BlimpItem
+from .cue_alignment_table import published_alignment
+from .fine_tuning import FineTuningOptions, fine_tune_choice
+from .item_scoring import CueAlignmentOptions, align_items, decide_items
+from .item_selection import SelectedItems, select_items
+from .result_tables import write_agreement
+from .task_accuracy import accuracy_sentence, item_accuracy
+
+
+def published_measures() -> list[str]:
+    """Measures of the published table that the package has."""
+    return [name for name in dict.fromkeys(published_alignment()["measure"]) if name in MEASURES]
+
+
+def agreement_study(
+    blimp: str | PathLike[str],
+    model: str | PathLike[str],
+    *,
+    out: str | PathLike[str] = "runs/english_agreement",
+    measures: Sequence[str] | None = None,
+    distances: Sequence[str] | None = None,
+    paradigms: Sequence[str] | None = None,
+    unified: bool = False,
+    half: str | None = None,
+    split_seed: int = 42,
+    items: int | None = None,
+    draw: int = 0,
+    seeds: Sequence[int] = (0,),
+    units: str = "token",
+    without_special: bool = False,
+    subtokens: str = "all",
+    objective: str = "logit",
+    cues: str = "construction",
+    spacy: str = "en_core_web_sm",
+    fine_tune: FineTuningOptions | None = None,
+    device: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Score how much of the target's row lies on the cue, for each layer and measure of a model.
+
+    A study that was stopped goes on when it is called again with the same options. It prints
+    whether the model does the task, and its tables, with those of untrained twins and the
+    published ones.
+
+    Parameters
+    ----------
+    blimp : path
+        Folder with BLiMP's <paradigm>.jsonl files.
+    model : path or hub id
+        A masked or causal text model.
+    out : path
+        Folder of the run.
+    measures : sequence of str, optional
+        By default those of the published table.
+    distances : sequence of str, optional
+        Distances of Value Zeroing to compare, instead of measures.
+    paradigms : sequence of str, optional
+        By default all that the folder has.
+    unified : bool
+        True takes the published set: five paradigms, subjects balanced in number.
+    half : {"all", "train", "test"}, optional
+        Which sentences are scored; by default all, with `fine_tune` the test half.
+    split_seed : int
+        Of the halves and the balance.
+    items : int, optional
+        Sentences of each paradigm, half of them plural; by default all that are usable.
+    draw : int
+        Seed with which sentences are drawn.
+    seeds : sequence of int
+        Of untrained twins.
+    units : {"token", "word"}
+    without_special : bool
+        True leaves special tokens out before rows are normalised.
+    subtokens : {"all", "first"}
+        Which sub-tokens of a cue count.
+    objective : {"logit", "contrast"}
+        What gradient measures explain.
+    cues : {"construction", "dependency"}
+        How cues are found; by dependency with the spaCy pipeline `spacy`.
+    spacy : str
+    fine_tune : FineTuningOptions, optional
+        Trains a copy on the choice between the two words with one half, and scores both on the
+        other.
+    device : str, optional
+    overwrite : bool
+        True starts afresh in a folder that holds another run.
+
+    Returns
+    -------
+    Path
+        `out`.
+
+    Raises
+    ------
+    InputError
+        For an option that cannot be, a folder that holds a run with other options, or no sentence
+        that can be scored.
+
+    Examples
+    --------
+    >>> agreement_study("blimp/data", "bert-base-uncased", items=100, out="runs/bert")    # doctest: +SKIP
+    """
+    out, measures = Path(out), list(measures or published_measures())
+    for name in measures:
+        find_measure(name)
+    half = half or ("test" if fine_tune else "all")
+    if fine_tune and half != "test":
+        raise InputError(
+            f"fine-tuning trains on one half and scores the other: leave --half out, found {half}"
+        )
+    loaded_model = load(model, device=device)
+    selected = select_items(
+        blimp,
+        loaded_model,
+        half=half,
+        paradigms=paradigms,
+        unified=unified,
+        split_seed=split_seed,
+        max_items=items,
+        draw_seed=draw,
+        spacy=spacy if cues == "dependency" else None,
+    )
+    print(selected.counts)
+    alignment = CueAlignmentOptions(
+        measures,
+        distances or (),
+        units=units,
+        without_special=without_special,
+        subtokens=subtokens,
+        objective=objective,
+    )
+    training = asdict(fine_tune or FineTuningOptions())
+    run_options = {
+        **asdict(alignment),
+        "distances": distances,
+        "model": str(model),
+        "paradigms": paradigms,
+        "items": items,
+        "cues": cues,
+        "spacy": spacy,
+        "draw": draw,
+        "half": half,
+        "split_seed": split_seed,
+        "unified": unified,
+        "fine_tune": fine_tune is not None,
+        "training_seed": training.pop("seed"),
+        **training,
+    }
+    open_request_folder(out, run_options, overwrite=overwrite)
+    if overwrite:
+        for name in ("alignment", "decisions", "fine_tuned"):
+            shutil.rmtree(out / name, ignore_errors=True)
+    scorer = _ModelScorer(loaded_model.name, out, alignment, selected)
+    for init, scored_model in _iterate_models(
+        model, loaded_model, selected, out, fine_tune, seeds, device
+    ):
+        scorer.score(scored_model, init)
+    scorer.write_results("" if half == "all" else f" {half.capitalize()} half (seed {split_seed}).")
+    return out
+
+
+def _iterate_models(
+    source: str | PathLike[str],
+    model: Model,
+    selected: SelectedItems,
+    out: Path,
+    fine_tune: FineTuningOptions | None,
+    seeds: Sequence[int],
+    device: str | None,
+) -> Iterator[tuple[str, Model]]:
+    """The model, its fine-tuned copy and its untrained twins, each with its name in tables."""
+    yield model.init, model
+    if fine_tune:
+        sentences = [item.sentence(masked=False) for item in selected.training]
+        print(f"\nfine-tune on {len(sentences):,} sentences of the training half: {fine_tune}")
+        progress = sys.stderr.isatty()
+        folder = fine_tune_choice(
+            model, sentences, out / "fine_tuned", training=fine_tune, progress=progress
+        )
+        yield "fine-tuned", load(str(folder), device=device)
+    for seed in seeds:
+        yield "random", load(source, init="random", seed=seed, device=device)
+
+
+class _ModelScorer:
+    """Scores models one after the other, and reports all."""
+
+    def __init__(
+        self, name: str, out: Path, alignment: CueAlignmentOptions, selected: SelectedItems
+    ):
+        self._name, self._out, self._alignment = name, out, alignment
+        self._items = selected.scored
+        self._skipped_items = [
+            (item.name, "", item.reason_kind, item.reason) for item in selected.rejected
+        ]
+        self._tables: list[pd.DataFrame] = []
+        self._decisions: list[pd.DataFrame] = []
+
+    def score(self, model: Model, init: str) -> None:
+        """Decide and align every item; what an earlier start did is read back."""
+        label = f"{self._name} {init}" if init == "fine-tuned" else model.label
+        file_name = f"{safe_name(label)}.jsonl"
+
+        def on_skip(item: str, why: str, reason: str) -> None:
+            self._skipped_items.append((item, model.label, why, reason))
+
+        items = _add_progress_bar(self._items, f"decide {model.label}")
+        path = self._out / "decisions" / file_name
+        decisions = decide_items(model, items, path, on_skip=on_skip)
+        if len(decisions):
+            accuracy_row = item_accuracy(decisions.assign(model="", init="")).iloc[0]
+            name = f"{self._name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
+            accuracy_values = (
+                accuracy_row[column] for column in ("accuracy", "low", "high", "items")
+            )
+            print(accuracy_sentence(name, *accuracy_values), flush=True)
+        items = _add_progress_bar(self._items, f"score {model.label}")
+        path, trial_items = self._out / "alignment" / file_name, self._items
+        table = align_items(
+            model, items, path, self._alignment, trial_items=trial_items, on_skip=on_skip
+        )
+        for rows, tables in ((decisions, self._decisions), (table, self._tables)):
+            columns = {"model": self._name, "init": init, "seed": model.seed}
+            for position, (column, value) in enumerate(columns.items(), start=3):
+                rows.insert(position, column, value)
+            tables.append(rows.astype({"seed": "Int64"}))
+
+    def write_results(self, half: str) -> None:
+        """Write and print tables."""
+        table, path = pd.concat(self._tables, ignore_index=True), self._out / "left_out.csv"
+        write_csv(
+            pd.DataFrame(self._skipped_items, columns=["item", "model", "why", "reason"]), path
+        )
+        if table.empty:
+            raise InputError(f"no sentence could be scored; {path} says why")
+        paradigms = list(dict.fromkeys(table["paradigm"]))
+        special = "left out" if self._alignment.without_special else "kept"
+        note = f"BLiMP: {', '.join(paradigms)}.{half} Special tokens {special}."
+        if set(paradigms) != set(PUBLISHED):
+            note += (
+                " NOT the five paradigms of the published table, so its numbers are no reference "
+                "for these."
+            )
+        published = None if self._alignment.distances else published_alignment()
+        decisions = pd.concat(self._decisions, ignore_index=True)
+        text = write_agreement(table, decisions, self._out, published=published, note=note)
+        print(f"\n{text}\n\n{note}")
+        scored_count = len(table.groupby(["item", "init", "seed"], dropna=False))
+        print(f"{scored_count} done, {len(self._skipped_items)} left out; results in {self._out}")
+        reasons = Counter((why, label) for _, label, why, _ in self._skipped_items)
+        for (why, label), count in reasons.most_common():
+            print(f"  {count:>5} {why}{f' ({label})' if label else ''}")
+
+
+def _add_progress_bar(items: Sequence[BlimpItem], description: str) -> Iterable[BlimpItem]:
+    if not sys.stderr.isatty():
+        return items
+    from tqdm.auto import tqdm
+
+    bar: Iterable[BlimpItem] = tqdm(items, desc=description, unit="sentence", leave=False)
+    return bar

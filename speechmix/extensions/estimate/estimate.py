@@ -1,0 +1,202 @@
+"""What a run costs before it is begun: parameters, memory, seconds a clip on this machine and on a
+GPU that is not here.
+
+In: a hub id, a folder or a model, and what is to be asked. Out: an `Estimate`. Parameters, layers
+and operations are counted on a model without weights; how fast this device multiplies matrices is
+measured in a fraction of a second; seconds are operations by that rate, at a share of it that whole
+passes were measured to reach. Seconds on a GPU are computed from the rate it is sold with. Each
+number says which of the three it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...adapters.binding.bound_layers import Stack
+from ...adapters.binding.layer_components import projection_weight
+from ...adapters.binding.meta_model import build_meta_model
+from ...adapters.capture.activation_cache import MAX_FEATURE_BYTES, MAX_STATE_BYTES
+from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
+from ...adapters.model import Model
+from ...adapters.transformers_types import PretrainedModule
+from ...errors import InputError
+from ...mixing.passes.batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, clip_bytes
+from .cost_estimate import Estimate
+from .operation_count import count_operations
+
+if TYPE_CHECKING:
+    pass
+
+_MEASURED_SECONDS = 0.25
+
+
+def estimate(
+    source: str | Path | Model | PretrainedModule,
+    *,
+    clips: int = 1,
+    seconds: float = 5.0,
+    measures: str | Sequence[str] = ("value_zeroing",),
+    targets: str | None = None,
+    stacks: Sequence[str] | None = None,
+    twins: int = 0,
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+) -> Estimate:
+    """Estimate what it takes to score clips with a model, from its config alone.
+
+    Parameters
+    ----------
+    source : str, Path, Model or transformers.PreTrainedModel
+        As for `speechmix.load`. Of a hub id only the config is downloaded.
+    clips : int
+        How many.
+    seconds : float
+        Length of one, with 2.5 words a second and 1.5 tokens a word. A Whisper's encoder hears its
+        whole window whatever the clip. For text models: a sentence that takes so long to say.
+    measures : str or sequence of str
+        As for `speechmix.mix`. Those that differentiate the whole model are named, and not counted.
+    targets : {"target"}, optional
+        Only the rows of a clip's target word, as `speechmix score --target-rows-only`; the whole
+        map by default.
+    stacks : sequence of str, optional
+    twins : int
+        Random twins that hear the same clips.
+    device : str or torch.device, optional
+        Whose rate is measured; by default where `speechmix.load` would put the model (a loaded
+        model: where it is).
+    revision : str, optional
+        Branch, tag or commit on the hub.
+
+    Returns
+    -------
+    Estimate
+        Parameters and operations are exact, those of a first clip. Seconds here were within a
+        factor of 2 of what Whisper's shapes took (target rows), by a rate measured while little
+        else ran; other families and whole maps were not held against a clock. They leave out
+        loading, alignment, figures and files. Memory is what tensors take beside Python and torch,
+        computed and not measured.
+
+    Raises
+    ------
+    InputError
+        For options that `mix` would refuse, too, and a clip that is too long for the model.
+    ModelError
+        For a source that is none, or an unsupported architecture.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> config = transformers.WhisperConfig(d_model=384, encoder_layers=4, decoder_layers=4, encoder_attention_heads=6,
+    ...     decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536)
+    >>> tiny = estimate(transformers.WhisperForConditionalGeneration(config), clips=40, twins=1)
+    >>> tiny.parameters, tiny.stacks["encoder"]
+    (37760640, (4, 6, 384))
+    """
+    _check_counts(clips=(clips, 1), twins=(twins, 0))
+    if not (isinstance(seconds, (int, float)) and 0 < seconds < float("inf")):
+        raise InputError(f"seconds should be the length of a clip, more than 0, found {seconds!r}")
+    if targets not in (None, "target"):
+        raise InputError(f"targets should be 'target' or None for the whole map, found {targets!r}")
+    if device is None:
+        model_device = getattr(source, "device", None)
+        device = (
+            model_device
+            if isinstance(model_device, torch.device)
+            else "cuda"
+            if torch.cuda.is_available()
+            else "cpu"
+        )
+    model = build_meta_model(source, revision=revision)
+    measure_names = [measures] if isinstance(measures, str) else list(measures)
+    operations = count_operations(
+        model, seconds=seconds, measures=measure_names, targets=targets, stacks=stacks
+    )
+    widest_stack = max(model.stacks.values(), key=lambda stack: stack.width)
+    rate = measure_matmul_rate(
+        device, width=widest_stack.width, inner=_feed_forward_width(widest_stack)
+    )
+    torch_device = torch.device(device)
+    threads = torch.get_num_threads()
+    return Estimate(
+        model=model.name,
+        parameters=sum(weight.numel() for weight in model.module.parameters()),
+        stacks={
+            stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()
+        },
+        operations=operations,
+        clips=clips,
+        seconds=float(seconds),
+        twins=twins,
+        weight_bytes=sum(
+            weight.nbytes for weight in (*model.module.parameters(), *model.module.buffers())
+        ),
+        activation_bytes=clip_bytes(model),
+        measure_bytes=_measure_bytes(model),
+        device=f"{torch_device}, {threads} thread{'s' * (threads > 1)}"
+        if torch_device.type == "cpu"
+        else str(torch_device),
+        rate=rate,
+    )
+
+
+def measure_matmul_rate(
+    device: torch.device | str, *, width: int, inner: int, rows: int = 256
+) -> float:
+    """Billions of operations a second that a device reaches in the product [rows, width] x [width,
+    inner] in float32.
+
+    Takes a fraction of a second; the quickest of several, so that what else the machine does counts
+    little.
+    """
+    states, weight = torch.ones(rows, width, device=device), torch.ones(width, inner, device=device)
+    on_gpu, min_seconds, start_time = (
+        torch.device(device).type == "cuda",
+        float("inf"),
+        time.perf_counter(),
+    )
+    repeats = 20 if on_gpu else 1
+    while min_seconds == float("inf") or time.perf_counter() - start_time < _MEASURED_SECONDS:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            states @ weight
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        min_seconds = min(min_seconds, (time.perf_counter() - start) / repeats)
+    return 2e-9 * rows * width * inner / min_seconds
+
+
+def _check_counts(**counts: tuple[object, int]) -> None:
+    for name, (number, minimum) in counts.items():
+        if not isinstance(number, int) or number < minimum:
+            raise InputError(
+                f"{name} should be a whole number of at least {minimum}, found {number!r}"
+            )
+
+
+def _feed_forward_width(stack: Stack) -> int:
+    """Width of a stack's feed-forwards."""
+    return max(
+        (
+            projection_weight(feed_forward.up).shape[0]
+            for feed_forward in stack.layers[0].feed_forwards
+        ),
+        default=4 * stack.width,
+    )
+
+
+def _measure_bytes(model: Model) -> int:
+    """Bytes that measures hold at most beside a forward pass, on a CPU."""
+    product_bytes = sum(
+        4 * len(stack) * _feed_forward_width(stack) * stack.width
+        for stack in model.stacks.values()
+        if stack.spec.feed_forwards
+    )
+    cache_bytes = MAX_FEATURE_BYTES + MAX_STATE_BYTES if model.hears else 0
+    return (
+        CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(product_bytes, MAX_STORED_BYTES) + cache_bytes
+    )

@@ -1,0 +1,189 @@
+"""Clip words and pauses that serve as sources of an explanation.
+
+In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken
+away, pauses among them if they are sources, too; where there are no words, segments of the sound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...adapters.generation.decoder_prefix import spoken_language
+from ...adapters.generation.greedy_generation import transcribe
+from ...alignment import align, resolve_method
+from ...alignment.cepstra import SAMPLE_RATE, analyse_recording
+from ...alignment.whisper_attention import is_trained_whisper, named_heads
+from ...errors import AlignmentError, InputError, MissingExtraError
+from ...inputs.clips.clip import Clip
+from ...inputs.clips.sound_segments import SEGMENT_SECONDS, SegmentOption, segment_clip
+from ...inputs.words.timed_words import Word
+from ...inputs.words.transcript_accuracy import (
+    MAX_ERROR_RATE,
+    character_error_rate,
+    normalize_transcript,
+)
+from ...mixing.passes.requested_spans import segment_item
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+SILENCE = "<silence>"
+_MIN_SILENCE_SECONDS = 0.03  # seconds between words that are a source of their own
+_LEAST_SCORE = 0.5  # of a word that its aligner finds more likely right than wrong
+
+
+class FoundSources(NamedTuple):
+    """The clip with words or segments that can be taken away; what was said, empty where nobody
+    says it, or nobody asked; remarks about both."""
+
+    clip: Clip
+    said: tuple[Word | str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def find_sources(
+    model: Model,
+    clip: Clip,
+    text: str | None,
+    aligner: Model | None,
+    method: str,
+    segments: SegmentOption | None,
+) -> FoundSources:
+    """The words of a clip as sources, or segments of its sound: where these are asked for, nobody
+    speaks, or words cannot be placed."""
+    is_transcript = model.prompt.answer is None and model.prompt.transcribes
+    is_reference = is_transcript and not model.has_label_head
+    reference = tuple[Word | str, ...](clip.spoken_words or (clip.text or "").split())
+    said = reference if is_reference else ()
+    if segments is not None:
+        return FoundSources(segment_item(model, clip, segments), said)
+    if clip.words is not None:
+        return FoundSources(clip, said)
+    if model.has_label_head and not clip.text:
+        return _fall_back(clip, "The clip has no words.")
+    if (reason := describe_missing_speech(clip)) is not None:
+        return _place_by_attention(model, clip, text, said, reason)
+    try:
+        clip_with_words, said = _place_words(model, clip, text, aligner, method, is_reference)
+    except (AlignmentError, InputError, MissingExtraError) as error:
+        if not isinstance(error, AlignmentError) and (aligner is not None or method != "auto"):
+            raise
+        return _fall_back(clip, f"No words were found in the sound: {error}", said)
+    if not said and _is_hardly_placed(clip_with_words):
+        doubts = " ".join(clip_with_words.doubts)
+        whose = "of the clip" if model.has_label_head else "that the model writes"
+        return _fall_back(clip, f"Nobody seems to say the text {whose}: {doubts}")
+    return FoundSources(clip_with_words, said)
+
+
+def describe_missing_speech(clip: Clip) -> str | None:
+    """Why there seems to be no speech in a clip; None if there may be some."""
+    try:
+        analyse_recording(clip.audio(SAMPLE_RATE), SAMPLE_RATE)
+    except AlignmentError as error:
+        return str(error).split(": leave clips")[0].split("; leave clips")[0]
+    return None
+
+
+def _fall_back(clip: Clip, reason: str, said: tuple[Word | str, ...] = ()) -> FoundSources:
+    seconds = min(SEGMENT_SECONDS, clip.duration)
+    remark = f"{reason} The sources are segments of the sound, {seconds:g} s each."
+    return FoundSources(segment_clip(clip, seconds), said, (remark,))
+
+
+def _place_by_attention(
+    model: Model, clip: Clip, text: str | None, said: tuple[Word | str, ...], reason: str
+) -> FoundSources:
+    """Where synthesis finds no speech: words by the cross-attention of a Whisper that writes most of the
+    reference, else segments of the sound."""
+    if said and model.transcribes:
+        written = text or transcribe(model, clip)
+        language = spoken_language(model, clip.language)
+        if character_error_rate(clip.text or "", written, language) <= MAX_ERROR_RATE:
+            sentence = f"The level of the sound hardly varies, so words cannot be placed by synthesis: {reason}."
+            if is_trained_whisper(model):
+                placed = align(clip, model=model, method="whisper")
+                heads = (
+                    "the alignment heads that it names"
+                    if named_heads(model)
+                    else "its steadiest heads"
+                )
+                remark = f"{sentence} The model's cross-attention places them, by {heads}."
+                return FoundSources(placed, placed.words or (), (remark,))
+            return _fall_back(clip, sentence, said)
+    return _fall_back(clip, f"Nobody seems to speak here: {reason}.", said)
+
+
+def _is_hardly_placed(clip: Clip) -> bool:
+    """Whether the aligner doubts the words, and each of them is more likely wrong than right."""
+    return bool(clip.doubts) and all(
+        word.score is not None and word.score < _LEAST_SCORE for word in clip.words or ()
+    )
+
+
+def _place_words(
+    model: Model,
+    clip: Clip,
+    text: str | None,
+    aligner: Model | None,
+    method: str,
+    is_reference: bool,
+) -> tuple[Clip, tuple[Word, ...]]:
+    """The clip with the words of its text, or else of what the model writes; and what was said."""
+    if not is_reference:
+        return align(clip, model=_choose_aligner(model, aligner, method), method=method), ()
+    if clip.text:
+        clip = _align_text(model, clip, aligner, method)
+        return clip, clip.words or ()
+    transcript = text or transcribe(model, clip)
+    if not normalize_transcript(transcript):
+        raise AlignmentError(f"{model.label} writes no word.")
+    aligner = _choose_aligner(model, aligner, method)
+    return align(clip.replace(text=transcript), model=aligner, method=method), ()
+
+
+def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
+    """The clip with the words of its text as `speechmix score` places them, which does not ask the
+    model that is explained.
+
+    A CTC head that mishears a clip also misplaces what was said in it.
+    """
+    language = spoken_language(model, clip.language)
+    if method == "auto" and aligner is None and language:
+        try:
+            return align(clip, language=language)
+        except MissingExtraError:
+            pass
+    return align(clip, model=_choose_aligner(model, aligner, method), method=method)
+
+
+def _choose_aligner(model: Model, aligner: Model | None, method: str) -> Model | None:
+    """The aligner that was given, or the explained model where the method uses it."""
+    if aligner is not None:
+        return aligner
+    return None if resolve_method(model, method) == "synthesis" else model
+
+
+def add_pauses(clip: Clip) -> Clip:
+    """The clip with its pauses among its words; its cue and target are the words that they were."""
+    words, reached = list(clip.words or ()), 0.0
+    for start, end in sorted(
+        [*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]
+    ):
+        if start - reached >= _MIN_SILENCE_SECONDS:
+            words.append(Word(SILENCE, reached, start))
+        reached = max(reached, end)
+    order = sorted(range(len(words)), key=lambda index: words[index].start)
+    new_indices = {index: new_index for new_index, index in enumerate(order)}
+    cue, target = (
+        [new_indices[word] for word in clip.cue_words],
+        None if clip.target is None else new_indices[clip.target],
+    )
+    return clip.replace(
+        words=[words[index] for index in order],
+        alignment=clip.alignment,
+        doubts=clip.doubts,
+        cue=cue or None,
+        target=target,
+        foil=clip.foil,
+    )

@@ -1,0 +1,300 @@
+"""FaithfulnessResults: what a faithfulness evaluation found, as numbers, tables, sentences and
+files.
+
+In: one number for each item, row, perturbation and metric (`item_evaluation.py`). Out: means with
+intervals, leaderboards, mean curves, how far perturbations agree, and ``faithfulness.csv`` in a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...files.text_files import read_csv, write_csv
+from .leaderboard import (
+    DROP_COLUMNS,
+    MODEL_KEYS,
+    ROW_KEYS,
+    leaderboard,
+    perturbation_agreement,
+    summarize_values,
+)
+from .leaderboard_sentences import describe_leaderboard
+from .perturbations import is_reported_last
+from .result_text import curves_text, layers_text
+
+FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
+CUE = (
+    "cue"  # in the column perturbation of average precision, which compares with the annotated cue
+)
+_SHARE_GRID = np.arange(
+    0, 101, 5
+)  # percent of words, where curves of different lengths are averaged
+
+
+@dataclass(frozen=True, eq=False)
+class FaithfulnessResults:
+    """What a faithfulness evaluation found.
+
+    Parameters
+    ----------
+    values : DataFrame
+        One number for each item, row, perturbation and metric: item, group, words (how many competed),
+        stack, measure, aggregation, layer (where one was chosen), perturbation, metric, value, chance; and
+        model, init, seed.
+    left_out : DataFrame
+        Columns item, what ("item", a perturbation, a measure), reason; and model.
+    drops : DataFrame
+        What each perturbation, and each fill alone, says of every word: item, group, stack, perturbation, word
+        (index; of a token its position), drop (nats, or of the probability); and model, init, seed.
+    ties : str
+        What ties items into groups, in words.
+    provenance : dict
+        Model, initialisation, seed, weights, options; items and groups (how many), grouping (a sentence).
+    points : DataFrame
+        Every point of every curve, of `speechmix.deletion_curves` alone: item, group, stack,
+        measure, aggregation, layer, perturbation, share (percent of words), count (words), removed
+        (probability without them), kept (with them alone).
+    texts : DataFrame
+        Likewise: item, group, label (evaluated for), probability (of the whole text), gold
+        (``meta["label"]``), right, units.
+    """
+
+    values: pd.DataFrame
+    left_out: pd.DataFrame
+    drops: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=DROP_COLUMNS))
+    ties: str = ""
+    provenance: Mapping[str, object] = field(default_factory=dict)
+    points: pd.DataFrame = field(default_factory=pd.DataFrame)
+    texts: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return means over groups with 95 % intervals: models, perturbations, metrics, rows."""
+        return self._means.copy()
+
+    @cached_property
+    def _means(self) -> pd.DataFrame:
+        tables = []
+        for _, values in self.values.groupby(MODEL_KEYS, sort=False, dropna=False):
+            tables.append(summarize_values(values))
+            for name in MODEL_KEYS:
+                tables[-1][name] = values[name].iloc[0]
+        return pd.concat(tables, ignore_index=True) if tables else summarize_values(self.values)
+
+    @property
+    def perturbations(self) -> list[str]:
+        """Perturbations as they were named; knock-out, which is Value Zeroing's own, last."""
+        names = list(dict.fromkeys(self.values["perturbation"]))
+        return sorted((name for name in names if name != CUE), key=is_reported_last)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the texts with a label that the model gives that label; NaN if none has one."""
+        is_right = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
+        return float(is_right.astype(bool).mean()) if len(is_right) else float("nan")
+
+    def leaderboard(
+        self, metric: str | None = None, *, perturbation: str | None = None
+    ) -> pd.DataFrame:
+        """Rank the rows of one perturbation and metric (the first by default); see
+        `leaderboard.leaderboard`.
+
+        Raises
+        ------
+        InputError
+            If there is no such metric of this perturbation, or there are several models.
+        """
+        perturbation = perturbation or self._first_perturbation()
+        if len(self.values[MODEL_KEYS].drop_duplicates()) > 1:
+            raise InputError("a leaderboard is of one model: evaluate one at a time")
+        return leaderboard(
+            self.values, perturbation=perturbation, metric=metric or self._first_metric()
+        )
+
+    def sentence(self, metric: str | None = None, *, perturbation: str | None = None) -> str:
+        """Say which measure is best by one perturbation and metric, and how sure that is."""
+        perturbation, metric = (
+            perturbation or self._first_perturbation(),
+            metric or self._first_metric(),
+        )
+        noun = "texts" if len(self.texts) else "clips"
+        board = self.leaderboard(metric, perturbation=perturbation)
+        text = describe_leaderboard(board, perturbation=perturbation, metric=metric, noun=noun)
+        return " ".join(filter(None, [text, str(self.provenance.get("grouping", ""))]))
+
+    def with_notes(self, reasons: Mapping[str, str]) -> FaithfulnessResults:
+        """Record measures that are not defined for the model, by name with the reason."""
+        notes = [{"item": "", "what": name, "reason": reason} for name, reason in reasons.items()]
+        reason_rows = pd.DataFrame(notes, columns=["item", "what", "reason"])
+        reason_rows = reason_rows.assign(model=model_columns(self.provenance)["model"])
+        return replace(self, left_out=pd.concat([reason_rows, self.left_out], ignore_index=True))
+
+    def perturbation_agreement(self) -> pd.DataFrame:
+        """Correlate the effects of perturbations, and of the fills of one, over words; see
+        `leaderboard.perturbation_agreement`."""
+        return perturbation_agreement(self.drops)
+
+    def perturbation_table(self, perturbation: str | None = None) -> pd.DataFrame:
+        """Return the rows of `table` of one perturbation; by default the first of each model.
+
+        Raises
+        ------
+        InputError
+            If there is no such perturbation, or nothing was evaluated.
+        """
+        self._first_perturbation()
+        first_perturbations = self._means.groupby(MODEL_KEYS, sort=False, dropna=False)[
+            "perturbation"
+        ].transform("first")
+        rows = self._means[
+            self._means["perturbation"]
+            == (first_perturbations if perturbation is None else perturbation)
+        ]
+        if rows.empty:
+            raise InputError(
+                f"perturbation should be one of {self.perturbations}, found {perturbation!r}"
+            )
+        return rows
+
+    def mean_curves(self) -> pd.DataFrame:
+        """Average curves over texts at each bin; without bins at every 5 % of the words,
+        interpolated.
+
+        Columns stack, measure, aggregation, share, removed, kept.
+        """
+        perturbation, points = self._first_perturbation(), self.points
+        points = points[points["perturbation"] == perturbation]
+        if self.provenance.get("bins") is None:
+            keys = ["item", *ROW_KEYS]
+            curves = [
+                _interpolate_curve(curve, keys) for _, curve in points.groupby(keys, sort=False)
+            ]
+            points = pd.concat(curves)
+        means = points.groupby([*ROW_KEYS, "share"], sort=False)[["removed", "kept"]].mean()
+        return means.reset_index()
+
+    def text(self, perturbation: str | None = None) -> str:
+        """Render curves as a table; without curves, layers by measures for each model and one
+        perturbation (the first by default)."""
+        if not len(self.points):
+            return layers_text(self.perturbation_table(perturbation))
+        table = self.perturbation_table(self._first_perturbation())
+        return curves_text(self.mean_curves(), table, self.texts, self.accuracy, self.provenance)
+
+    def write(self, folder: str | PathLike[str]) -> Path:
+        """Write ``faithfulness.csv`` into a folder: the leaderboards of all perturbations and metrics, one
+        under the other.
+
+        A run's page shows it (`speechmix report`). ``faithfulness_values.csv`` has one number an
+        item. Rows of other models that are there already stay.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        perturbation_metrics = self.values[["perturbation", "metric"]].drop_duplicates().astype(str)
+        boards = [
+            self.leaderboard(metric, perturbation=perturbation).assign(
+                perturbation=perturbation, metric=metric
+            )
+            for perturbation, metric in perturbation_metrics.itertuples(index=False, name=None)
+        ]
+        board = pd.concat(boards, ignore_index=True) if boards else self._means
+        model_cells = {name: str(self.provenance.get(name)) for name in MODEL_KEYS}
+        for name, table in {VALUES_FILE: self.values, FILE: board}.items():
+            path = folder / name
+            write_csv(_append_other_models(table.assign(**model_cells), path, model_cells), path)
+        return folder / FILE
+
+    def _first_perturbation(self) -> str:
+        if not self.perturbations:
+            raise InputError(self._describe())
+        return self.perturbations[0]
+
+    def _first_metric(self) -> str:
+        metrics = list(self.values["metric"])
+        return "spearman" if "spearman" in metrics or not metrics else str(metrics[0])
+
+    def _describe(self) -> str:
+        """Describe how many items were evaluated, or why none was, and how many groups it takes."""
+        groups = self.provenance.get("groups")
+        if not isinstance(groups, int):
+            groups = int(self.values["group"].nunique())
+        if self.perturbations:
+            items = _format_count(self.values["item"].nunique(), "item")
+            text = f"{items} in {_format_count(groups, 'group')} compared with {', '.join(self.perturbations)}"
+        else:
+            reasons = "; ".join(self.left_out["reason"].drop_duplicates().head(3))
+            items = _format_count(self.provenance.get("items", 0), "item")
+            text = f"none of {items} could be evaluated: {reasons or 'there were no items'}"
+        if groups >= FEWEST_GROUPS:
+            return text
+        needed = f"a comparison of measures needs {FEWEST_GROUPS} groups of items"
+        return f"{text}; {needed}, there {'is' if groups == 1 else 'are'} {groups}"
+
+    def __repr__(self) -> str:
+        grouping = str(self.provenance.get("grouping", "")).rstrip(".")
+        text = "; ".join(filter(None, (self._describe(), grouping)))
+        return f"FaithfulnessResults({self.provenance.get('model')}: {text})"
+
+
+def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:
+    """Return the columns that name the model in all tables."""
+    seed = provenance.get("seed")
+    return {
+        "model": str(provenance.get("model")),
+        "init": str(provenance.get("init")),
+        "seed": seed if isinstance(seed, int) else None,
+    }
+
+
+def concatenate_results(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:
+    """Concatenate the results of several models; the provenance is that of the first."""
+    tables = {
+        name: pd.concat([getattr(result, name) for result in results], ignore_index=True)
+        for name in ("values", "left_out", "drops")
+    }
+    return replace(results[0], **tables)
+
+
+def _interpolate_curve(curve: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Interpolate the curve of one text at the shares of `_SHARE_GRID`."""
+    interpolated = {
+        name: np.interp(_SHARE_GRID, curve["share"], curve[name]) for name in ("removed", "kept")
+    }
+    return pd.DataFrame(
+        {**{key: curve[key].iloc[0] for key in keys}, "share": _SHARE_GRID, **interpolated}
+    )
+
+
+def _format_count(count: object, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _append_other_models(
+    table: pd.DataFrame, path: Path, model_cells: Mapping[str, str]
+) -> pd.DataFrame:
+    """Put a table behind the rows of other models in a file."""
+    if not path.is_file():
+        return table
+    stored_table = read_csv(path)
+    if not set(model_cells) <= set(stored_table):
+        raise InputError(f"{path} holds another table: write to another folder, or remove the file")
+    other_rows = stored_table[
+        (stored_table[list(model_cells)] != pd.Series(dict(model_cells))).any(axis=1)
+    ]
+    if len(other_rows) and set(stored_table) != set(table):
+        models = ", ".join(other_rows["model"].unique())
+        raise InputError(
+            f"{path} holds a table of {models} with other columns: write to another folder, or "
+            "remove the file"
+        )
+    if not len(other_rows):
+        return table
+    return pd.concat([other_rows, table.astype(object)], ignore_index=True)

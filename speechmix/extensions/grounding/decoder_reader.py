@@ -1,0 +1,209 @@
+"""Read the words of a window off a decoder with cross-attention (Whisper and its like).
+
+All removals are made behind the encoder, so that a window costs one pass of it. The encoder's states for a silent window,
+and for one of white noise, replace those of the sound; both are computed once for a model. Padding is removed by leaving
+its frames out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.capture.cross_attention import capture_attention
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
+from ...adapters.generation.decoder_prefix import first_timestamp_id
+from ...alignment.row_placement import find_loud_frames, place_rows
+from ...alignment.whisper_attention import choose_heads, named_heads
+from ...errors import InputError
+from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.clips.clip import Clip
+from ..explain.decoder_drafts import draft_tokens
+from .windows import fixed_window_seconds
+from .word_readings import (
+    INTACT,
+    NO_PADDING,
+    NOISE,
+    NOISE_LEVEL,
+    SILENCE,
+    TokenTable,
+    WordReadings,
+    make_fill,
+)
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from ..explain.generated_tokens import Draft
+    from .windows import DecodedWindow
+
+_FAINT_LEVEL = 1e-5  # of noise in place of zeros, for models that divide by how much features vary
+
+
+class DecoderReader:
+    """Reads windows of one model.
+
+    Parameters
+    ----------
+    model : Model
+    language : str, optional
+    """
+
+    def __init__(self, model: Model, language: str | None = None):
+        self.model, self.language = model, language
+        # By fill and number of samples, 0 for a fixed window.
+        self._fill_states: dict[tuple[str, int], Tensor] = {}
+
+    def read(self, window: DecodedWindow) -> WordReadings | None:
+        """Return what is read of a window; None if it has no words.
+
+        All of it is computed from one encoding of the sound, and those of silence and noise.
+        """
+        model = self.model
+        tokens = self._make_table(window)
+        if not len(tokens.ids):
+            return None
+        with model.in_use(model.state_dtype), torch.no_grad():
+            states = self._encode_window(window)
+            count = states.shape[1]
+            n_frames = min(self._count_frames(window), count)
+            fills = [self._encode_fill(window, fill)[:, :count] for fill in (SILENCE, NOISE)]
+            ids = torch.tensor([window.ids], device=model.device)
+            with capture_attention(model) as captured:
+                intact = self._run(ids, states)
+            rows = [*tokens.rows.tolist(), len(window.ids) - 1]  # and the one that predicts the end
+            named = named_heads(model)
+            attention = captured.weights(rows, named)
+            if named is None:
+                attention = attention[choose_heads(model, attention[..., :n_frames])]
+            edges = self._place_rows(window, attention[..., :n_frames])
+            frames = [
+                (edges[own[0]], max(edges[own[-1] + 1], edges[own[0]] + 1))
+                for own in map(tokens.of_word, range(len(tokens.words)))
+            ]
+            filled = self._run(ids.expand(2, -1), torch.cat(fills))
+            values = {
+                INTACT: tokens.token_log_probabilities(intact[0]),
+                SILENCE: tokens.token_log_probabilities(filled[0]),
+                NOISE: tokens.token_log_probabilities(filled[1]),
+            }
+            if n_frames < count:
+                unpadded = self._run(ids, states[:, :n_frames])
+                values[NO_PADDING] = tokens.token_log_probabilities(unpadded[0])
+        lowest, runners_up = tokens.runners_up(model, intact[0])
+        grid = self._grid(window)
+        return WordReadings(
+            window,
+            tokens.words,
+            tuple(_times(window, *grid.frame_times(*edge)) for edge in frames),
+            {name: tokens.sum_by_word(value) for name, value in values.items()},
+            lowest,
+            runners_up,
+            np.bincount(tokens.owners, minlength=len(tokens.words)),
+        )
+
+    def tokens_of(self, readings: WordReadings) -> TokenTable:
+        """Return the tokens of a window's words."""
+        return self._make_table(readings.window)
+
+    def token_log_probabilities(self, readings: WordReadings, run_count: int) -> np.ndarray:
+        """Read the tokens of a window in several runs at once, [R, tokens]; hooks make them differ."""
+        window, tokens = readings.window, self._make_table(readings.window)
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
+            states = self._encode_window(window)
+            ids = torch.tensor([window.ids] * run_count, device=self.model.device)
+            return tokens.token_log_probabilities(self._run(ids, states.expand(run_count, -1, -1)))
+
+    def _make_table(self, window: DecodedWindow) -> TokenTable:
+        """Tokens of the text; no word goes on behind a timestamp, where another segment begins."""
+        is_timed = self.model.prefix.timestamps
+        first_time = first_timestamp_id(self.model) if is_timed else math.inf
+        drafts: list[Draft] = []
+        words: list[str] = []
+        start = window.n_prefix
+        for is_time, run in groupby(window.ids[start:], lambda id_: id_ >= first_time):
+            stop = start + len(list(run))
+            if not is_time:
+                found, texts = draft_tokens(self.model, window.ids[:stop], start, ended=False)
+                drafts += [
+                    draft if draft.word is None else replace(draft, word=draft.word + len(words))
+                    for draft in found
+                ]
+                words += texts
+            start = stop
+        return TokenTable(drafts, words)
+
+    def _place_rows(self, window: DecodedWindow, attention: np.ndarray) -> np.ndarray:
+        """Edges [rows + 1] of the stretches of frames; shared out evenly where rows are too many."""
+        n_rows, n_frames = attention.shape[1:]
+        if n_rows > n_frames:
+            return np.linspace(0, n_frames, n_rows + 1).astype(int)
+        sound = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-12)
+        return place_rows(sound, find_loud_frames(window.audio, n_frames))
+
+    def _encode_window(self, window: DecodedWindow) -> Tensor:
+        if window.states is not None:
+            return window.states
+        return self._encode(window.inputs, window.audio_hash)
+
+    def _encode(self, inputs: dict[str, Tensor], audio_hash: str | None = None) -> Tensor:
+        fed = inputs_to_device(inputs, self.model.device, self.model.state_dtype)
+        states: Tensor = run_encoder(self.model, fed, audio_hash)[0]
+        return states
+
+    def _encode_fill(self, window: DecodedWindow, fill: str) -> Tensor:
+        """Encoder states of a silent or noisy window; computed once for windows of one length."""
+        is_fixed = fixed_window_seconds(self.model) is not None
+        key = fill, 0 if is_fixed else len(window.audio)
+        if key not in self._fill_states:
+            self._fill_states = {
+                other: states for other, states in self._fill_states.items() if other[1] == key[1]
+            }
+            inputs = _fill_inputs(self.model, window, fill)
+            self._fill_states[key] = self._encode(inputs, f"{fill}, {key[1]} samples")
+        return self._fill_states[key]
+
+    def _count_frames(self, window: DecodedWindow) -> int:
+        """Frames of the encoder that hold the sound itself; those behind them are padding."""
+        return max(1, self._grid(window).frames_between(0.0, window.seconds)[1])
+
+    def _grid(self, window: DecodedWindow) -> FrameGrid:
+        """Where frames lie; a window in the padding behind a sound has no samples."""
+        return self.model.grid(max(1, len(window.audio)))
+
+    def _run(self, ids: Tensor, states: Tensor) -> Tensor:
+        """Run the decoder; log-probabilities [R, T, V] in double precision."""
+        output = self.model.run_with_head(
+            {"decoder_input_ids": ids}, encoder_outputs=wrap_encoder_states(states)
+        )
+        log_probabilities: Tensor = output.logits.double().log_softmax(dim=-1)
+        return log_probabilities
+
+
+def _fill_inputs(model: Model, window: DecodedWindow, fill: str) -> dict[str, Tensor]:
+    """Inputs of a window of silence or noise of the same length; of all of a fixed window."""
+    seconds = fixed_window_seconds(model)
+    count = len(window.clip().audio(window.sample_rate))
+    if seconds is not None:
+        count = round(seconds * window.sample_rate)
+    audio = make_fill(fill, count)
+    try:
+        clip = Clip.from_array(audio, window.sample_rate, name=fill)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
+    except InputError:  # features that are divided by how much they vary
+        clip = Clip.from_array(
+            make_fill(NOISE, count) * (_FAINT_LEVEL / NOISE_LEVEL), window.sample_rate, name=fill
+        )
+        return dict(model.family.prepare(model, clip, ("encoder",)).inputs)
+
+
+def _times(window: DecodedWindow, start: float, end: float) -> tuple[float, float]:
+    """Seconds in the recording, within the window."""
+    return window.start + min(start, window.seconds), window.start + min(end, window.seconds)

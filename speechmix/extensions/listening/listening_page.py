@@ -1,0 +1,231 @@
+"""One page about listening: shares of items by model, examples to hear, where in the decoder the sound is read.
+
+In: `Listening` results of one or several models about the same items. Out: an HTML file that needs no network.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...errors import InputError
+from ...files.whole_files import write_text
+from ...inputs.clips.player import encode_wav
+from ...reporting.pages.html_page import (
+    FirstScreen,
+    Item,
+    Part,
+    SortableTable,
+    render_page,
+    sortable_cells,
+)
+from ...reporting.plots.figure_style import new_figure
+from .listening_figure import listening_panel, model_labels
+from .route_effects import INPUT
+from .shares import ALL_ITEMS, describe_shares
+
+if TYPE_CHECKING:
+    from .items import ListeningItem
+    from .listening_result import Listening
+
+_EXAMPLES = 3  # of each sort
+_MOST_HEADS = 12  # in the table
+_MAX_SECONDS = 30.0  # of a recording that the page holds
+_FIGURE_WIDTH = 4.2  # inches; a telephone shows it whole
+LIMITS = (
+    "What each removal shows. Replacing the sound in the input shows whether the answer depends on it; the verdict "
+    "rests on this alone. Silence and noise are unusual inputs; the sound of another item is a usual one. Zeroing the "
+    "values of the sound in a layer or head of the decoder shows what this layer or head adds beyond the others. No "
+    "effect there does not mean that the model does not listen: several layers may read the same sound, the encoder "
+    "may have spread it over all positions, or it may already have moved to positions of the text. A patched state "
+    "shows that the information is in these positions at this layer; it does not show that it is in no other.",
+    "Needs the sound: the share of items that are right with their own sound, minus the share that are right with the "
+    "sound of another item, over items whose other sound has another answer. In brackets: 95 % confidence intervals "
+    "over groups of items. Grey line in the figure: guessing.",
+)
+
+
+@dataclass(frozen=True)
+class ListeningCard:
+    """An item that a reader can hear, with the answers to it."""
+
+    name: str
+    question: str
+    sound: str  # a WAV file in base64
+    answers: Mapping[str, object]  # a table as `sortable_cells` returns it
+    kind: str = "listen"
+
+
+def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]) -> Path:
+    """Write the page.
+
+    Parameters
+    ----------
+    results : sequence of Listening
+        One for each model, over the same items.
+    path : path
+        Of the HTML file.
+
+    Raises
+    ------
+    InputError
+        If there is no result, or the models were asked about different items.
+    """
+    if not results:
+        raise InputError("a listening page needs at least one result")
+    asked = [{item.name: item.question for item in result.items} for result in results]
+    if any(questions != asked[0] for questions in asked):
+        raise InputError("models side by side need the same items: ask all of them about one file")
+    names = model_labels(results)
+    figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.6 * len(results))
+    listening_panel(results, ax=figure.subplots())
+    parts: list[Part] = [
+        ("Results", [_compare_models(results), figure, results[0].grouping, *LIMITS[1:]]),
+        ("By kind of item", list(_kind_tables(results))),
+        ("Examples to hear", list(_examples(results))),
+        ("Which seconds", list(_seconds_items(results))),
+        ("Where in the decoder", [*_route_items(results), LIMITS[0]]),
+        ("All items", list(_item_tables(results))),
+        ("For a model card", [result.card_line for result in results]),
+    ]
+    first = FirstScreen(
+        answer=[
+            f"{label}: {one.conclusion}"
+            for label, one in zip(model_labels(results), results, strict=True)
+        ],
+        warnings=[
+            f"{label}: {line}"
+            for label, one in zip(model_labels(results), results, strict=True)
+            for line in one.notes
+        ],
+    )
+    shown = [part for part in parts if part[1]]
+    html = render_page(
+        f"Does it listen? {names[0] if len(names) == 1 else f'{len(names)} models'}",
+        shown,
+        first=first,
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, html)
+    return path
+
+
+def _compare_models(results: Sequence[Listening]) -> pd.DataFrame:
+    """A row for each share, a column for each model."""
+    columns = {}
+    for label, result in zip(model_labels(results), results, strict=True):
+        columns[label] = {
+            "verdict": result.verdict,
+            "items (groups)": f"{len(result.table)} ({result.table['group'].nunique()})",
+            **describe_shares(result.shares),
+            "weights": str(result.provenance.get("weights", "")),
+        }
+    return pd.DataFrame(columns).rename_axis("model").fillna("").reset_index()
+
+
+def _kind_tables(results: Sequence[Listening]) -> Iterator[pd.DataFrame]:
+    for name, result in zip(model_labels(results), results, strict=True):
+        kinds = result.shares["kind"].unique()
+        rows = [
+            {"model": name, "kind": kind, **describe_shares(result.shares, kind)}
+            for kind in kinds
+            if kind != ALL_ITEMS
+        ]
+        if rows:
+            yield pd.DataFrame(rows).fillna("")
+
+
+def _examples(results: Sequence[Listening]) -> Iterator[Item]:
+    """A few items of each sort, by the first model, with the answers of all."""
+    items = {item.name: item for item in results[0].items}
+    table = results[0].table
+    by_caption = {
+        "right with its own sound, wrong with that of another item": table["needs"] == 1,
+        "follows the text against the sound": table["follows"] == "text",
+        "right with any sound, with silence and with noise": (
+            table["correct"] & (table["solved_without"] == 1) & (table["needs"] == 0)
+        ),
+    }
+    for caption, is_member in by_caption.items():
+        for name in table.loc[is_member, "item"].head(_EXAMPLES):
+            if items[name].clip.duration <= _MAX_SECONDS:
+                yield _make_card(items[name], f"{name}: {caption}", results)
+
+
+def _make_card(item: ListeningItem, heading: str, results: Sequence[Listening]) -> ListeningCard:
+    """A row for each condition, a column for each model."""
+    columns = {}
+    for label, result in zip(model_labels(results), results, strict=True):
+        of_item = result.conditions[result.conditions["item"] == item.name]
+        columns[label] = {
+            row["condition"]: f"{row['choice']} (right answer: {100 * row['probability']:.0f} %)"
+            for row in of_item.to_dict("records")
+        }
+    table = pd.DataFrame(columns).rename_axis("condition").fillna("").reset_index()
+    sound = base64.b64encode(encode_wav(item.clip)).decode("ascii")
+    answers = {**sortable_cells(table), "links": {}, "sortable": False}
+    question = f"{item.full_prompt} Right answer: {item.answer}".strip()
+    return ListeningCard(heading, question, sound, answers)
+
+
+def _seconds_items(results: Sequence[Listening]) -> Iterator[Item]:
+    for label, result in zip(model_labels(results), results, strict=True):
+        if result.seconds is not None:
+            yield (
+                f"{label}: start, end: seconds; effect: how far the log-odds of the right answer fall without the stretch "
+                "(nats); gradient: gradient x input of the stretch (nats); agreement: rank correlation of both in an item."
+            )
+            yield _sortable(result.seconds)
+
+
+def _sortable(table: pd.DataFrame) -> SortableTable:
+    rounded = _round(table)
+    rounded = rounded.loc[:, (rounded != "").any()]
+    numbers = [str(name) for name in rounded if table[name].dtype.kind == "f"]
+    return SortableTable(rounded, sort_keys={name: table[name].tolist() for name in numbers})
+
+
+def _round(table: pd.DataFrame) -> pd.DataFrame:
+    """Numbers with three digits, truth values as words, nothing for what is missing."""
+
+    def write(value: object) -> object:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, float):
+            return "" if value != value else f"{value:.3g}"
+        return value
+
+    return table.astype(object).map(write)
+
+
+def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
+    for label, result in zip(model_labels(results), results, strict=True):
+        if result.routes is None:
+            continue
+        yield (
+            "effect, low, high: nats, means over groups with 95 % intervals; share: of the effect of exchanging the sound "
+            "(removal: input); p: of a head, corrected for all heads."
+        )
+        yield f"{label}: {result.routes.summarize(result.verdict)}"
+        layers = result.routes.layers.astype({"layer": object, "layer_count": object})
+        layers.loc[layers["removal"] == INPUT, ["stack", "layer", "layer_count"]] = ""
+        for table in (layers, result.routes.heads.head(_MOST_HEADS), result.routes.removal):
+            yield _round(table)
+
+
+def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
+    columns = ["item", "kind", "answer", "choice", "correct", "needs", "follows"]
+    columns += ["sound_effect", "prompt_effect", "shapley_sound", "shapley_prompt"]
+    for label, result in zip(model_labels(results), results, strict=True):
+        yield (
+            f"{label}: needs: 1 if only the own sound gives the right answer, -1 if only the other one does; sound_effect, "
+            "prompt_effect: nats that the right answer loses without them; shapley: nats."
+        )
+        yield _sortable(result.table[columns])

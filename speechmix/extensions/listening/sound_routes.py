@@ -1,0 +1,232 @@
+"""Where in the decoder the sound reaches the answer: layers, heads, and what removing heads does to sound and text.
+
+In: a model and items. Out: `SoundRoutes`. With m(x) the log-odds of the right answer with the sound x, the effect of
+the sound is m(own) - m(other), from input to output. Each removal is made in both runs; its effect is what is missing:
+
+    effect = [m(own) - m(other)] - [m(own) - m(other)] with the removal
+
+So a preference for one answer that has nothing to do with the sound cancels. Removals: the value vectors at all
+positions of the sound are zeroed, in a window of layers or for one head (behind an encoder: in cross-attention). Patch:
+the states of these positions are those of the other sound, from a layer on. Heads are named by a sign-flip test
+over groups of items, corrected for all heads, and only if accuracy falls with other sounds: the weights of an untrained
+model, too, prefer one of two kinds of sound in all items alike, which no test over items can tell from use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ...adapters.families.capabilities import stack_phrase
+from ...errors import InputError, SpeechmixError
+from ...evaluation.statistics.even_subset import choose_evenly
+from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
+from ...evaluation.statistics.sign_flips import corrected_p
+from .head_removal import remove_heads
+from .item_groups import choose_donors, group_items
+from .items import ListeningItem
+from .questions import Question
+from .route_effects import INPUT, KNOCK_OUT, item_routes
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+MAX_ITEMS = 48
+SMALLEST_SHARE = 0.05  # of the sound's effect, below which no head is named
+_ALPHA = 1 - LEVEL
+
+
+@dataclass(frozen=True, eq=False)
+class SoundRoutes:
+    """Where the sound reaches the answer.
+
+    Parameters
+    ----------
+    layers : DataFrame
+        removal ("input": the whole sound is exchanged; "knock-out"; "patch"), stack, layer (the first), layer_count,
+        effect (nats, mean over groups), low, high (95 % for all rows of a removal together), share (of the effect of
+        the input), groups.
+    heads : DataFrame
+        A row for each head: stack, layer, head, effect, share, p (corrected for all heads), named (p at most .05,
+        and at least 5 % of the effect of the input; none unless accuracy falls with other sounds). Largest
+        effect first.
+    removal : DataFrame
+        What is left when the outputs of the named heads are zero, and of as many random ones: heads ("none", "named",
+        "random"), sound_effect, text_effect (nats), their low and high; for "random" the range over ten sets.
+    skipped : tuple of (str, str)
+    """
+
+    layers: pd.DataFrame
+    heads: pd.DataFrame
+    removal: pd.DataFrame
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def named_heads(self) -> list[tuple[int, int]]:
+        """Layer and head of the audio-specialist heads, largest effect first."""
+        named = self.heads[self.heads["named"]]
+        return list(zip(named["layer"].tolist(), named["head"].tolist(), strict=True))
+
+    def summarize(self, verdict: str) -> str:
+        """Say where the sound reaches the answer, and what the removals cannot show.
+
+        Parameters
+        ----------
+        verdict : str
+            Of `listening_verdict`: from input to output.
+        """
+        total = self.layers[self.layers["removal"] == INPUT].iloc[0]
+        sentence = (
+            f"Exchanging the sound changes the log-odds of the answer by {total['effect']:.2f} nats"
+        )
+        if np.isnan(total["low"]):
+            return (
+                f"{sentence}; nothing is claimed, for there are fewer than {FEWEST_GROUPS} groups."
+            )
+        if total["low"] <= 0:
+            return f"{sentence}; this is not shown to be above zero, so no layer or head is named."
+        lines = [f"{sentence} [{total['low']:.2f}, {total['high']:.2f}]."]
+        knock_outs = self.layers[self.layers["removal"] == KNOCK_OUT]
+        windows = knock_outs[knock_outs["layer_count"] < knock_outs["layer_count"].max()]
+        above_zero = windows[windows["low"] > 0].sort_values("effect", ascending=False)
+        if len(above_zero):
+            best = above_zero.iloc[0]
+            lines.append(
+                f"Without the sound's values in one layer, {len(above_zero)} of {len(windows)} layers show an effect; it is "
+                f"largest in layer {best['layer']} of {stack_phrase(best['stack'])}: {best['effect']:.2f} nats "
+                f"[{best['low']:.2f}, {best['high']:.2f}]."
+            )
+        else:
+            lines.append(
+                "No removal in a single window of layers shows an effect. This does not mean that the model does not "
+                f"listen: from input to output, it {verdict}. The sound may be read in several layers, or its evidence "
+                "may have moved to other positions before."
+            )
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.named_heads[:5])
+        heads = f"Heads that carry the sound (layer.head): {names}."
+        lines.append(heads if names else "No single head is shown to carry the sound.")
+        return " ".join(lines)
+
+
+def sound_routes(
+    model: Model,
+    items: Sequence[ListeningItem],
+    *,
+    window: int = 1,
+    max_items: int = MAX_ITEMS,
+    group: str | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    rows_by_item: Mapping[str, list[dict[str, Any]]] | None = None,
+) -> SoundRoutes:
+    """Find the layers and heads of the decoder that carry the sound to the answer.
+
+    Parameters
+    ----------
+    model : Model
+    items : sequence of ListeningItem
+        At least two recordings with different answers. Items whose options first differ at different positions are skipped.
+    window : int
+        Number of consecutive layers that are changed together.
+    max_items : int
+        Items that are used, evenly chosen. Each costs two runs for each window and each head.
+    group : str, optional
+        As for `speechmix.listening`.
+    seed : int
+        Of the random heads.
+    progress : bool
+    rows_by_item : mapping of str to list of dict, optional
+        What `item_routes` has returned for some items already.
+
+    Returns
+    -------
+    SoundRoutes
+
+    Raises
+    ------
+    InputError
+        If no item can be used.
+
+    Examples
+    --------
+    >>> routes = sound_routes(model, items)                                               # doctest: +SKIP
+    >>> routes.named_heads                                                                # doctest: +SKIP
+    [(11, 3), (14, 0)]
+    """
+    donors, groups = choose_donors(items), group_items(items, group)
+    route_items = choose_route_items(items, max_items)
+    skipped = list[tuple[str, str]]()
+    rows_found = dict(rows_by_item or {})
+    for item in tqdm(route_items, unit="item", desc="where", disable=not progress):
+        try:
+            if item.name not in rows_found:
+                rows_found[item.name] = item_routes(model, item, donors[item.name], window=window)
+        except SpeechmixError as error:
+            skipped.append((item.name, str(error)))
+    if not rows_found:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        raise InputError(
+            f"no item can be used to look into the decoder: {reasons or 'no two recordings have different answers'}"
+        )
+    rows = [{"group": groups[name]} | row for name, rows in rows_found.items() for row in rows]
+    table = pd.DataFrame(rows)
+    is_head = table["head"].notna()
+    layers = _average_layers(table[~is_head])
+    total = layers[layers["removal"] == INPUT].iloc[0]
+    heads = _name_heads(table[is_head], float(total["effect"]), is_shown=_is_used(table))
+    routes = SoundRoutes(layers, heads, pd.DataFrame(), tuple(skipped))
+    questions = [
+        Question(model, item, donors[item.name]) for item in route_items if item.name in rows_found
+    ]
+    named = routes.named_heads
+    removal = remove_heads(questions, groups, named, seed=seed, progress=progress)
+    return replace(routes, removal=removal)
+
+
+def choose_route_items(
+    items: Sequence[ListeningItem], max_items: int = MAX_ITEMS
+) -> list[ListeningItem]:
+    """Choose items, evenly, whose other sound has another answer."""
+    answers = {item.name: item.answer.casefold() for item in items}
+    others = {name: answers[donor.name] for name, donor in choose_donors(items).items()}
+    useful = [
+        item for item in items if item.name in others and others[item.name] != answers[item.name]
+    ]
+    return choose_evenly(useful, max_items)
+
+
+def _average_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """Average effects over groups of items, with intervals that are corrected for all rows of a removal."""
+    rows, keys = [], ["removal", "stack", "layer", "layer_count"]
+    counts = dict(table.drop_duplicates(keys)["removal"].value_counts())
+    total = table.loc[table["removal"] == INPUT].groupby("group")["effect"].mean().mean()
+    for key, members in table.groupby(keys, sort=False):
+        means = members.groupby("group")["effect"].mean()
+        low, high = mean_interval(means, level=1 - _ALPHA / counts[key[0]])
+        values = {"effect": means.mean(), "low": low, "high": high, "share": means.mean() / total}
+        rows.append({**dict(zip(keys, key, strict=True)), **values, "groups": len(means)})
+    return pd.DataFrame(rows)
+
+
+def _is_used(table: pd.DataFrame) -> bool:
+    """Whether own sounds make answers right, by a sign-flip test over groups; with few groups it is not shown."""
+    by_group = table[table["removal"] == INPUT].groupby("group")["needs"].mean().to_numpy()
+    return len(by_group) >= FEWEST_GROUPS and bool(corrected_p(by_group[None])[0] <= _ALPHA)
+
+
+def _name_heads(table: pd.DataFrame, total: float, *, is_shown: bool) -> pd.DataFrame:
+    """Test the effect of each head over groups of items, corrected for all heads; name none if the sound has no effect."""
+    keys = ["stack", "layer", "head"]
+    by_group = table.pivot_table(index=keys, columns="group", values="effect", aggfunc="mean")
+    heads = by_group.index.to_frame(index=False).astype({"head": int})
+    heads["effect"] = by_group.mean(axis=1).to_numpy()
+    heads["share"] = heads["effect"] / total
+    is_tested = by_group.shape[1] >= FEWEST_GROUPS
+    heads["p"] = corrected_p(by_group.to_numpy()) if is_tested else np.nan
+    heads["named"] = (heads["p"] <= _ALPHA) & (heads["share"] >= SMALLEST_SHARE) & is_shown
+    return heads.sort_values("effect", ascending=False, kind="stable", ignore_index=True)

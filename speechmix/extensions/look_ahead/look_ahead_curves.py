@@ -1,0 +1,246 @@
+"""How many milliseconds of future a word uses: look-ahead curves over clips, with intervals.
+
+In: a speech model and clips with word times. Out: `LookAhead`: for each delay after the word's end the
+mean loss of its score without what comes later (extensions/look_ahead/look_ahead.py), and how far it uses the
+future (look_ahead_limits.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ...errors import InputError, SpeechmixError
+from ...evaluation.statistics.group_sentences import describe_groups
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.intervals import FEWEST_GROUPS
+from ...files.json_files import JsonObject
+from ...files.text_files import write_csv
+from ...files.whole_files import write_json
+from .look_ahead import (
+    BOTH_STACKS,
+    CHUNK,
+    CUT,
+    ERRORS,
+    PAST,
+    PREFIX,
+    WORD,
+    ZEROS,
+    look_ahead_effects,
+)
+from .look_ahead_limits import average_curves, find_limits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
+
+DESCRIPTIONS = {
+    WORD: "attention from the word to later frames",
+    PREFIX: "attention from all earlier frames to later ones",
+    PAST: "attention from the word to as many earlier frames (control)",
+    CUT: "the sound, which ends there",
+    ZEROS: "the sound, silent from there on",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LookAhead:
+    """Look-ahead curves of a model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each clip, word and run: clip (a second one of the same name has "(2)" added),
+        word (index), group, and what `look_ahead_effects` returns.
+    curves : DataFrame
+        Columns removal, stack, window, layer, ms; effect (mean over groups of clips that have sound to
+        remove, nats) with low, high (interval, 95 % together; missing below eight groups); negligible
+        (see enough_ms); groups, clips; frames (mean); has_later (share of all clips that have sound
+        after the delay); with chunks errors and offline_errors (words of a
+        clip's transcript that differ from its text, mean; within chunks and with full attention).
+    limits : DataFrame
+        For each curve used_ms and enough_ms, missing where nothing can be concluded, and for single
+        layers where all of them together have no effect; last_ms (the largest delay with an
+        interval); effect, low, high of the smallest delay.
+    skipped : tuple of (str, str)
+        Clips with a word that cannot be used, and why.
+    provenance : dict
+    """
+
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    limits: pd.DataFrame
+    skipped: tuple[tuple[str, str], ...]
+    provenance: JsonObject
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a copy of the curves, one row for each delay."""
+        return self.curves.copy()
+
+    @property
+    def main_stack(self) -> str:
+        """The stack of the main curves: encoder and cross-attention together, if there are both."""
+        return BOTH_STACKS if (self.curves["stack"] == BOTH_STACKS).any() else "encoder"
+
+    @property
+    def summary(self) -> str:
+        """Sentences: how much future the word uses, by what is removed."""
+        lines = []
+        for row in self.curves[self.curves["removal"] == CHUNK].to_dict("records"):
+            lines.append(
+                f"chunks of {row['ms']:g} ms: score lost {row['effect']:.2f} nats "
+                f"[{row['low']:.2f}, {row['high']:.2f}]; {row[ERRORS[0]]:.2f} words wrong a clip, "
+                f"{row[ERRORS[1]]:.2f} with full attention"
+            )
+        groups = int(self.curves["groups"].max())
+        first_delay = self.curves.loc[self.curves["removal"] != CHUNK, "ms"].min()
+        main = self.limits[self.limits["stack"].isin([self.main_stack, "input"])]
+        for row in main[main["window"] == "all"].to_dict("records"):
+            used, enough = row["used_ms"], row["enough_ms"]
+            side = "before" if row["removal"] == PAST else "after"
+            text = "no removal is shown to change the score"
+            if np.isnan(row["effect"]):
+                text = f"no clip has sound from {first_delay:g} ms {side} the word on"
+            elif np.isnan(row["last_ms"]):
+                text = f"{row['effect']:.2f} nats lost from {first_delay:g} ms {side} the word on, not tested"
+            elif not np.isnan(used):
+                text = f"removal from {used:g} ms {side} the word on still changes the score"
+            if not np.isnan(enough):
+                share = 100 * float(self.provenance["share"])
+                last = row["last_ms"]
+                span = f"from {enough:g} to {last:g} ms" if last > enough else f"at {enough:g} ms"
+                text += f"; {span}, less than {share:g} % of the loss is left"
+            lines.append(f"{DESCRIPTIONS[row['removal']]}: {text}")
+        if groups < FEWEST_GROUPS:
+            lines.append(
+                f"There are no intervals: they need {FEWEST_GROUPS} groups of clips, found {groups}"
+            )
+        return "\n".join([*lines, *filter(None, [self.provenance.get("grouping")])])
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the main curves; see `plots.look_ahead_figure`."""
+        from .figure import look_ahead_panel
+
+        return look_ahead_panel(self, ax=ax)
+
+    def show(self) -> Figure:
+        """Draw all panels; see `plots.look_ahead_figure`."""
+        from .figure import look_ahead_figure
+
+        return look_ahead_figure(self)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write tables (CSV), provenance with the limits (JSON) and the figure into a folder."""
+        from ...reporting.plots.figure_style import write_figure
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(self.table, folder / "look_ahead_by_clip.csv")
+        write_csv(self.curves, folder / "look_ahead.csv")
+        limits = json.loads(self.limits.to_json(orient="records"))
+        skipped = [list(item) for item in self.skipped]
+        write_json(
+            folder / "look_ahead.json", {**self.provenance, "limits": limits, "skipped": skipped}
+        )
+        write_figure(self.show(), folder / "look_ahead.png", dpi=160)
+        return folder
+
+
+def look_ahead(
+    model: Model,
+    clips: Sequence[Clip],
+    *,
+    words: str = "target",
+    share: float = 0.1,
+    group: str | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> LookAhead:
+    """Measure how many milliseconds after its end a word uses, by removing what comes later.
+
+    Parameters
+    ----------
+    model : Model
+        A speech model with its head.
+    clips : sequence of Clip
+        With word times. Words that cannot be used are skipped.
+    words : {"target", "all"}
+        The target of each clip, or all its words.
+    share : float
+        For ``enough_ms``: the share of the effect at the smallest delay that is negligible.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word.
+    progress : bool
+        Show a bar over clips.
+    **options
+        delays_ms, windows, chunks_ms, left_ms and score, as for `look_ahead_effects`.
+
+    Returns
+    -------
+    LookAhead
+        Intervals are over groups of clips: at 95 % for all curves of all layers together, and for all of
+        single layers (Bonferroni), see `mean_intervals`.
+
+    Raises
+    ------
+    InputError
+        If an option is not possible, or no clip can be used.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc")
+    >>> result = speechmix.look_ahead(model, bundled.clips()[:2], delays_ms=[0], windows=["all"])
+    >>> len(result.curves), result.curves["removal"].unique().tolist()
+    (5, ['word', 'prefix', 'past', 'cut', 'zeros'])
+    """
+    if words not in ("target", "all") or not 0 < share < 1:
+        raise InputError(
+            f"words should be 'target' or 'all', and share between 0 and 1; found words={words!r}, "
+            f"share={share}"
+        )
+    rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
+    items = build_item_table(clips)
+    groups, ties = assign_item_groups(items, clips, group) if clips else ((), "")
+    bar = tqdm(clips, unit="clip", disable=not progress)
+    for clip, name, group_name in zip(bar, items["clip"] if clips else (), groups, strict=True):
+        for index in [clip.target] if words == "target" else range(len(clip.words or ())):
+            foil = clip.foil if index == clip.target else None
+            try:
+                effects = look_ahead_effects(
+                    model, clip.replace(target=index, foil=foil, cue=None), **options
+                )
+            except SpeechmixError as error:
+                skipped.append((name, str(error)))
+                continue
+            keys = {"clip": name, "word": index, "group": group_name}
+            rows += [keys | effect for effect in effects]
+    if not rows:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped[:3])
+        raise InputError(f"no clip can be used: {reasons or 'none was given'}")
+    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    curves = average_curves(table, share)
+    provenance: JsonObject = {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        "clips": int(table["clip"].nunique()),
+        "words": words,
+        "share": share,
+        "grouping": describe_groups(items.assign(group=groups), ties, names=table["clip"].unique()),
+        **options,
+    }
+    return LookAhead(table, curves, find_limits(curves), tuple(skipped), provenance)

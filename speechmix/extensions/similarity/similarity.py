@@ -1,0 +1,262 @@
+"""Compare the layers of a model with each other, with other models, and with external features.
+
+In: a model, what it is compared with, clips, untrained twins. Out: a `SimilarityResult`: each pair of a
+layer and a feature, beside units that are shuffled and beside untrained twins. What units are compared,
+and how, is in `unit_reader` and `measure_table`; how they are shuffled, in `unit_shuffles`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...adapters.model import Model
+from ...errors import InputError
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
+from ...evaluation.statistics.intervals import one_more_twin_intervals, twin_bands
+from ...evaluation.statistics.permutation import permutation_p
+from ...files.json_files import JsonObject
+from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
+from .grouped_units import SimilarityEstimate
+from .measure_table import SimilarityMeasure, find_similarity
+from .similarity_result import SimilarityResult
+from .unit_reader import FeatureSource, LayerFeatures, ModelSource, UnitReader
+from .unit_shuffles import remove_drift, roll_units, shuffle_groups
+
+_PAIR_COLUMNS = "stack layer feature feature_stack feature_layer value low high".split()
+_SHUFFLE_COLUMNS = "without_drift shuffled p_shuffled".split()
+_TWIN_COLUMNS = (
+    "twins random twin_low twin_high difference difference_low difference_high claim"
+).split()
+
+
+def similarity(
+    a: ModelSource,
+    b: FeatureSource | Mapping[str, FeatureSource] | None = None,
+    *,
+    clips: Sequence[Clip | Sentence],
+    level: str = "word",
+    measure: str = "cka",
+    stacks: str | Sequence[str] | None = None,
+    twins: Iterable[ModelSource] = (),
+    shuffles: int = 19,
+    group: str | None = None,
+    units_per_clip: int = 50,
+    seed: int = 0,
+    **options: Any,
+) -> SimilarityResult:
+    """Measure how similar the layers of a model are to each other, to another model, or to features.
+
+    Parameters
+    ----------
+    a : Model, or function that loads one
+    b : Model, function that loads one, DataFrame, str, list, or mapping of names to these, optional
+        Another model or checkpoint. A table with labels (words or phones) as its index, and a vector
+        in each row, such as GloVe. "mel": log power in 40 mel bands, mean over the unit. Names of
+        `speechmix.unit_features`, such as ``["f1", "f2"]``, each divided by its deviation;
+        "articulation": all those of PanPhon. "label": for "abx" and "mutual_information", their
+        default. By default the other layers of `a`.
+    clips : sequence of Clip or Sentence
+        With words, or with phones for ``level="phone"``; in the order in which they were recorded: a
+        slow drift over it shows no relation.
+    level : {"word", "phone", "syllable", "frame"}
+        Units: states are averaged over each. Of frames, the label is their phone, or else their word.
+    measure : {"cka", "cca", "rsa", "abx", "mutual_information"}
+        Or a name added to `SIMILARITY_MEASURES`.
+    stacks : str or sequence of str, optional
+        "encoder", "decoder"; by default the one that reads the input. Of model `b` the same.
+    twins : iterable of Model or of functions that load one
+        Untrained twins of `a`; nine are usual. Conclusions about training need 5, and 15 groups.
+    shuffles : int
+        How often the units of `b` are shuffled against those of `a`, each of two ways: shifted by more
+        than a group of clips, and groups at random. "Related" needs 19.
+    group : str, optional
+        A column of the clips' `meta` that says which belong together; by default speakers, or pair,
+        sentence and target word. Intervals are over groups.
+    units_per_clip : int
+        At most, evenly chosen.
+    seed : int
+        Of the shuffles.
+    **options
+        Of the measure: batch_size (cka); components, folds (cca); distance (rsa, abx); clusters
+        (mutual_information).
+
+    Returns
+    -------
+    SimilarityResult
+
+    Raises
+    ------
+    InputError
+        For an unknown measure, option or feature, fewer than five groups of clips, or clips without
+        such units.
+
+    Examples
+    --------
+    >>> import speechmix
+    >>> from speechmix.inputs import bundled
+    >>> model = speechmix.load("bundled:tiny-french-ctc", device="cpu")
+    >>> result = similarity(model, "mel", clips=bundled.clips()[:16], shuffles=0)  # synthetic
+    >>> result.to_dataframe()[["layer", "feature", "units", "groups"]].head(2).values.tolist()
+    [[-1, 'mel', 46, 8], [0, 'mel', 46, 8]]
+    """
+    found = find_similarity(measure, options)
+    if shuffles < 0:
+        raise InputError(f"expected shuffles of 0 or more, found {shuffles}")
+    stack_names = (stacks,) if isinstance(stacks, str) else stacks
+    reader = UnitReader(clips, level, group=group, units_per_clip=units_per_clip)
+    model = a if isinstance(a, Model) else a()
+    first = reader.read_model(model, stack_names)
+    b = "label" if b is None and found.needs_labels else b
+    second = first if b is None else reader.read_sources(b, stack_names)
+    comparison = _Comparison(found, options, reader, first, second)
+    own = comparison.prepare(first)
+    other = own if b is None else comparison.prepare_second(second)
+    estimates = comparison.compare(own, other)
+    twin_estimates = []
+    for source in twins:
+        twin = comparison.prepare(reader.read_model(source, stack_names))
+        twin_estimates.append(comparison.compare(twin, twin if b is None else other))
+    table = comparison.describe_pairs(first, second, estimates)
+    table = table.join(comparison.compare_shuffled(first, second, shuffles, seed))
+    table = table.join(_compare_twins(estimates, twin_estimates))
+    provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
+    provenance |= {"level": level, "measure": measure, "label": found.label, "ties": reader.ties}
+    provenance |= {**options, "is_self": b is None, "grouping": reader.grouping}
+    return SimilarityResult(table, tuple(reader.skipped.items()), provenance)
+
+
+class _Comparison:
+    """A measure and the pairs it compares, with the units that all features have and their groups."""
+
+    def __init__(
+        self,
+        measure: SimilarityMeasure,
+        options: Mapping[str, Any],
+        reader: UnitReader,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures],
+    ):
+        self._measure, self._options = measure, options
+        for each in second:
+            if (each.values.ndim == 1) != measure.needs_labels:
+                wanted, found = ("labels", "features")[:: 1 if measure.needs_labels else -1]
+                raise InputError(
+                    f"measure {measure.name!r} compares layers with {wanted}; {each.name!r} has {found}"
+                )
+        self._is_complete = reader.select_complete([*first, *second])
+        # units lie in the order of groups, which is not that of the recording
+        units = reader.units[self._is_complete]
+        self._groups = pd.factorize(units["group"])[0]
+        positions = units["clip"].map(reader.positions).groupby(self._groups).transform("mean")
+        self._ranks = (positions.rank(method="dense").to_numpy() - 1).astype(int)
+        indices = range(len(first))
+        self._pairs: list[tuple[int, int]] = (
+            list(itertools.combinations(indices, 2))
+            if second is first
+            else list(itertools.product(indices, range(len(second))))
+        )
+
+    def prepare(self, features: Sequence[LayerFeatures]) -> list[Any]:
+        """Prepare the layers of a model."""
+        return self._prepare(self._select_units(features))
+
+    def prepare_second(self, features: Sequence[LayerFeatures]) -> list[Any]:
+        """Prepare what layers are compared with."""
+        return self._prepare_second(self._select_units(features))
+
+    def _select_units(self, features: Sequence[LayerFeatures]) -> list[np.ndarray]:
+        return [each.values[self._is_complete] for each in features]
+
+    def _prepare(self, features: Sequence[np.ndarray]) -> list[Any]:
+        return [self._measure.prepare(each, self._groups, **self._options) for each in features]
+
+    def _prepare_second(self, features: Sequence[np.ndarray]) -> list[Any]:
+        return [
+            self._measure.prepare_second(each, self._groups, **self._options) for each in features
+        ]
+
+    def compare(self, first: Sequence[Any], second: Sequence[Any]) -> list[SimilarityEstimate]:
+        """Compare all pairs of prepared features."""
+        return [self._measure.compare(first[i], second[j]) for i, j in self._pairs]
+
+    def compare_shuffled(
+        self,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures],
+        count: int,
+        seed: int,
+    ) -> pd.DataFrame:
+        """Compare features without drift, and shuffle the second in both ways of `unit_shuffles`.
+
+        The columns: without_drift, the similarity that is tested; shuffled, the mean of all shuffles;
+        p_shuffled, the larger p of both ways, corrected over all pairs.
+        """
+        if not count:
+            return pd.DataFrame(dict.fromkeys(_SHUFFLE_COLUMNS, np.nan), range(len(self._pairs)))
+        own, other = (
+            [each if each.ndim == 1 else remove_drift(each, self._ranks) for each in features]
+            for features in (self._select_units(first), self._select_units(second))
+        )
+        prepared = self._prepare(own)
+
+        def list_values(donors: np.ndarray) -> list[float]:
+            shuffled = self._prepare_second([each[donors] for each in other])
+            return [estimate.value for estimate in self.compare(prepared, shuffled)]
+
+        without_drift = list_values(np.arange(len(self._ranks)))
+        drawn = [
+            [list_values(donors) for donors in draw(self._ranks, count, seed=seed)]
+            for draw in (roll_units, shuffle_groups)
+        ]
+        p = [permutation_p(np.array([without_drift, *values])) for values in drawn]
+        shuffled = np.mean([value for values in drawn for value in values], axis=0)
+        columns = (without_drift, shuffled, np.maximum(*p))
+        return pd.DataFrame(dict(zip(_SHUFFLE_COLUMNS, columns, strict=True)))
+
+    def describe_pairs(
+        self,
+        first: Sequence[LayerFeatures],
+        second: Sequence[LayerFeatures],
+        estimates: Sequence[SimilarityEstimate],
+    ) -> pd.DataFrame:
+        """Build the table of the pairs, with values and intervals."""
+        rows = [
+            (first[i].stack, first[i].layer, *second[j][:3], estimate.value, *estimate.interval)
+            for (i, j), estimate in zip(self._pairs, estimates, strict=True)
+        ]
+        counts = {"units": len(self._groups), "groups": int(self._groups.max()) + 1}
+        table = pd.DataFrame(rows, columns=_PAIR_COLUMNS).assign(**counts)
+        return table.astype({"feature_layer": "Int64"})
+
+
+def _compare_twins(
+    estimates: Sequence[SimilarityEstimate], twins: Sequence[Sequence[SimilarityEstimate]]
+) -> pd.DataFrame:
+    """Compare each pair with those of the twins: one interval to one more untrained model.
+
+    The intervals hold together over all pairs (`one_more_twin_intervals`), over the pseudo-values of
+    the groups. A claim is made if and only if the interval excludes zero, with enough groups and twins.
+    """
+    columns: dict[str, object] = dict.fromkeys(_TWIN_COLUMNS, np.nan)
+    columns |= {"twins": len(twins), "claim": ""}
+    if len(twins):
+        values = np.array([[each.value for each in pairs] for pairs in twins]).T  # [pairs, T]
+        by_group = np.array([[each.pseudo_values for each in pairs] for pairs in twins])
+        own = np.array([each.pseudo_values for each in estimates])  # [pairs, G]
+        differences = own - by_group.mean(axis=0)
+        low, high = one_more_twin_intervals(differences, values, rows=len(estimates))
+        twin_low, twin_high = twin_bands(values, rows=len(estimates))
+        may_claim = own.shape[1] >= FEWEST_CLAIM_GROUPS and len(twins) >= FEWEST_TWINS
+        columns |= {"random": values.mean(axis=1), "twin_low": twin_low, "twin_high": twin_high}
+        columns["difference"] = [each.value for each in estimates] - values.mean(axis=1)
+        columns |= {"difference_low": low, "difference_high": high}
+        columns["claim"] = np.select(
+            [may_claim & (low > 0), may_claim & (high < 0)], ["more", "less"], ""
+        )
+    return pd.DataFrame(columns, index=range(len(estimates)))

@@ -1,1 +1,0 @@
-"""Model cards: what finished runs say of one model, and a page that compares many cards."""

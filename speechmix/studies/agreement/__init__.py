@@ -1,1 +1,0 @@
-"""The agreement study (BLiMP): items, scoring, fine-tuning, tables."""

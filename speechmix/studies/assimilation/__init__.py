@@ -1,1 +1,0 @@
-"""Designs of assimilation: a word whose last phone changes before some words and not before others."""
