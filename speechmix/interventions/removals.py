@@ -8,14 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
 from ..adapters.generation.audio_prompt import audio_inputs
 from ..adapters.generation.transducer_path import PATH_STATES
 from ..errors import InputError
-from ..extensions.spectral.spectral_removal import SpectralCells
 from ..inputs.clips.clip import Clip
 from .audio_removal import mute, scale_words, splice_words
 from .token_removal import blank_tokens
@@ -32,6 +31,14 @@ SOUND, TEXT_IDS, DECODER_IDS = SIDES = ("sound", "input_ids", "decoder_input_ids
 RowIndices = tuple[int, ...] | None
 
 
+@runtime_checkable
+class SoundRemover(Protocol):
+    """What removes parts of a clip's sound that are no words, such as cells of its spectrum."""
+
+    def remove(self, indices: Sequence[int], clip: Clip) -> Clip:
+        """Return the clip without the parts of these indices."""
+
+
 @dataclass(frozen=True)
 class Removal:
     """Sources that are removed from one side of an input, and what replaces them.
@@ -42,15 +49,15 @@ class Removal:
         The sound, or the tokens of this input of the model.
     indices : tuple of int
         Indices of the clip's words, or positions of tokens.
-    fill : str, float, Clip, SpectralCells, int or tuple of int
+    fill : str, float, Clip, SoundRemover, int or tuple of int
         Of a sound: a fill of `mute`, a factor for its samples, a clip whose sound of the same words is put in, or
-        `SpectralCells`, whose cells the indices are. Of tokens:
+        a `SoundRemover`, whose parts the indices are. Of tokens:
         a fill of `blank`, the id of a token, or one id for each position, None for a position that is removed.
     """
 
     side: str
     indices: tuple[int, ...]
-    fill: str | int | float | Clip | SpectralCells | tuple[int | None, ...]
+    fill: str | int | float | Clip | SoundRemover | tuple[int | None, ...]
 
 
 def change_inputs(
@@ -133,7 +140,7 @@ def _change_sound(
     for removal in removals:
         if isinstance(removal.fill, Clip):
             clip = splice_words(clip, removal.fill, removal.indices)
-        elif isinstance(removal.fill, SpectralCells):
+        elif isinstance(removal.fill, SoundRemover):
             clip = removal.fill.remove(removal.indices, clip)
         elif isinstance(removal.fill, str):
             clip = mute(clip, removal.indices, fill=removal.fill)

@@ -32,8 +32,6 @@ from typing import Any
 from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.statistics.groups import assign_item_groups, build_item_table
-from ..extensions.explain.kind import EXPLANATIONS_KIND, ToExplain
-from ..extensions.probing.kind import STATES_KIND
 from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
@@ -160,7 +158,6 @@ def score_clips(
     mix_request = MixRequest.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, mix_request)
     map_options = MapOptions(mix_request, batch_size, as_rows=maps, dtype=maps_dtype)
-    to_explain = ToExplain.of(clips, explain)
     requested: dict[str, Mapping[str, object]] = {
         GENERATED_TEXTS_KIND.name: {"stacks": mix_request.stacks},
         CONTRIBUTIONS_KIND.name: {"maps": map_options},
@@ -172,9 +169,9 @@ def score_clips(
         drawn_names = frozenset(clip.name for clip in clips[:figures])
         requested[TRANSCRIPTS_KIND.name] = {"clips": drawn_names}
     if probes:
-        requested[STATES_KIND.name] = {}
+        requested["states"] = {}
     if explain:
-        requested[EXPLANATIONS_KIND.name] = {"to_explain": to_explain}
+        requested["explanations"] = find_kind("explanations").choose_options(clips, explain)
     job = RunJob(
         [models] if isinstance(models, Model) else models,
         clips,

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from ...errors import ModelError
-from ...extensions.tracing.family_lookup import find_family, find_module_family
 from ..families.family import Family
+from ..families.family_lookup import find_family, find_module_family
 from ..loading.checkpoints import (
     NO_CUSTOM_CODE,
     custom_code_message,

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from ...errors import InputError
-from ...extensions.tracing.family_lookup import find_family, find_module_family
 from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
+from ..families.family_lookup import find_family, find_module_family
 from ..generation.audio_token_positions import find_audio_token_id
 from ..model import Model
 from ..transformers_types import Config, FeatureExtractor, Processor

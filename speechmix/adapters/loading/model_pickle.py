@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
-from ...extensions.tracing.family_lookup import find_module_family
 from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind_stack
+from ..families.family_lookup import find_module_family
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model

@@ -62,7 +62,7 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     """
     if name not in _PUBLISHED_TABLES:
         raise InputError(f"no published table {name!r}; there are {', '.join(_PUBLISHED_TABLES)}")
-    path = files(__package__) / "published" / f"{name}.json"
+    path = files("speechmix.reporting.plots") / "published" / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = [
         (

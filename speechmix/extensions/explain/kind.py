@@ -133,7 +133,13 @@ def _explain_clip(model: Model, clip: Clip, request: Mapping[str, Json]) -> Json
 
 # Version 2: several fills, shares specific to a word, other default measures; 3: names of the view;
 # 4: alternatives of earlier words, errors as runs.
-EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=4, cache_key=_cache_key)
+def _choose_options(clips: Sequence[Clip], count: int) -> dict[str, object]:
+    return {"to_explain": ToExplain.of(clips, count)}
+
+
+EXPLANATIONS_KIND = ResultKind(
+    "explanations", _compute, version=4, cache_key=_cache_key, choose_options=_choose_options
+)
 
 
 def find_first_shown(explanation: Explanation) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,6 @@ from ...interfaces.cli.model_options import (
     add_prefix_options,
     create_loaders,
     load_model,
-    requested_measures,
     select_only_model,
 )
 from ...interfaces.cli.score_options import add_group_option
@@ -185,3 +185,10 @@ def _format_leaderboard(
         index=False, na_rep="", float_format="{:.2f}".format
     )
     return text
+
+
+def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
+    """Return the names of the measures to evaluate, "all", or the default ones."""
+    from .options import DEFAULT_MEASURES
+
+    return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES

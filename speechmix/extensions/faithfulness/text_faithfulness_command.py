@@ -18,10 +18,10 @@ from ...interfaces.cli.model_options import (
     create_loaders,
     list_twin_seeds,
     load_model,
-    requested_measures,
     select_only_model,
 )
 from ...interfaces.cli.score_options import add_group_option
+from .faithfulness_command import requested_measures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -132,8 +132,8 @@ def _add_text_command(
 
 
 def _blank_out(options: argparse.Namespace) -> int:
-    from ...reporting.plots import blank_out_figure
     from .presets import blank_out
+    from .text_faithfulness import blank_out_figure
 
     sentences = _read_texts(options)
     loaders = create_loaders(options, options.model, list_twin_seeds(options))
@@ -154,9 +154,9 @@ def _blank_out(options: argparse.Namespace) -> int:
 
 
 def _deletion(options: argparse.Namespace) -> int:
-    from ...reporting.plots import deletion_figure
     from .options import BINS
     from .presets import deletion_curves
+    from .text_faithfulness import deletion_figure
 
     results = deletion_curves(
         texts=_read_texts(options),

@@ -212,9 +212,9 @@ def _print_grounding(grounding: Grounding, threshold: float, most: int | None = 
 
 def _calibrate(options: argparse.Namespace) -> int:
     from ...inputs.clips.clip import Clip
-    from ...reporting.plots import reliability_diagram
     from ...reporting.plots.figure_style import new_figure, write_figure
     from .calibrate import calibrate
+    from .reliability import reliability_diagram
 
     skipped: SkippedItems = []
     clips = collect_clips(options, skipped)

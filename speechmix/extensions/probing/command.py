@@ -136,7 +136,7 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _train_probes(options: argparse.Namespace, skipped: SkippedItems) -> Probes | None:
     """Return the probes, or None while other shards are not finished."""
-    from . import probe
+    from .probe import probe
     from .probe_runs import probe_in_run
 
     in_run = bool(options.out) and is_run(options.out)

@@ -1,4 +1,4 @@
-"""Find the family of a config: a registered one, or one that is traced, once for each config in a
+"""Find the family of a config that has no table: one that is traced, once for each config in a
 process.
 """
 
@@ -9,12 +9,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ...adapters.families.checkpoint_classes import checkpoint_class, class_of_model_type
 from ...adapters.families.family import Family
-from ...adapters.families.registry import family_of_type
-from ...adapters.families.transducers import add_transducer
-from ...adapters.loading.checkpoints import transformers_class
-from ...adapters.transformers_types import Config, FeatureExtractor, PretrainedModule
+from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import ModelError, SpeechmixError
 from ...files.cache_keys import digest
 from .failure_reason import describe_failure
@@ -24,36 +20,16 @@ from .traced_family import trace_family
 _traced_families: dict[str, Family | str] = {}
 
 
-def find_family(
-    config: Config,
-    model_class: type[nn.Module] | None = None,
-    *,
-    read_extractor: Callable[[], FeatureExtractor] = lambda: None,
+def find_traced_family(
+    config: Config, model_class: type[nn.Module], read_extractor: Callable[[], FeatureExtractor]
 ) -> Family:
-    """Return the family of a config: the registered one, or one that is traced.
-
-    Parameters
-    ----------
-    config : transformers config
-    model_class : type, optional
-        Class of the model; by default that of the config's checkpoint.
-    read_extractor : callable, optional
-        Returns the feature extractor, for a speech model of an unknown type.
+    """Return the traced family of a config.
 
     Raises
     ------
     ModelError
-        If there is none: the message says which part was not understood, and how to go on.
+        If no table could be verified: the message says which part was not understood.
     """
-    model_type = getattr(config, "model_type", None)
-    try:
-        return family_of_type(model_type)
-    except ModelError:  # no table is registered
-        if model_class is None:
-            class_name = checkpoint_class(config, class_of_model_type(model_type or ""))
-            if not class_name:
-                raise
-            model_class = transformers_class(class_name)
     extractor = read_extractor() if _hears(model_class) else None
     described = None if extractor is None else (type(extractor).__name__, str(extractor.to_dict()))
     fields = {name: x for name, x in config.to_dict().items() if name != "_name_or_path"}
@@ -73,19 +49,11 @@ def find_family(
             else "finish the table by hand and register it with speechmix.register(Family(...))"
         )
         raise ModelError(
-            f"no family for model type {model_type!r}. A small random model of its config was traced, "
+            f"no family for model type {config.model_type!r}. A small random model of its config was traced, "
             f"and no table could be verified: {family}. `speechmix describe-architecture MODEL --out "
             f"FILE` writes what was found; {advice}, see docs/howto/new_architecture.md"
         )
-    return add_transducer(family, config)
-
-
-def find_module_family(
-    module: PretrainedModule, read_extractor: Callable[[], FeatureExtractor]
-) -> Family:
-    """Return the family of a model object, as `find_family`; adapters do not count."""
-    bare = module.get_base_model() if hasattr(module, "get_base_model") else module
-    return find_family(getattr(module, "config", None), type(bare), read_extractor=read_extractor)
+    return family
 
 
 def _hears(model_class: type[nn.Module]) -> bool:

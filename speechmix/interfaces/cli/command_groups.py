@@ -9,34 +9,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 
+from ...extension import extensions
 from .command_parser import CommandParser
 
-COMMAND_GROUPS = {
-    "your own clips": (
-        "check",
-        "score",
-        "explain",
-        "spectral-explain",
-        "ground",
-        "listening",
-        "ablate",
-        "look-ahead",
-        "serve",
-        "states",
-        "export",
-    ),
-    "results of runs": ("report", "compare", "card", "gallery"),
-    "the French study, from a corpus to a page": ("study", "mine", "align", "transcribe", "select"),
-    "evaluations of measures and models": (
-        "faithfulness",
-        "blank-out",
-        "deletion",
-        "probe",
-        "trajectory",
-        "calibrate",
-        "heads",
-    ),
-    "large runs and clusters": ("estimate", "status"),
+# Group -> command of the core -> its place in the group; extensions say theirs.
+COMMAND_GROUPS: dict[str, dict[str, int]] = {
+    "your own clips": {"check": 10, "score": 20, "export": 110},
+    "results of runs": {"report": 10, "compare": 20},
+    "the French study, from a corpus to a page": {
+        "study": 10,
+        "mine": 20,
+        "align": 30,
+        "transcribe": 40,
+        "select": 50,
+    },
+    "evaluations of measures and models": {},
+    "large runs and clusters": {"status": 20},
 }
 
 
@@ -58,9 +46,18 @@ def list_by_group(
 
 
 def _format_groups(help_texts: Mapping[str, str]) -> Iterator[str]:
-    named = {command for members in COMMAND_GROUPS.values() for command in members}
-    others = tuple(command for command in help_texts if command not in named)
-    for title, members in {**COMMAND_GROUPS, "further commands": others}.items():
+    groups = {title: dict(places) for title, places in COMMAND_GROUPS.items()}
+    for extension in extensions():
+        for name, (_, title, place) in extension.commands.items():
+            groups.setdefault(title, {})[name] = place
+    listed = {command for places in groups.values() for command in places}
+    further = groups.pop("further commands", {})
+    groups["further commands"] = {
+        **further,
+        **{name: len(further) for name in help_texts if name not in listed},
+    }
+    for title, places in groups.items():
+        members = sorted(places, key=lambda name: places[name])
         lines = [f"  {name:<13} {help_texts[name]}" for name in members if name in help_texts]
         if lines:
             yield "\n".join([f"{title}:", *lines])

@@ -14,6 +14,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from ...errors import SpeechmixError
+from ...extension import extensions
 from ...files.locks import write_advice
 from .command_groups import list_by_group
 from .command_parser import CommandParser, HelpFormatter
@@ -73,7 +74,7 @@ def _interrupt_on_sigterm() -> Iterator[None]:
 
 
 def create_parser() -> argparse.ArgumentParser:
-    """Create the parser with the commands of every file here that has `add_commands`."""
+    """Create the parser with the commands of every file here that has `add_commands`, and of extensions."""
     from ... import __version__
 
     parser = argparse.ArgumentParser(
@@ -91,6 +92,9 @@ def create_parser() -> argparse.ArgumentParser:
         add_commands = getattr(import_module(f".{module.name}", __package__), "add_commands", None)
         if add_commands:
             add_commands(commands)
+    for extension in extensions():
+        for module_name in dict.fromkeys(module for module, _, _ in extension.commands.values()):
+            extension.load(f"{module_name}:add_commands")(commands)
     list_by_group(parser, commands)
     return parser
 

@@ -6,7 +6,7 @@ In: a command; then its parsed options. Out: models, or functions that load them
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -174,10 +174,3 @@ def create_loaders(
         for seed in twin_seeds
     ]
     return [*loaders, *twin_loaders]
-
-
-def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
-    """Return the names of the measures to evaluate, "all", or the default ones."""
-    from ...extensions.faithfulness.options import DEFAULT_MEASURES
-
-    return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...extensions.estimate.command import announce_duration
+from ...extension import find_hook
 from .clip_options import (
     SkippedItems,
     add_clip_options,
@@ -57,7 +57,8 @@ def _score(options: argparse.Namespace) -> int:
     if arguments["units"] == "word" and isinstance(executor, InProcess):
         shard_clips = clips[: -(-len(clips) // executor.shard.count)]
         cost_options = {name: arguments[name] for name in ("measures", "stacks", "targets")}
-        loaders = announce_duration(loaders, shard_clips, print_line, **cost_options)
+        if announce_duration := find_hook("announce_duration"):
+            loaders = announce_duration(loaders, shard_clips, print_line, **cost_options)
     run = score_clips(
         loaders,
         clips,

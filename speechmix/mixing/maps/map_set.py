@@ -81,14 +81,17 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
     def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
         """One measure's maps (the only one by default) as an output object of Inseq; see
         `maps.inseq_objects.to_inseq`."""
-        from ...extensions.inseq.inseq_conversion import to_inseq
+        from ...extension import find_export
 
         measure = (
             next(iter(self))[0]
             if measure is None and len({name for name, _ in self}) == 1
             else measure
         )
-        return to_inseq([mixing_map for (name, _), mixing_map in self.items() if name == measure])
+        output: FeatureAttributionOutput = find_export("to_inseq")(
+            [mixing_map for (name, _), mixing_map in self.items() if name == measure]
+        )
+        return output
 
     def __repr__(self) -> str:
         return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

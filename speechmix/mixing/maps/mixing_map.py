@@ -246,9 +246,10 @@ class MixingMap(ScoreMap):
     def to_inseq(self) -> FeatureAttributionOutput:
         """This map alone as an output object of Inseq (extra `inseq`); see
         `speechmix.extensions.inseq.inseq_conversion.to_inseq`."""
-        from ...extensions.inseq.inseq_conversion import to_inseq
+        from ...extension import find_export
 
-        return to_inseq([self])
+        output: FeatureAttributionOutput = find_export("to_inseq")([self])
+        return output
 
     def save(self, path: str | Path) -> Path:
         """Write scores and labels to a safetensors file, labels and provenance in its header."""

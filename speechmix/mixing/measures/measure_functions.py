@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import InputError
+from ...extension import import_measures
 from ..maps.measure_facts import MeasureFacts
 from ..maps.measure_registry import (
     MEASURE_FACTS,
@@ -93,15 +94,11 @@ def find_measure(name: str) -> Measure:
     facts = measure_facts(name)
     base, colon, options = name.partition(":")
     measure = _lookup_measure(base)
+    if measure is None:  # of a scope that an extension computes
+        import_measures()
+        measure = _lookup_measure(base)
     if measure is None:
-        module = {
-            "logit": "extensions.logit_decompositions.logit_measures",
-            "removal": "extensions.explain.removal_measures",
-        }[facts.scope]
-        raise InputError(
-            f"the function of {name} is in a module that is not imported yet: import "
-            f"speechmix.{module}"
-        )
+        raise InputError(f"no installed extension computes {name}, of scope {facts.scope!r}")
     return measure.with_options(options) if colon else measure
 
 

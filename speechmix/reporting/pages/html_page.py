@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pandas as pd
 
-from ...extensions.explain.page import view_file
+from ...extension import extensions
 from .svg_figures import page_svg
 
 if TYPE_CHECKING:
@@ -154,12 +154,18 @@ def render_page(
         (heading, [_macro_and_arguments(item) for item in items])
         for heading, items in page_sections
     ]
-    has_explanations = any(kind == "why" for _, items in parts_by_kind for kind, _ in items)
+    kinds = {kind for _, items in parts_by_kind for kind, _ in items}
+    assets = [
+        tuple(map(extension.read_text, extension.page_assets[kind]))
+        for extension in extensions()
+        for kind in extension.page_assets
+        if kind in kinds
+    ]
     script = "\n".join(
         [
             '"use strict";',
             share_colors(),
-            *([view_file("explanation.js")] if has_explanations else []),
+            *(item_script for _, item_script in assets),
             *(read_template(f"{name}.js") for name in ("maps", "tables", "page")),
         ]
     )
@@ -168,8 +174,7 @@ def render_page(
         first=first,
         figure=_macro_and_arguments(first.figure)[1] if first and first.figure else None,
         parts=parts_by_kind,
-        style=read_template("page.css")
-        + (view_file("explanation.css") if has_explanations else ""),
+        style=read_template("page.css") + "".join(item_style for item_style, _ in assets),
         script=script,
         script_hash="sha256-"
         + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),

@@ -17,12 +17,7 @@ import pandas as pd
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import InputError
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...extensions.explain.section import EXPLANATIONS
-from ...extensions.faithfulness.section import FAITHFULNESS
-from ...extensions.probing.section import PROBING
-from ...extensions.speech_ablation.section import SPEECH_ABLATION
-from ...extensions.trajectories.section import TRAJECTORY
-from ...extensions.trajectories.trajectory_runs import select_last_checkpoints
+from ...extension import find_hook, placed
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
@@ -72,29 +67,26 @@ _SINGLE_CLIP = (
     "This run has one clip, so there is no statistical test: a test compares at least "
     f"{FEWEST_GROUPS} groups of clips."
 )
-# In the order of the page.
-SECTIONS: list[PageParts] = [
-    CLIP_CARDS,
-    EXPLANATIONS,
-    CONTROLS,
-    SELECTION,
-    TRANSCRIPTION,
-    SENTENCES,
-    TRAJECTORY,
-    CONTRIBUTION,
-    FigureSections(),
-    LENGTH_ALONE,
-    MEASURE_AGREEMENT,
-    BOUNDARIES,
-    ABLATION,
-    SPEECH_ABLATION,
-    PROBING,
-    FAITHFULNESS,
-    CONTROL,
-    ALL_CLIPS,
-    SKIPPED,
-    PROVENANCE,
-]
+# By their place on the page.
+_CORE_SECTIONS: dict[int, PageParts] = {
+    10: CLIP_CARDS,
+    30: CONTROLS,
+    40: SELECTION,
+    50: TRANSCRIPTION,
+    60: SENTENCES,
+    80: CONTRIBUTION,
+    90: FigureSections(),
+    100: LENGTH_ALONE,
+    110: MEASURE_AGREEMENT,
+    120: BOUNDARIES,
+    130: ABLATION,
+    170: CONTROL,
+    180: ALL_CLIPS,
+    190: SKIPPED,
+    200: PROVENANCE,
+}
+# Further ones, which come behind all others.
+SECTIONS: list[PageParts] = []
 
 
 def report(
@@ -117,7 +109,9 @@ def report(
     InputError
         If the folder holds no run, or a damaged one; and as `write_page`.
     """
-    study = Study(select_last_checkpoints(open_run(folder)), group)
+    select_run = find_hook("select_run_for_page")
+    run = open_run(folder)
+    study = Study(run if select_run is None else select_run(run), group)
     description = study.run.description
     return write_page(
         study,
@@ -189,7 +183,7 @@ def write_page(
         need_figures = draw_need_figures(study)
         content = PageContent(study, cards, need_figures, unreadable_maps, published, audio, clips)
         page_sections = [
-            page_section for section in SECTIONS for page_section in section.parts(content)
+            page_section for section in _all_sections() for page_section in section.parts(content)
         ]
         selection_entry = (
             {"selection": selection}
@@ -206,6 +200,12 @@ def write_page(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"
         ) from error
     return path
+
+
+def _all_sections() -> list[PageParts]:
+    """Sections of the core and of extensions in the order of the page, then further ones."""
+    by_place = sorted([*_CORE_SECTIONS.items(), *placed("sections")], key=lambda pair: pair[0])
+    return [*(section for _, section in by_place), *SECTIONS]
 
 
 def _write_tables(study: Study) -> None:

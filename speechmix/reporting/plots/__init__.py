@@ -46,25 +46,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
-from ...extensions.alignment_heads.alignment_head_map import alignment_head_map
-from ...extensions.continua.response_figure import response_panel
-from ...extensions.encoding.encoding_figure import encoding_figure
-from ...extensions.explain.explanation_figures import explained_text, explained_word
-from ...extensions.faithfulness.text_faithfulness import blank_out_figure, deletion_figure
-from ...extensions.grounding.reliability import reliability_diagram
-from ...extensions.lens.lens_figure import lens_curve_panel, lens_panel
-from ...extensions.listening.listening_figure import listening_panel
-from ...extensions.look_ahead.figure import look_ahead_figure
-from ...extensions.phones.phone_sources_figure import phone_sources_figure
-from ...extensions.probing.probe_and_mixing import probe_and_mixing
-from ...extensions.probing.probe_curves import probe_figure
-from ...extensions.similarity.similarity_figure import similarity_figure, similarity_panel
-from ...extensions.spectral.spectral_figure import spectral_figure
-from ...extensions.trajectories.trajectory_figure import (
-    animate_trajectory,
-    trajectory_heat_map,
-    trajectory_panel,
-)
+from ...extension import exported_names, find_export
 from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
@@ -79,9 +61,6 @@ from .route_figures import routes_figure
 from .timed_maps import difference_map, sound_and_map, timed_map
 
 __all__ = [
-    "alignment_head_map",
-    "animate_trajectory",
-    "blank_out_figure",
     "clip_distribution",
     "clip_figure",
     "coloured_tokens",
@@ -90,35 +69,26 @@ __all__ = [
     "cue_heat_map",
     "decision_heat_map",
     "decision_map",
-    "deletion_figure",
     "difference_map",
     "distribution_figure",
-    "encoding_figure",
-    "explained_text",
-    "explained_word",
     "head_grid",
     "heat_map",
     "layer_curves",
     "layer_grid",
-    "lens_curve_panel",
-    "lens_panel",
-    "listening_panel",
-    "look_ahead_figure",
     "measure_heat_map",
     "model_panels",
-    "phone_sources_figure",
-    "probe_and_mixing",
-    "probe_figure",
     "published_contributions",
     "published_probing",
-    "reliability_diagram",
-    "response_panel",
     "routes_figure",
-    "similarity_figure",
-    "similarity_panel",
     "sound_and_map",
-    "spectral_figure",
     "timed_map",
-    "trajectory_heat_map",
-    "trajectory_panel",
 ]
+__all__ += exported_names("figures")
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = find_export(name, "figures")
+    globals()[name] = value
+    return value

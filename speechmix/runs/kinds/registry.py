@@ -7,18 +7,7 @@ the process that starts them is enough; its functions must be in a module that w
 from __future__ import annotations
 
 from ...errors import InputError
-from ...extensions.explain.kind import EXPLANATIONS_KIND
-from ...extensions.faithfulness.kind import FAITHFULNESS_KIND
-from ...extensions.grounding.kind import GROUNDING_KIND
-from ...extensions.lens.kind import LENS_KIND
-from ...extensions.listening.kind import (
-    LISTENING_KIND,
-    LISTENING_ROUTES_KIND,
-    LISTENING_SECONDS_KIND,
-)
-from ...extensions.look_ahead.kind import LOOK_AHEAD_KIND
-from ...extensions.probing.kind import STATES_KIND
-from ...extensions.speech_ablation.kind import SPEECH_ABLATION_KIND
+from ...extension import placed
 from .ablation import ABLATION_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .knock_out import KNOCK_OUT_KIND
@@ -27,25 +16,18 @@ from .result_kind import ResultKind
 from .transcripts import TRANSCRIPTS_KIND
 from .word_times import WORD_TIMES_KIND
 
-# In the order in which a run computes them.
-_PACKAGE_KINDS = (
-    WORD_TIMES_KIND,
-    GENERATED_TEXTS_KIND,
-    CONTRIBUTIONS_KIND,
-    ABLATION_KIND,
-    TRANSCRIPTS_KIND,
-    STATES_KIND,
-    EXPLANATIONS_KIND,
-    SPEECH_ABLATION_KIND,
-    KNOCK_OUT_KIND,
-    LOOK_AHEAD_KIND,
-    LENS_KIND,
-    FAITHFULNESS_KIND,
-    GROUNDING_KIND,
-    LISTENING_KIND,
-    LISTENING_ROUTES_KIND,
-    LISTENING_SECONDS_KIND,
-)
+# By the place at which a run computes them.
+_CORE_KINDS: dict[int, ResultKind] = {
+    10: WORD_TIMES_KIND,
+    20: GENERATED_TEXTS_KIND,
+    30: CONTRIBUTIONS_KIND,
+    40: ABLATION_KIND,
+    50: TRANSCRIPTS_KIND,
+    90: KNOCK_OUT_KIND,
+}
+_PACKAGE_KINDS = [
+    kind for _, kind in sorted([*_CORE_KINDS.items(), *placed("kinds")], key=lambda pair: pair[0])
+]
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
 _RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}
 

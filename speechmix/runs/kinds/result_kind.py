@@ -133,6 +133,10 @@ class FinishedResults:
     group: str | None = None
 
 
+def _no_options(clips: Sequence[Clip], count: int) -> Mapping[str, object]:
+    return {}
+
+
 @dataclass(frozen=True)
 class ResultKind:
     """What a run computes of each clip and model.
@@ -180,6 +184,7 @@ class ResultKind:
     finish: Callable[[FinishedResults], None] | None = None
     clip_columns: ClipColumns | None = None
     uses_pairs: bool = False
+    choose_options: Callable[[Sequence[Clip], int], Mapping[str, object]] = _no_options
     needs_words: bool = True
 
     def keys(self, item: ResultItem) -> list[Key]:

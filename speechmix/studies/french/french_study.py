@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...adapters.loading.load import load
 from ...errors import InputError
-from ...extensions.speech_ablation.speech_ablations import speech_ablation
+from ...extension import find_export
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
 from ...runs.score_clips import score_clips
@@ -202,7 +202,7 @@ def french_study(
     )
     if published_ablation:
         try:
-            speech_ablation(
+            find_export("speech_ablation")(
                 loaders,
                 study_clips,
                 Path(out),
