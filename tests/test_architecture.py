@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from speechmix.extension import extensions
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "speechmix"
 
 # From the lowest level up.
 LEVELS = (
     ("errors",),
-    ("files",),
+    ("extension", "files"),
     ("inputs",),
     ("adapters",),
     ("mixing",),
@@ -27,6 +29,7 @@ LEVELS = (
     ("reporting",),
     ("studies",),
     ("interfaces",),
+    ("extensions",),
 )
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 LARGEST_CIRCLE = 3
@@ -65,6 +68,36 @@ def test_imports_go_down(hook):
         if LEVEL_OF[package] >= LEVEL_OF[path.split("/")[0]] and path not in hook.FACES
     ]
     assert not upward
+
+
+def test_the_core_names_no_extension(trees):
+    """Only entry points lead from the core to an extension."""
+    named = [
+        (name, module)
+        for name, tree in trees.items()
+        if not name.startswith("extensions.")
+        for module in imported_modules(tree, name, trees)
+        if module.startswith("extensions.")
+    ]
+    assert not named
+
+
+def test_extensions_say_which_others_they_need(trees):
+    needed = defaultdict(set)
+    for name, tree in trees.items():
+        if name.startswith("extensions.") and name.count(".") == 2:
+            for module in imported_modules(tree, name, trees):
+                if module.startswith("extensions.") and module.split(".")[1] != name.split(".")[1]:
+                    needed[name.split(".")[1]].add(module.split(".")[1])
+    declared = {
+        extension.name: {*extension.needs}
+        for extension in extensions()
+        if extension.package.startswith("speechmix.")
+    }
+    assert declared.keys() == {
+        path.parent.name for path in PACKAGE.glob("extensions/*/__init__.py")
+    }
+    assert {name: others for name, others in declared.items() if others} == dict(needed)
 
 
 def test_the_picture_shows_these_levels(hook):

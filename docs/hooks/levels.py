@@ -21,17 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
-    "extensions/alignment_heads/head_choice.py",
-    "extensions/listening/listening_result.py",
-    "extensions/look_ahead/look_ahead_curves.py",
-    "extensions/phones/phone_sources.py",
-    "extensions/continua/response_curves.py",
-    "extensions/similarity/similarity_result.py",
-    "extensions/explain/explanation.py",
-    "extensions/spectral/spectral_explanation.py",
-    "extensions/speech_ablation/kind.py",
     "runs/job_execution.py",
-    "extensions/speech_ablation/speech_ablations.py",
 }
 
 _STYLE = """

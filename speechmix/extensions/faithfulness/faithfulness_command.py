@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +45,7 @@ from .text_faithfulness_command import (
     add_deletion,
     add_min_words_option,
     print_skipped_units,
+    requested_measures,
 )
 
 if TYPE_CHECKING:
@@ -185,10 +185,3 @@ def _format_leaderboard(
         index=False, na_rep="", float_format="{:.2f}".format
     )
     return text
-
-
-def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
-    """Return the names of the measures to evaluate, "all", or the default ones."""
-    from .options import DEFAULT_MEASURES
-
-    return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES

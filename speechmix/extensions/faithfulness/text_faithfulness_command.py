@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from ...interfaces.cli.model_options import (
     select_only_model,
 )
 from ...interfaces.cli.score_options import add_group_option
-from .faithfulness_command import requested_measures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,3 +204,10 @@ def _write_results(results: FaithfulnessResults, folder: str, name: str, figure:
             write_csv(table, out / f"{name}_{kind}.csv")
     write_figure(figure, out / f"{name}.png", dpi=150)
     print(f"tables and figure: {out}")
+
+
+def requested_measures(options: argparse.Namespace) -> str | Sequence[str]:
+    """Return the names of the measures to evaluate, "all", or the default ones."""
+    from .options import DEFAULT_MEASURES
+
+    return "all" if options.measure == ["all"] else options.measure or DEFAULT_MEASURES
