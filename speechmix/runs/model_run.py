@@ -24,11 +24,11 @@ from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_
 from .kinds.generated_texts import GENERATED
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .part_summary import PartSummary
 from .progress import Progress, show_progress
 from .results.clip_result_files import Owner, Part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
-from .results.tidy_tables import result_line
 
 if TYPE_CHECKING:
     from .scored_run import Run
@@ -170,7 +170,7 @@ class ModelRun:
             report(
                 f"{self._model.label}: {stored_count} of {stored_count + len(pending)} clips were scored before"
             )
-        at_once = clips_per_pass(self._model)
+        at_once, summary = clips_per_pass(self._model), PartSummary(self._model)
         with closing(prefetch_inputs(self._model, pending, count=at_once)) as prefetched_clips:
             bar = show_progress(
                 prefetched_clips, progress, f"score {self._model.label}", total=len(pending)
@@ -179,9 +179,11 @@ class ModelRun:
                 if begins is not None:
                     begins(group)
                 for outcome in self._computed(results, group):
-                    self._say(results, outcome, report)
+                    self._say(results, outcome, report, summary)
                     results.write_if_due()
                     yield outcome
+        if (line := summary.line()) is not None:
+            report(line)
 
     def _stored_keys(self, results: Results, clip: Clip) -> list[Key]:
         """Keys of a clip whose results are all stored; none if one is missing, or its text is to be generated."""
@@ -215,8 +217,10 @@ class ModelRun:
                     outcome.is_new |= not known.issuperset(keys)
         return outcomes
 
-    def _say(self, results: Results, outcome: ClipOutcome, report: Report) -> None:
-        """Report what was computed of a clip, or why it failed."""
+    def _say(
+        self, results: Results, outcome: ClipOutcome, report: Report, summary: PartSummary
+    ) -> None:
+        """Report why a clip failed, or add what was computed of it to the summary."""
         clip, label = outcome.clip, self._model.label
         if outcome.error is not None:
             is_scored = any(key.kind != GENERATED for key in outcome.keys)
@@ -229,7 +233,7 @@ class ModelRun:
             count_clip()
             transcript = self._transcript(results, clip, outcome.keys)
             shares = results.contributions(outcome.keys)
-            report(result_line(clip, self._model, shares, transcript))
+            summary.add(clip, shares, transcript)
 
     def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
         """What the model generates for a clip, for its line: as stored, else now, of a clip that is drawn."""

@@ -223,3 +223,15 @@ def test_planted_bands_are_first_in_95_of_100_seeds():
         counts["cell claimed"] += result.leading_cells == ((time, band),)
     print(counts)
     assert min(counts.values()) >= 95, counts
+
+
+@pytest.mark.parametrize("options", [{}, {"samples": 2}, {"twins": True}])
+def test_the_bar_counts_every_set_of_cells(options, capsys):
+    if "twins" in options:
+        options = {"twins": [band_reader([inner_range(2)])]}
+    model = band_reader([inner_range(3)])
+    explain_bands(model, noisy_clip(0), fills=["zeros", "mean"], progress=True, **options)
+    last = capsys.readouterr().err.strip().rpartition("\r")[2]
+    done, total = last.split("|")[2].split()[0].split("/")
+    assert "100%" in last
+    assert done == total

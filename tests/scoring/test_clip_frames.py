@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import speechmix
+from speechmix.errors import InputError
 
 from .test_mix import clip_of, whisper_that_hears
 
@@ -19,7 +20,7 @@ def whisper():
 def test_frames_of_the_clip_are_those_of_the_window_and_padding_is_one_unit(whisper):
     clip, stacks = clip_of(), ["encoder", "cross"]
     n_frames = whisper.grid(len(clip.audio(16_000))).n_frames
-    maps = speechmix.mix(whisper, clip, units="frame", stacks=stacks)
+    maps = speechmix.mix(whisper, clip, units="frame", stacks=stacks, include=["padding"])
     whole = speechmix.mix(whisper, clip, units="frame", stacks=stacks, window=(0, 30))
     for (measure, stack), found in maps.items():
         frames, padding = found.sources[:-1], found.sources[-1]
@@ -38,6 +39,19 @@ def test_frames_of_the_clip_are_those_of_the_window_and_padding_is_one_unit(whis
         if stack == "encoder":  # as a target, the padding is the mean of its frames
             pooled = every.scores[:, count:, :count].mean(axis=1)
             np.testing.assert_allclose(found.scores[:, -1, :count], pooled, rtol=1e-6)
+
+
+def test_the_padding_is_a_target_only_where_it_is_included(whisper):
+    by_default = speechmix.mix(whisper, clip_of(), units="frame")
+    included = speechmix.mix(whisper, clip_of(), units="frame", include=["padding"])
+    for key, found in by_default.items():
+        whole = included[key]
+        count = len(whole.targets) - (key[1] == "encoder")
+        assert (found.targets, found.sources) == (whole.targets[:count], whole.sources)
+        np.testing.assert_allclose(found.scores, whole.scores[:, :count], rtol=1e-6, atol=1e-9)
+    assert included["value_zeroing", "encoder"].rollout().scores.shape[-2] == len(whole.sources)
+    with pytest.raises(InputError, match=r"include=\['padding'\]"):
+        by_default["value_zeroing", "encoder"].rollout()
 
 
 def test_the_padding_column_is_that_of_all_its_values_at_zero(whisper):
@@ -71,5 +85,5 @@ def test_the_padding_column_is_that_of_all_its_values_at_zero(whisper):
     before, after = layer_output(padding.start), layer_output(padding.stop)
     distances = 1 - torch.nn.functional.cosine_similarity(before, after, dim=-1)
     expected = distances[: padding.start].numpy()
-    np.testing.assert_allclose(found.scores[0, :-1, -1], expected, atol=1e-6)
+    np.testing.assert_allclose(found.scores[0, :, -1], expected, atol=1e-6)
     assert expected.max() > 1e-5

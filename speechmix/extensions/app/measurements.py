@@ -7,7 +7,7 @@ does).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,8 +104,7 @@ def measure_clip(
 ) -> ClipMaps:
     """Compute maps of a clip or a sentence by several measures, for one or all stacks.
 
-    A measure that fails is listed with its reason. In maps of frames, the padding of a fixed window
-    (Whisper) is one source, and no target: its rows would take most of the time.
+    A measure that fails is listed with its reason.
 
     Parameters
     ----------
@@ -129,22 +128,14 @@ def measure_clip(
             f"measures should be some of {', '.join(list_page_measures())}; found "
             f"{', '.join(sorted(unknown_measures)) or 'none'}"
         )
-    targets: Mapping[str, Sequence[int]] | None = None
-    if isinstance(clip, Clip):
-        if clip.text is None and clip.spoken_words:
-            clip = clip.replace(text=join_words(clip.spoken_words))
-        if units == "frame" and model.hears:
-            targets = {"encoder": range(_count_clip_frames(model, clip)[0])}
+    if isinstance(clip, Clip) and clip.text is None and clip.spoken_words:
+        clip = clip.replace(text=join_words(clip.spoken_words))
     maps: dict[tuple[str, str], MixingMap] = {}
     failure_reasons: dict[str, str] = {}
     with model.unchanged():
         for measure in measures:
             try:
-                maps.update(
-                    mix_one(
-                        model, clip, measures=measure, stacks=stack, units=units, targets=targets
-                    )
-                )
+                maps.update(mix_one(model, clip, measures=measure, stacks=stack, units=units))
             except SpeechmixError as error:
                 failure_reasons[measure] = str(error)
     if not maps:

@@ -125,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = f"speechmix/{__version__}", ""
     timeout = _IDLE_TIMEOUT_SECONDS
+    disable_nagle_algorithm = True  # else each body waits 40 ms for the receipt of its header
     server: Server
     command = ""
     _has_unread_body = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from ...errors import SpeechmixError
@@ -64,6 +65,7 @@ def _spectral_explain(options: argparse.Namespace) -> int:
         "objective": tuple(options.label) if options.label else None,
         "twins": [load_model(options, source, init="random", seed=seed) for seed in seeds],
         "seed": options.seed or 0,
+        "progress": sys.stderr.isatty(),
     }
     explained_count = 0
     for clip in clips:

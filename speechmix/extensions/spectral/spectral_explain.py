@@ -6,10 +6,11 @@ without it alone (occlusion), once with each fill. Cells are removed from the wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...errors import InputError
 from ...inputs.audio.frequency_bands import band_edges
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILLS = ("zeros", "mean")
 _DEFAULT_ORDERS, _NOISE_DRAWS = 16, 2
+_SETS_PER_STEP = 32  # of the progress bar
 
 
 def spectral_explain(
@@ -48,6 +50,7 @@ def spectral_explain(
     samples: int | None = None,
     twins: Sequence[Model] = (),
     seed: int = 0,
+    progress: bool = False,
 ) -> SpectralExplanation:
     """Measure which frequency band of which word, phone or window a decision rests on.
 
@@ -76,6 +79,9 @@ def spectral_explain(
         Untrained twins: what leads must be larger than every cell (or band) of theirs, with the first fill.
     seed : int
         Of orders and noise.
+    progress : bool
+        Show a bar over the passes of the models, with the time that is left. By default, there are about 32 for each
+        cell, fill and draw of noise.
 
     Raises
     ------
@@ -109,8 +115,14 @@ def spectral_explain(
     ]
     count = all_cells[0].count
     orders = samples or (_DEFAULT_ORDERS if count > MAX_EXACT_PLAYERS else 0)
-    games = tuple(_compute_values(decision, cells, orders, seed) for cells in all_cells)
-    twin_games = (_compute_values(twin, all_cells[0], orders, seed) for twin in twin_decisions)
+    pass_count = _count_sets(count, orders) * (len(all_cells) + len(twins))
+    with tqdm(total=pass_count, unit="pass", desc=clip.name, disable=not progress) as bar:
+        games = tuple(
+            _compute_values(decision, cells, orders, seed, bar.update) for cells in all_cells
+        )
+        twin_games = [
+            _compute_values(twin, all_cells[0], orders, seed, bar.update) for twin in twin_decisions
+        ]
     twin_values = [game.values for game in twin_games]
     provenance = {name: getattr(model, name) for name in ("name", "init", "seed", "fingerprint")}
     provenance |= {"objective": decision.objective.details, "units": units, "scale": scale}
@@ -155,15 +167,33 @@ def _list_times(
     return inside
 
 
+def _count_sets(count: int, orders: int) -> int:
+    """Count the sets of cells that one game reads: those of the Shapley values, all, none, and all but one."""
+    return (2 * orders * (count + 1) if orders else 2**count) + 2 + count
+
+
 def _compute_values(
-    decision: Decision, cells: SpectralCells, orders: int, seed: int
+    decision: Decision,
+    cells: SpectralCells,
+    orders: int,
+    seed: int,
+    advance: Callable[[int], object],
 ) -> SpectralGame:
     """Compute Shapley values and effects of cells with one fill."""
     cache, count = InterventionCache(decision), cells.count
 
     def margins(sets: np.ndarray) -> np.ndarray:
-        absent = [tuple(np.flatnonzero(~present).tolist()) for present in sets]
-        return cache.read([(Removal(SOUND, cell, cells),) if cell else () for cell in absent])
+        margins_by_step = []
+        for first in range(0, len(sets), _SETS_PER_STEP):
+            absent = [
+                tuple(np.flatnonzero(~present).tolist())
+                for present in sets[first : first + _SETS_PER_STEP]
+            ]
+            margins_by_step.append(
+                cache.read([(Removal(SOUND, cell, cells),) if cell else () for cell in absent])
+            )
+            advance(len(absent))
+        return np.concatenate(margins_by_step)
 
     values, errors = shapley_values(count, margins, samples=orders or None, seed=seed)
     full, empty = margins(np.array([[True] * count, [False] * count])).tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .score_map import same_units
+from .score_map import padding_advice, same_units
 
 if TYPE_CHECKING:
     from .mixing_map import MixingMap
@@ -42,7 +42,7 @@ def check_composable(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -
         if not same_units(a, b):
             raise InputError(
                 f"compose: {unit_text} should be the same units, found {len(a)} and {len(b)}, or "
-                "others: " + missing_maps_advice(cross.measure)
+                "others: " + missing_maps_advice(cross.measure) + padding_advice(a, b)
             )
 
 

@@ -139,8 +139,8 @@ class ScoreMap:
         if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
             raise InputError(
                 f"{step} goes from layer to layer, so targets and sources must be the same units; "
-                f"this {self.stack} "
-                f"map has {len(self.targets)} targets and {len(self.sources)} sources"
+                f"this {self.stack} map has {len(self.targets)} targets and {len(self.sources)} "
+                "sources" + padding_advice(self.targets, self.sources)
             )
         return self.mean_heads()
 
@@ -159,3 +159,11 @@ class ScoreMap:
 def same_units(a: Sequence[Span], b: Sequence[Span]) -> bool:
     """Whether two sides are the same positions, whatever their labels."""
     return [span.ranges for span in a] == [span.ranges for span in b]
+
+
+def padding_advice(targets: Sequence[Span], sources: Sequence[Span]) -> str:
+    """What an error adds where the padding behind a clip's frames is a source, but no target."""
+    target_kinds, source_kinds = ({span.kind for span in spans} for spans in (targets, sources))
+    if "padding" in source_kinds - target_kinds and "frame" in target_kinds:
+        return "; include=['padding'] makes the padding behind the frames a target, too"
+    return ""

@@ -165,9 +165,18 @@ class View(ABC):
                 self.prepared.decoder_tokens, self._audio_spans
             )
         encoder = self._encoder_spans or []
-        targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
+        if stack == "encoder":
+            return self._encoder_targets(encoder), encoder
+        targets = self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
         return targets, sources
+
+    def _encoder_targets(self, spans: list[Span]) -> list[Span]:
+        """The encoder's units as targets. The padding behind a clip's frames is a row where it is
+        included: of a short clip, it takes most of the time."""
+        if self._request.units != "frame" or "padding" in self._request.include:
+            return spans
+        return [span for span in spans if span.kind != "padding"]
 
     def _select_rows(self, stack: str, spans: list[Span]) -> list[Span]:
         """The targets asked for."""

@@ -86,8 +86,9 @@ def mix(
         frames of a clip; words (of one or
         more sub-words) or tokens of a text, then in a model with a decoder alone too. The decoder
         behind an encoder always has tokens. Where a model fills its window up (Whisper, AST), the
-        frames behind the clip are one unit, ``<padding>``: as a source they are zeroed together, as
-        a target they are pooled. `window` gives every frame.
+        frames behind the clip are one source, ``<padding>``, whose values are zeroed together;
+        ``include=["padding"]`` makes them a target too, pooled, as a rollout needs. `window` gives
+        every frame.
     spans : sequence of (start, stop), list of (start, stop), or Span, optional
         Half-open encoder frames (or token positions) to use as units instead of words; several
         ranges are one unit in pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every
@@ -105,7 +106,9 @@ def mix(
     rounding : {"disjoint", "paper"}
         Words to frames; see `speechmix.inputs.words.spans.word_spans`.
     include : sequence of {"silence", "padding"}
-        Make the silence between words and the padding behind the clip units of their own.
+        Make the silence between words and the padding behind the clip units of their own. With
+        units="frame", where the padding is a source anyway, "padding" makes it a target too; this
+        takes several times as long for a short clip.
     dtype : str or torch.dtype, optional
         Precision of the states, float32 or float64; by default the model's own, float32 for a
         half-precision model. A half-precision model can be asked to run in its own, with a warning:

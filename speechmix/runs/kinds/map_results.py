@@ -121,8 +121,8 @@ class ModelMaps:
 
 
 def _frames_entry(request: MixRequest) -> dict[str, object]:
-    """Frames of a fixed window were all its frames before; they are the clip's and one unit of padding."""
-    return {"frames": "clip and padding"} if request.units == "frame" else {}
+    """Frames of a fixed window were all its frames before; then the padding was a target, too."""
+    return {"frames": "clip; padding as source"} if request.units == "frame" else {}
 
 
 class ContributionsKind(ResultKind):

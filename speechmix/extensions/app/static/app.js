@@ -61,8 +61,9 @@ async function opened(facts, kept) {
   find("#begin").classList.add("small");
   find("#examples").open = false;
   open(facts, () => stored().keep(kept ?? { maps: [], models: [] }));
-  if (facts.recording) await page.player.load(`api/recordings/${facts.recording}/sound`).catch(fail);
+  const loaded = facts.recording && page.player.load(`api/recordings/${facts.recording}/sound`).catch(fail);
   if (facts.recording && !facts.text) await write();
+  await loaded;
 }
 
 async function openFile(file) {

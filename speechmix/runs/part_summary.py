@@ -1,0 +1,76 @@
+"""Say in one line what was computed of a part of a run: one model or twin and its clips.
+
+In: what `result_line` takes of each clip. Out: the line of a single clip as it is; of several, how
+many were scored, whose word times may be wrong, and which transcripts differ from their texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..adapters.model import Model
+from ..alignment.alignment_result import without_calibration_note
+from ..files.json_files import Json
+from ..inputs.clips.clip import Clip
+from ..inputs.words.transcript_accuracy import count_word_errors
+from .results.tidy_tables import result_line
+
+_MAX_NAMES = 5  # of a list of clips; clips.csv has them all
+
+
+class PartSummary:
+    """Collects the clips of one model that were computed.
+
+    Parameters
+    ----------
+    model : Model
+        Doubts about clips are listed for a trained model: its twins have the same word times.
+    """
+
+    def __init__(self, model: Model):
+        self._model = model
+        self._clip_count = self._transcript_count = 0
+        self._single_line = ""
+        self._doubtful_names: list[str] = []
+        self._differing_names: list[str] = []
+
+    def add(self, clip: Clip, shares: Sequence[Mapping[str, Json]], transcript: str | None) -> None:
+        """Add a clip, as `result_line` takes it."""
+        self._clip_count += 1
+        if self._clip_count == 1:
+            self._single_line = result_line(clip, self._model, shares, transcript)
+        if without_calibration_note(" ".join(clip.doubts)):
+            self._doubtful_names.append(clip.name)
+        if transcript is not None and clip.text is not None:
+            self._transcript_count += 1
+            if count_word_errors(clip.text, transcript, clip.language):
+                self._differing_names.append(clip.name)
+
+    def line(self) -> str | None:
+        """Return the line; None without any clip."""
+        if self._clip_count <= 1:
+            return self._single_line or None
+        phrases = [f"{self._model.label}: {self._clip_count} clips scored"]
+        if self._model.init == "trained" and self._doubtful_names:
+            phrases.append(
+                f"word times may be wrong in {len(self._doubtful_names)} "
+                f"({_list_names(self._doubtful_names)}; clips.csv says why)"
+            )
+        if self._differing_names:
+            phrases.append(
+                f"{len(self._differing_names)} of {self._transcript_count} transcripts differ from "
+                f"the text ({_list_names(self._differing_names)})"
+            )
+        return "; ".join(phrases)
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """List the first names, and how many more there are.
+
+    Examples
+    --------
+    >>> _list_names(["a", "b"]), _list_names(list("abcdefg"))
+    ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
