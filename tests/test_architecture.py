@@ -18,13 +18,13 @@ PACKAGE = ROOT / "speechmix"
 
 # From the lowest level up.
 LEVELS = (
-    ("errors",),
-    ("extension", "files"),
+    ("errors", "extension"),
+    ("files",),
     ("inputs",),
     ("adapters",),
     ("mixing",),
     ("alignment", "interventions"),
-    ("evaluation", "explanations"),
+    ("evaluation",),
     ("runs",),
     ("reporting",),
     ("studies",),

@@ -11,7 +11,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
     faithfulness.csv, faithfulness_values.csv with the kind faithfulness: which measures rank the words that count
-    probes.csv, probe_answers.csv             with probes: what probes predict from the target, layer by layer (probes.py)
+    probes.csv, probe_answers.csv             with probes: what probes predict from the target, layer by layer
     skipped.csv                               what was left out and why
     times.csv                                 where the time went, by model and phase (run_times.py)
     words/<clip>.TextGrid                     where each word was placed, for runs of up to a thousand clips

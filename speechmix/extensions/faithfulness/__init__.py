@@ -17,8 +17,8 @@ EXTENSION = Extension(
         "deletion_figure": "text_faithfulness:deletion_figure",
     },
     commands={
-        "blank-out": ("text_faithfulness_command", "evaluations of measures and models", 20),
-        "deletion": ("text_faithfulness_command", "evaluations of measures and models", 30),
+        "blank-out": ("faithfulness_command", "evaluations of measures and models", 20),
+        "deletion": ("faithfulness_command", "evaluations of measures and models", 30),
         "faithfulness": ("faithfulness_command", "evaluations of measures and models", 10),
     },
     kinds={"kind:FAITHFULNESS_KIND": 120},

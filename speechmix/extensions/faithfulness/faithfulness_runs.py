@@ -1,7 +1,7 @@
 """Faithfulness of measures over many clips: stored in a run's folder clip by clip, resumable, in shards.
 
 In: a model, clips, options, a folder. Out: the evaluation, and its tables in the folder
-(kinds/faithfulness.py).
+(kind.py).
 """
 
 from __future__ import annotations
