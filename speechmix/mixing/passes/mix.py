@@ -262,7 +262,9 @@ def _mix_items(
         found = [
             (item, maps)
             for batch in split_into_groups(prefetched_items, group_size)
-            for item, maps in zip(batch, _maps_or_errors(compute_group, batch, folders), strict=True)
+            for item, maps in zip(
+                batch, _maps_or_errors(compute_group, batch, folders), strict=True
+            )
         ]
     errors = [(item, maps) for item, maps in found if isinstance(maps, SpeechmixError)]
     if errors and len(errors) == len(found):
