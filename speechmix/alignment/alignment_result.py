@@ -26,8 +26,13 @@ NOT_CALIBRATED = (
     "Scores of word times are calibrated on French and not calibrated on {language}: a word with a high score "
     "may also be more than 100 ms off."
 )
+# The same of an aligner whose scores are calibrated on no language.
+ATTENTION_NOT_CALIBRATED = (
+    "Scores of word times by Whisper's attention are not calibrated: a word with a high score may also be more than "
+    "100 ms off."
+)
 
-# Words that are scored lower are named among the doubts, whatever the method. Of synthesis: in development
+# Words that are scored lower are named among the doubts, by all methods but attention. Of synthesis: in development
 # (where the weights were fitted) 51 % of the words that are off are scored lower, and half of those named are
 # off; on held-out sentences 44 and 40 %, and without noise 3 of 41 words that are off.
 MIN_TRUSTED_WORD_SCORE = 0.75
@@ -83,12 +88,12 @@ class Alignment:
 
 
 def without_calibration_note(doubts: str) -> str:
-    """Joined doubts without the sentence that every clip in another language has."""
+    """Joined doubts without the sentences that every clip in another language, or placed by attention, has."""
     pattern = re.escape(NOT_CALIBRATED).replace(re.escape("{language}"), r"\S+")
-    return re.sub(pattern, "", doubts).strip()
+    return re.sub(pattern, "", doubts.replace(ATTENTION_NOT_CALIBRATED, "")).strip()
 
 
-def list_unsure_words(words: Iterable[Word]) -> str:
+def list_unsure_words(words: Iterable[Word], min_score: float = MIN_TRUSTED_WORD_SCORE) -> str:
     """The words whose score is too low to be trusted, with their scores; "" if there are none.
 
     Examples
@@ -99,7 +104,7 @@ def list_unsure_words(words: Iterable[Word]) -> str:
     unsure = [
         f"{word.text} ({word.score:.2f})"
         for word in words
-        if word.score is not None and word.score < MIN_TRUSTED_WORD_SCORE
+        if word.score is not None and word.score < min_score
     ]
     return ", ".join(unsure[:5]) + (f" and {len(unsure) - 5} more" if len(unsure) > 5 else "")
 
@@ -118,7 +123,7 @@ def later_changes(method: str, language: str | None, *, has_model: bool) -> Json
     by_synthesis = method == "synthesis" or (method == "auto" and not has_model)
     is_french = (language or "").startswith("fr")
     doubts: JsonObject = {} if by_synthesis and is_french else {"doubts": 3}
-    return doubts | ({"heads": 2} if method == "whisper" else {})
+    return doubts | ({"heads": 2, "doubts": 4} if method == "whisper" else {})
 
 
 def aligned_words(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from ..inputs.audio.frame_grid import FrameGrid
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
 from .alignment_result import (
-    MIN_TRUSTED_WORD_SCORE,
+    ATTENTION_NOT_CALIBRATED,
     Alignment,
     aligned_words,
     list_unsure_words,
@@ -31,6 +31,10 @@ from .row_placement import find_loud_frames, place_rows, trim_silence
 
 N_DEFAULT_HEADS = 6  # that are averaged if the model does not name its alignment heads
 _MIN_TRUSTED_SCORE = 0.2  # share of the attention that falls on the word's own stretch
+# Whisper tiny.en, nine English commands: the 39 words that are said score .27 to .82, 24 of 40 that are not said
+# below .2. The score does not tell borders that are off: at 100 ms and more it is .28 to .79.
+_MIN_HEARD_SCORE = 0.2
+_MAX_UNCOVERED = 0.35  # share of the sound outside the words: with the whole text at most .25, with half of it often more
 
 
 def is_trained_whisper(model: Model) -> bool:
@@ -88,26 +92,38 @@ def align_by_whisper(
     weights, sound = attention.weights, attention.is_loud
     heads = choose_heads(model, weights)
     mean, edges = weights[heads].mean(0), place_rows(weights[heads], sound)
-    placed = []
+    placed, covered = [], np.zeros(len(sound), dtype=bool)
     for word, (first, last) in zip(words, word_rows(attention.owners, words), strict=True):
         start, stop = edges[first], edges[last + 1]
         rows = [row for row in range(first, last + 1) if attention.owners[row] is not None]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = attention.grid.frame_times(*map(int, trim_silence(start, stop, sound)))
+        first_frame, stop_frame = map(int, trim_silence(start, stop, sound))
+        covered[first_frame:stop_frame] = True
+        onset, offset = attention.grid.frame_times(first_frame, stop_frame)
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )
     overall = float(
         np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed])
     )
-    doubts = []
-    if unsure := list_unsure_words(placed):
+    uncovered = float((sound & ~covered).sum() / max(1, sound.sum()))
+    doubts = list_doubts(placed, overall, uncovered)
+    return Alignment(tuple(placed), "whisper", round(overall, 4), doubts)
+
+
+def list_doubts(words: Sequence[Word], score: float, uncovered: float) -> tuple[str, ...]:
+    """Sentences that say why the times cannot be trusted, by the score of the text and the share of the sound outside
+    the words. The first concerns all clips."""
+    doubts = [ATTENTION_NOT_CALIBRATED]
+    if unheard := list_unsure_words(words, _MIN_HEARD_SCORE):
         doubts.append(
-            f"words with a share of attention below {MIN_TRUSTED_WORD_SCORE} (not calibrated): {unsure}"
+            f"Words that may not be said (share of attention below {_MIN_HEARD_SCORE}): {unheard}."
         )
-    if overall < _MIN_TRUSTED_SCORE:
-        doubts.append(f"attention is spread over the audio (score {overall:.2f})")
-    return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
+    if uncovered > _MAX_UNCOVERED:
+        doubts.append(f"{100 * uncovered:.0f} % of the sound belongs to no word of the text.")
+    if score < _MIN_TRUSTED_SCORE:
+        doubts.append(f"Attention is spread over the audio (score {score:.2f}).")
+    return tuple(doubts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,11 @@ import pytest
 
 import speechmix
 from speechmix.alignment import align, whisper_attention
+from speechmix.alignment.alignment_result import ATTENTION_NOT_CALIBRATED, without_calibration_note
 from speechmix.alignment.row_placement import find_row_starts
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
+from speechmix.inputs.words.timed_words import Word
 from tests.conftest import build, trained
 
 align_by_whisper = functools.partial(whisper_attention.align_by_whisper, language="fr")
@@ -70,12 +72,31 @@ def test_auto_says_that_it_does_not_use_a_whisper(whisper):
         assert align(clip, model=whisper).alignment == "synthesis"
 
 
-def test_words_with_a_low_score_are_named(whisper):
-    clip = bundled.clips()[0]
-    alignment = align_by_whisper(whisper, clip.audio(16_000), clip.text)
-    low = [word.text for word in alignment.words if word.score < 0.75]
-    assert low
-    assert all(word in alignment.doubts[0] for word in low)
+class TestDoubts:
+    """By the share of attention, no border that is off is told from others: that is said once, for all clips."""
+
+    @pytest.mark.parametrize("score", [0.28, 0.5, 0.79])
+    def test_none_of_the_clips_own_by_scores_that_words_in_the_sound_have(self, score):
+        doubts = whisper_attention.list_doubts([Word("les", 0.1, 0.2, score)], score, 0.25)
+        assert doubts == (ATTENTION_NOT_CALIBRATED,)
+        assert without_calibration_note(" ".join(doubts)) == ""
+
+    def test_name_words_that_are_not_said(self, whisper):
+        clip = bundled.clips()[1]
+        text = f"{clip.text} quels légumes"
+        alignment = align_by_whisper(whisper, clip.audio(16_000), text)
+        low = [word.text for word in alignment.words if word.score < 0.2]
+        assert low
+        (doubt,) = [doubt for doubt in alignment.doubts if "may not be said" in doubt]
+        assert all(word in doubt for word in low)
+
+    def test_say_that_the_text_covers_a_part_of_the_sound(self, whisper):
+        missing = []
+        for clip in bundled.clips()[:20]:
+            if len(clip.words) == 4:
+                doubts = align_by_whisper(whisper, clip.audio(16_000), clip.words[0].text).doubts
+                missing.append(any("belongs to no word of the text" in doubt for doubt in doubts))
+        assert np.mean(missing) >= 0.5
 
 
 def test_models_that_cannot_are_refused(whisper):

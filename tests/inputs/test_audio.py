@@ -245,6 +245,26 @@ class TestHeadersThatLie:
         subprocess.run([ffmpeg, *options], check=True)
         assert len(read_audio(tmp_path / "b.wav")) == 2 * RATE
 
+    @pytest.mark.parametrize("seconds", [0, 1])
+    def test_sox_writes_all_of_it_anew(self, tmp_path, seconds):
+        sox = shutil.which("sox") or pytest.skip("sox is not installed")
+        au = written(tmp_path / "a.au", format="AU")
+        changed(au, lambda d: 8, struct.pack(">I", 2 * RATE * seconds))
+        aiff = written(tmp_path / "a.aiff", format="AIFF")
+        changed(aiff, lambda d: d.find(b"COMM") + 10, struct.pack(">I", RATE * seconds))
+        changed(aiff, lambda d: d.find(b"SSND") + 4, struct.pack(">I", 8 + 2 * RATE * seconds))
+        for path in (au, aiff):
+            with pytest.raises(InputError, match=r"`sox --ignore-length IN out\.wav`"):
+                read_audio(path)
+            subprocess.run([sox, "-V1", "--ignore-length", path, tmp_path / "b.wav"], check=True)
+            assert len(read_audio(tmp_path / "b.wav")) == 2 * RATE
+
+    def test_caf_has_no_program_that_ignores_its_length(self, tmp_path):
+        path = written(tmp_path / "a.caf", format="CAF")
+        changed(path, lambda d: d.find(b"data") + 4, struct.pack(">Q", 4 + 2 * RATE))
+        with pytest.raises(InputError, match="write all of it anew with a sound editor"):
+            read_audio(path)
+
     @pytest.mark.parametrize("rate", [1, 999, 400_000, 2**31 - 1])
     def test_wav_with_a_rate_that_nothing_has(self, tmp_path, rate):
         path = changed(written(tmp_path / "a.wav"), lambda d: 24, struct.pack("<I", rate))

@@ -3,6 +3,8 @@ holds."""
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -151,11 +153,42 @@ def test_bytes_of_a_clip_by_hand():
 
 @pytest.mark.parametrize(("free", "expected"), [(139 * 2**30, 8), (0, 1), (None, 3)])
 def test_clips_share_a_pass_as_memory_allows(free, expected, monkeypatch):
-    model = tiny("whisper-80")
+    model, padded_differs = tiny("whisper-80"), tiny("wav2vec2-post")  # loaded on the real device
     free = 7 * clip_bytes(model) if free is None else free
     assert clips_per_pass(model) == 1
     monkeypatch.setattr(type(model), "device", torch.device("cuda"))
     monkeypatch.setattr(batches.torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
     assert clips_per_pass(model) == expected
     assert pair_batch_bytes(model.device) == min(max(free // 4, 2**27), 2**31)
-    assert clips_per_pass(tiny("wav2vec2-post")) == 1
+    assert clips_per_pass(padded_differs) == 1
+
+
+class TestABadClipCostsOnlyThisClip:
+    @pytest.fixture
+    def model(self):
+        return speechmix.load(build("wav2vec2-stable"), processor=_extractor(), device="cpu")
+
+    @pytest.fixture
+    def broken(self, tmp_path):
+        path = tmp_path / "broken.wav"
+        shutil.copy(bundled.clips()[3].path, path)
+        clip = speechmix.Clip.from_file(path, words=[("a", 0.1, 0.2)])
+        path.write_bytes(b"no audio")
+        return clip
+
+    @pytest.mark.parametrize("clips_at_once", [1, 2, 3])
+    def test_of_several(self, model, broken, clips_at_once):
+        good = bundled.clips()[:2]
+        with pytest.warns(UserWarning, match=r"no maps of broken, .*: cannot read .*broken\.wav"):
+            first, none, second = speechmix.mix(
+                model, [good[0], broken, good[1]], clips_at_once=clips_at_once
+            )
+        assert none is None
+        for found, clip in ((first, good[0]), (second, good[1])):
+            alone = speechmix.mix(model, clip)["value_zeroing", "encoder"].scores
+            np.testing.assert_allclose(found["value_zeroing", "encoder"].scores, alone, rtol=1e-4)
+
+    def test_all_of_them(self, model, broken):
+        for clips in (broken, [broken], [broken, broken]):
+            with pytest.raises(InputError, match="cannot read"):
+                speechmix.mix(model, clips)

@@ -105,6 +105,7 @@ def ground(
     """
     clip = audio if isinstance(audio, Clip) else Clip.from_file(audio)
     clip = clip.replace(language=language or clip.language)
+    label = model.label  # without the timestamps, which each Whisper that has them gets here
     if has_timestamps(model):
         model = model.with_prefix(
             task=model.prefix.task, language=model.prefix.language, timestamps=True
@@ -116,7 +117,7 @@ def ground(
         for start, block in recording_blocks(clip):
             parts.append((start, _ground_block(model, block, reader, fitted, loop_heads, align)))
             bar.update(round(start + block.duration) - bar.n)
-    return replace(Grounding.join(parts, clip.name), clip=clip)
+    return replace(Grounding.join(parts, clip.name), clip=clip, model=label)
 
 
 def recording_blocks(clip: Clip) -> Iterator[tuple[float, Clip]]:

@@ -269,14 +269,14 @@ def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundB
         else f"says that it holds no sound, but {found.present:,} bytes of sound follow"
     )
     if is_missed:
-        remedy = (
-            "ffmpeg -ignore_length 1 -i in.wav out.wav"
-            if file.format in _WAV_FORMATS
-            else "sox --ignore-length IN out.wav"
-        )
+        remedy = "`sox --ignore-length IN out.wav`"
+        if file.format in _WAV_FORMATS:
+            remedy = "`ffmpeg -ignore_length 1 -i in.wav out.wav`"
+        elif file.format == "CAF":  # for which neither of them has such an option
+            remedy = "a sound editor that imports raw data (Audacity)"
         raise InputError(
             f"{what}: the recording was not finished, or was appended to; write all of it anew with "
-            f"`{remedy}`"
+            f"{remedy}"
         )
     # A few samples too few, or W64, of which libsndfile reads all for all that its header says.
     if abs(found.promised - found.present) >= frame_bytes:

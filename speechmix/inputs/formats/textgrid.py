@@ -137,7 +137,7 @@ def choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
         expected = (
             f"interval tier {tier!r}"
             if tier is not None
-            else "one interval tier that is clearly the words'"
+            else "one interval tier whose name says that it holds the words"
         )
         raise InputError(
             f"{where}: expected {expected}, found {len(matches)} among the tiers {names}: name one "

@@ -8,6 +8,7 @@ share a forward pass (`batches`); what happens in a pass is in `passes`. Out: `M
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
-from ...errors import InputError
+from ...errors import AlignmentError, InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.sound_segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
@@ -62,7 +63,7 @@ def mix(
     segments: SegmentOption | None = None,
     out: str | PathLike[str] | None = None,
     progress: bool = False,
-) -> Maps | list[Maps]:
+) -> Maps | list[Maps | None]:
     """Score how much each source contributes to each target, layer by layer.
 
     Parameters
@@ -169,12 +170,13 @@ def mix(
     Returns
     -------
     Maps
-        ``maps[measure, stack]`` is a `MixingMap`. A list of them for several clips.
+        ``maps[measure, stack]`` is a `MixingMap`. A list of them for several clips, in their order;
+        a clip that cannot be used has None there, and a warning says why.
 
     Raises
     ------
     InputError
-        If the clip or an option cannot be used; the message says what to do.
+        If the clip, all of several clips, or an option cannot be used; the message says what to do.
 
     Examples
     --------
@@ -226,7 +228,7 @@ def mix(
         rows = split_batch(clip)
         folders = map_folders(out, rows)
         row_maps = [compute_group([row], folders)[0] for row in rows]
-        return row_maps[0] if len(rows) == 1 else row_maps
+        return row_maps[0] if len(rows) == 1 else [*row_maps]
     if isinstance(clip, (Clip, Sentence, str)):
         return compute_group([clip], map_folders(out, [clip]))[0]
     if not isinstance(clip, Iterable):
@@ -247,8 +249,8 @@ def _mix_items(
     group_size: int,
     out: str | PathLike[str] | None,
     progress: bool,
-) -> list[Maps]:
-    """Maps of many items, read ahead; `compute_group` answers those that share a pass."""
+) -> list[Maps | None]:
+    """Maps of many items, read ahead; `compute_group` answers those that share a pass. None for one that cannot be used."""
     if progress or out is not None:
         items = list(items)
     folders = map_folders(out, items if isinstance(items, Sequence) else ())
@@ -260,14 +262,40 @@ def _mix_items(
         model.unchanged(),
         closing(prefetch_inputs(model, items, count=group_size)) as prefetched_items,
     ):
-        return [
-            maps
+        found = [
+            (item, maps)
             for batch in split_into_groups(prefetched_items, group_size)
-            for maps in compute_group(batch, folders)
+            for item, maps in zip(
+                batch, _maps_or_errors(compute_group, batch, folders), strict=True
+            )
         ]
+    errors = [(item, maps) for item, maps in found if isinstance(maps, SpeechmixError)]
+    if errors and len(errors) == len(found):
+        raise errors[0][1]
+    for item, error in errors:
+        name = item.name if isinstance(item, Clip) else f"{item!s:.40}"
+        warnings.warn(f"no maps of {name}, which is None in the list: {error}", stacklevel=3)
+    return [None if isinstance(maps, SpeechmixError) else maps for _, maps in found]
+
+
+def _maps_or_errors(
+    compute_group: Callable[..., list[Maps]], items: Sequence[Item], folders: Any
+) -> Sequence[Maps | SpeechmixError]:
+    """Maps of items that share a pass; if that fails one by one, and then the error of each that cannot be used."""
+    try:
+        return compute_group(items, folders)
+    except (InputError, AlignmentError) as error:
+        if len(items) == 1:
+            return [error]
+        found = [each for item in items for each in _maps_or_errors(compute_group, [item], folders)]
+        if not any(isinstance(each, SpeechmixError) for each in found):
+            raise  # they do not go together
+        return found
 
 
 def mix_one(model: Model, item: Item, **options: Any) -> Maps:
     """`mix` of one item, which has one answer."""
     maps = mix(model, item, **options)
-    return maps if isinstance(maps, Maps) else maps[0]
+    first = maps if isinstance(maps, Maps) else maps[0]
+    assert first is not None  # a single item that cannot be used is an error
+    return first
