@@ -56,6 +56,9 @@ __all__ = [
 # Files with few but long tests, the longest first: workers that are given them at the beginning end
 # together.
 _LONG_FILES = (
+    "test_speakers.py",
+    "test_package.py",
+    "test_traced_families.py",
     "test_french_homophony.py",
     "test_install.py",
     "test_continua.py",  # compiles librosa's functions, which others then find compiled
@@ -83,6 +86,11 @@ _LONG_FILES = (
 )
 
 
+def pytest_collectstart() -> None:
+    """No garbage is looked for while tests are imported."""
+    gc.disable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest drops the long ones
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, for `--dist loadfile --no-loadscope-reorder`, as `make test` has it."""
@@ -97,11 +105,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays: collections of garbage need not go through it each time;
-    and they are rarer, as the tests make many small objects."""
+    """What is imported and collected stays: collections of garbage need not go through it; and they
+    are rarer, as the tests make many small objects."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

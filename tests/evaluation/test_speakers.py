@@ -25,6 +25,9 @@ from speechmix.runs.score_clips import score_clips
 from tests.models import trained
 
 SEEDS = range(11)
+FEW_SEEDS = [
+    pytest.param(seed, marks=[] if seed < 3 else pytest.mark.long) for seed in SEEDS
+]  # a probe takes seconds
 
 
 def clip_table(speaker_count: int, clips_each: int) -> pd.DataFrame:
@@ -97,9 +100,9 @@ def voices_of_numbers(seed: int) -> list[speechmix.Clip]:
     """Clips of six speakers, each of whom has a tone behind the voice and a random number."""
     random = np.random.default_rng(seed)
     numbers, tones = random.normal(size=6), random.permutation([150, 220, 330, 470, 690, 1000])
-    clips = []
+    spoken, clips = bundled.clips(), []
     for index, which in enumerate(random.permutation(48)):
-        clip, speaker = bundled.clips()[which], index // 8
+        clip, speaker = spoken[which], index // 8
         sound = clip.audio(16_000)
         tone = 0.03 * np.sin(2 * np.pi * tones[speaker] * np.arange(len(sound)) / 16_000)
         clips.append(
@@ -116,7 +119,7 @@ def voices_of_numbers(seed: int) -> list[speechmix.Clip]:
     return clips
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_a_probe_of_a_random_number_of_each_speaker_claims_nothing(seed):
     model, options = trained("tiny-french-ctc"), {"method": "ridge", "controls": 1, "shuffles": 19}
     probes = speechmix.probe(model, voices_of_numbers(seed), **options)
@@ -250,7 +253,17 @@ def test_every_analysis_groups_by_speakers_and_says_so(analyse):
     assert text is None or "in 5 groups (same speaker), 5 speakers" in text
 
 
-@every_analysis
+# Slow ones: that they take the column, the test after this one shows, too.
+_SLOW = (look_ahead, faithfulness, alignment_heads, phone_sources)
+
+
+@pytest.mark.parametrize(
+    "analyse",
+    [
+        pytest.param(each, id=each.__name__, marks=[pytest.mark.long] * (each in _SLOW))
+        for each in ANALYSES
+    ],
+)
 def test_every_analysis_groups_by_another_column_on_request(analyse):
     if analyse is speech_ablation:
         pytest.skip("test_a_run_remembers_the_column_that_it_was_given")

@@ -380,7 +380,7 @@ def test_a_layer_has_a_limit_only_if_all_layers_together_have_an_effect(loss):
     assert limits["used_ms"].notna().tolist() == [loss > 0] * 2
 
 
-@pytest.mark.parametrize("groups", [8, 20])
+@pytest.mark.parametrize("groups", [8, pytest.param(20, marks=pytest.mark.long)])
 def test_of_36_layers_that_lose_nothing_one_is_shown_in_few_tables(groups):
     false, seeds = 0, 11
     for seed in range(seeds):

@@ -122,6 +122,7 @@ def saved(figure):
         warnings.simplefilter("error")
         files = BytesIO(), BytesIO()
         figure.savefig(files[0], format="png")
+        figure.set_layout_engine("none")  # everything has its place now
         figure.savefig(files[1], format="svg")
     png, svg = (file.getvalue() for file in files)
     assert png.startswith(b"\x89PNG")
@@ -137,8 +138,14 @@ def labels(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def text_boxes(axis, figure):
-    figure.canvas.draw()
+def drawn(figure):
+    """Draw a figure, so that everything has its place; warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.canvas.draw()
+
+
+def text_boxes(axis):
     return [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
 
 
@@ -223,11 +230,11 @@ def test_rows_with_one_source_do_not_set_the_scale():
 )
 def test_labels_of_any_number_of_words_do_not_overlap(targets, sources):
     ax = heat_map(mixing_map(1, targets, sources))
-    saved(ax.figure)
+    drawn(ax.figure)
     for axis in (ax.xaxis, ax.yaxis):
-        boxes = text_boxes(axis, ax.figure)
+        boxes = text_boxes(axis)
         assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
-    assert all(ax.figure.bbox.contains(*box.min) for box in text_boxes(ax.xaxis, ax.figure))
+    assert all(ax.figure.bbox.contains(*box.min) for box in text_boxes(ax.xaxis))
 
 
 def test_long_dollar_accent_and_empty_labels_are_plain_text():
@@ -737,7 +744,7 @@ def test_titles_of_panels_stay_apart_and_inside(draw, narrow):
     models = ("tiny-french-whisper", "facebook/wav2vec2-xls-r-300m-french")
     stacks = ("encoder", "decoder", "cross")
     figure = draw(cue_table(models=models, stacks=stacks, measures=("attention",)), narrow=narrow)
-    saved(figure)
+    drawn(figure)
     boxes = [ax.title.get_window_extent() for ax in figure.axes if ax.axison and ax.get_title()]
     assert len(boxes) > 2
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])

@@ -62,10 +62,7 @@ def measures_of(family: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "family",
-    [
-        *(pytest.param(family, marks=pytest.mark.long) for family in list(SHAPES)[:2]),
-        *list(SHAPES)[2:],
-    ],
+    [pytest.param(family, marks=[pytest.mark.long] * (family != "bert")) for family in SHAPES],
 )
 def test_the_host_waits_as_often_for_many_layers_and_measures_as_for_few(family, monkeypatch):
     names = measures_of(family)

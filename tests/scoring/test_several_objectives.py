@@ -19,7 +19,14 @@ MEASURES = ("gradient_input", "integrated_gradients", "deeplift", "chefer")
 
 @pytest.mark.filterwarnings("ignore:integrated gradients")
 @pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("name", ["whisper-80", "bert", "gpt2", "wav2vec2-post"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "whisper-80",
+        "gpt2",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("bert", "wav2vec2-post")),
+    ],
+)
 def test_each_is_that_of_mix(name, measure):
     if measure == "deeplift":
         pytest.importorskip("captum")

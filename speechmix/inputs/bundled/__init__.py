@@ -7,6 +7,7 @@ Out: folders to load (`models`) and pairs of clips (`clips`). Both were made by
 
 from __future__ import annotations
 
+import functools
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,12 @@ def clips() -> list[Clip]:
     >>> clips()[0].meta["side"]
     'left'
     """
+    return list(_read_clips())
+
+
+@functools.cache
+def _read_clips() -> tuple[Clip, ...]:
+    """Clips are immutable, and these are the same in each call."""
     from ..clips.manifests import read_clips
 
-    return read_clips("bundled:clips")
+    return tuple(read_clips("bundled:clips"))
