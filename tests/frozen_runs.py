@@ -21,7 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CTC, WHISPER = "bundled:tiny-french-ctc", "bundled:tiny-french-whisper"
-_PASSING = re.compile(r"seconds|version|time|date|path|host|python|torch|platform|folder|commit|created|peak|processes|when")
+_PASSING = re.compile(
+    r"seconds|version|time|date|path|host|python|torch|platform|folder|commit|created|peak|processes|when"
+)
 _FIRST_CLIPS = 4
 
 
@@ -30,25 +32,69 @@ def commands(clips: str) -> dict[str, list[list[str]]]:
     one = f"{clips}/left_00_pl.flac"
     text = ["--text", "nos maisons", "--language", "fr"]
     score = ["score", "--clips", f"{clips}/manifest.jsonl", "--no-progress", "--out", "run"]
-    measures = [part for name in ("value_zeroing", "attention", "alti") for part in ("--measure", name)]
+    measures = [
+        part for name in ("value_zeroing", "attention", "alti") for part in ("--measure", name)
+    ]
     return {
         "ctc": [
-            [*score, "--model", CTC, "--twins", "1", *measures, "--maps", "--ablate", "--knock-out", "--figures", "1"],
+            [
+                *score,
+                "--model",
+                CTC,
+                "--twins",
+                "1",
+                *measures,
+                "--maps",
+                "--ablate",
+                "--knock-out",
+                "--figures",
+                "1",
+            ],
             ["report", "run"],
             ["export", "run", "--out", "tiers", "--measure", "value_zeroing"],
         ],
         "whisper": [
-            [*score, "--model", WHISPER, "--twins", "1", "--explain", "2", "--ablate", "--lens", "logit", "--figures", "0"],
+            [
+                *score,
+                "--model",
+                WHISPER,
+                "--twins",
+                "1",
+                "--explain",
+                "2",
+                "--ablate",
+                "--lens",
+                "logit",
+                "--figures",
+                "0",
+            ],
             ["report", "run"],
             ["card", "run", "--out", "card"],
         ],
         "frames": [[*score, "--model", CTC, "--units", "frame", "--figures", "0"]],
-        "faithfulness": [[*score, "--model", WHISPER, "--faithfulness", "--figures", "0"], ["report", "run"]],
+        "faithfulness": [
+            [*score, "--model", WHISPER, "--faithfulness", "--figures", "0"],
+            ["report", "run"],
+        ],
         "look_ahead": [["look-ahead", f"{clips}/manifest.jsonl", "--model", CTC, "--out", "run"]],
         "one_clip": [
             ["explain", one, "--model", WHISPER, *text, "--out", "why.html"],
             ["ground", one, "--model", WHISPER, "--language", "fr", "--out", "ground"],
-            ["ablate", one, "--model", CTC, *text, "--cue", "nos", "--target", "maisons", "--foil", "maison", "--out", "ablation.csv"],
+            [
+                "ablate",
+                one,
+                "--model",
+                CTC,
+                *text,
+                "--cue",
+                "nos",
+                "--target",
+                "maisons",
+                "--foil",
+                "maison",
+                "--out",
+                "ablation.csv",
+            ],
         ],
     }
 
@@ -80,7 +126,10 @@ def write_runs(checkout: Path, folder: Path, *, fresh: bool = True) -> None:
 
 def differences(first: Path, second: Path) -> Iterator[str]:
     """Yield the files of two folders that differ."""
-    one, other = ({str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()} for root in (first, second))
+    one, other = (
+        {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        for root in (first, second)
+    )
     for name in sorted(one.keys() ^ other.keys()):
         if not name.endswith((".log", ".lock")):
             yield f"{name}: only in {first if name in one else second}"
@@ -98,13 +147,17 @@ def _content(path: Path) -> str:
         return table[kept].to_json(orient="split", double_precision=15, default_handler=_digest)
     data = path.read_bytes()
     if path.suffix in {".json", ".jsonl"}:
-        return "\n".join(str(_without_passing(json.loads(line))) for line in _documents(data.decode("utf-8")))
+        return "\n".join(
+            str(_without_passing(json.loads(line))) for line in _documents(data.decode("utf-8"))
+        )
     if path.suffix in {".html", ".md", ".csv", ".log", ".tex"}:
         text = data.decode("utf-8")
         if path.name == "times.csv" or path.suffix == ".log":
             return ""
         text = re.sub(r"sha256-[\w+/=]{20,}|data:image/png;base64,[\w+/=]+", "", text)
-        return re.sub(r"\b\d+(\.\d+)? (s|ms|seconds|minutes)\b|speechmix \d+\.\d+\.\d+\S*", "", text)
+        return re.sub(
+            r"\b\d+(\.\d+)? (s|ms|seconds|minutes)\b|speechmix \d+\.\d+\.\d+\S*", "", text
+        )
     return _digest(data)
 
 
