@@ -24,12 +24,14 @@ CTC, WHISPER = "bundled:tiny-french-ctc", "bundled:tiny-french-whisper"
 _PASSING = re.compile(
     r"seconds|version|time|date|path|host|python|torch|platform|folder|commit|created|peak|processes|when"
 )
+_PASSING_FILES = (".log", ".lock", "times.csv", "times.csv.json", "run.json.json", "1-of-1.json")
 _FIRST_CLIPS = 4
 
 
 def commands(clips: str) -> dict[str, list[list[str]]]:
     """Return run -> its commands; each run has a folder of its own, the working directory."""
     one = f"{clips}/left_00_pl.flac"
+    pair = ["--cue", "nos", "--target", "maisons", "--foil", "maison"]
     text = ["--text", "nos maisons", "--language", "fr"]
     score = ["score", "--clips", f"{clips}/manifest.jsonl", "--no-progress", "--out", "run"]
     measures = [
@@ -51,7 +53,7 @@ def commands(clips: str) -> dict[str, list[list[str]]]:
                 "1",
             ],
             ["report", "run"],
-            ["export", "run", "--out", "tiers", "--measure", "value_zeroing"],
+            ["export", "run", "--out", "tiers"],
         ],
         "whisper": [
             [
@@ -100,11 +102,17 @@ def commands(clips: str) -> dict[str, list[list[str]]]:
 
 
 def write_runs(checkout: Path, folder: Path, *, fresh: bool = True) -> None:
-    """Run all commands with the package of a checkout; what they print goes beside their files."""
-    source = checkout / "speechmix/inputs/bundled/clips"
-    clips = folder / "clips"
-    if fresh:
+    """Run all commands with the package of a checkout; what they print goes beside their files.
+
+    They run in one place, whatever the folder, since tables hold the paths of clips.
+    """
+    place = folder.parent / "running"
+    if not fresh:
+        folder.rename(place)
+    else:
+        source, clips = checkout / "speechmix/inputs/bundled/clips", place / "clips"
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
         clips.mkdir(parents=True)
         lines = (source / "manifest.jsonl").read_text("utf-8").splitlines()[:_FIRST_CLIPS]
         (clips / "manifest.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
@@ -112,16 +120,20 @@ def write_runs(checkout: Path, folder: Path, *, fresh: bool = True) -> None:
             shutil.copy(source / json.loads(line)["path"], clips)
     environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "100"}
     for name, all_arguments in commands("../clips").items():
-        place = folder / name
-        place.mkdir(exist_ok=True)
+        (place / name).mkdir(exist_ok=True)
         for number, arguments in enumerate(all_arguments):
             done = subprocess.run(
                 [sys.executable, "-m", "speechmix", *arguments],
-                cwd=place, env=environment, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            log = place / f"{number}_{arguments[0]}{'' if fresh else '_again'}.log"
+                cwd=place / name,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            log = place / name / f"{number}_{arguments[0]}{'' if fresh else '_again'}.log"
             log.write_text(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", "utf-8")
             print(f"{name}: speechmix {arguments[0]} -> {done.returncode}", flush=True)
+    place.rename(folder)
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
@@ -131,10 +143,10 @@ def differences(first: Path, second: Path) -> Iterator[str]:
         for root in (first, second)
     )
     for name in sorted(one.keys() ^ other.keys()):
-        if not name.endswith((".log", ".lock")):
+        if not name.endswith(_PASSING_FILES):
             yield f"{name}: only in {first if name in one else second}"
     for name in sorted(one.keys() & other.keys()):
-        if _content(one[name]) != _content(other[name]):
+        if not name.endswith(_PASSING_FILES) and _content(one[name]) != _content(other[name]):
             yield name
 
 

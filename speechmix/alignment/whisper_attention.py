@@ -31,7 +31,8 @@ from .row_placement import find_loud_frames, place_rows, trim_silence
 
 N_DEFAULT_HEADS = 6  # that are averaged if the model does not name its alignment heads
 _MIN_TRUSTED_SCORE = 0.2  # share of the attention that falls on the word's own stretch
-# Whisper tiny.en, 8 English clips (6 commands, 2 of labelled_en): the 39 words that are said score .27 to .82, 24 of 40 that are not said
+# Whisper tiny.en, 8 English clips (6 commands, 2 of labelled_en):
+# the 39 words that are said score .27 to .82, 24 of 40 that are not said
 # below .2. The score does not tell borders that are off: at 100 ms and more it is .28 to .79.
 _MIN_HEARD_SCORE = 0.2
 _MAX_UNCOVERED = 0.35  # share of the sound outside the words: with the whole text at most .25, with half of it often more
