@@ -33,14 +33,7 @@ _MAX_ROW_GROUP_BYTES = (
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Some bytes of a file.
-
-    Parameters
-    ----------
-    file : str
-    offset, size : int
-        Bytes.
-    """
+    """Some bytes of a file: offset and size count bytes."""
 
     file: str
     offset: int
@@ -52,14 +45,7 @@ class ByteRange:
 
 @dataclass(frozen=True)
 class ParquetCell:
-    """A cell of a Parquet file that holds an encoded recording.
-
-    Parameters
-    ----------
-    file, column : str
-    row : int
-        Counted from 0.
-    """
+    """A cell of a Parquet file that holds an encoded recording; rows count from 0."""
 
     file: str
     column: str
@@ -111,19 +97,10 @@ def containing_file(path: str | PathLike[str]) -> str:
 
 
 def file_signature(path: str | PathLike[str]) -> list[int | str]:
-    """What changes when the file that holds a recording is written again, and where in it the
-    recording is.
+    """Return what changes when the file that holds a recording is written again.
 
-    Returns
-    -------
-    list
-        Size, times of change (nanoseconds), place on the disk; of a part of a file, also which
-        part.
-
-    Raises
-    ------
-    OSError
-        If there is no such file.
+    A list of its size, its times of change (nanoseconds), its place on the disk and, of a part of a
+    file, which part. OSError if there is no such file.
     """
     location = parse_location(path)
     status = os.stat(containing_file(path))
@@ -142,12 +119,8 @@ def open_bytes(path: str | PathLike[str]) -> BinaryIO:
     """Open the bytes of a recording for reading; only what is read of a tar or an Arrow file is
     taken into memory.
 
-    Raises
-    ------
-    InputError
-        If the file ends before the place that is named, or has no such row or column.
-    OSError
-        If it cannot be opened.
+    InputError if the file ends before the place that is named, or has no such row or column;
+    OSError if it cannot be opened.
     """
     location = parse_location(path)
     if location is None:

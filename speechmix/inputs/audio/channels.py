@@ -16,22 +16,10 @@ _MIN_POWER_SHARE = 1 / 8
 
 
 def average_channels(samples: np.ndarray, where: str) -> np.ndarray:
-    """Average the channels.
+    """Average the channels of [samples, channels] to [samples].
 
-    Parameters
-    ----------
-    samples : float array, [samples, channels]
-    where : str
-        What to call the audio in an error.
-
-    Returns
-    -------
-    np.ndarray, [samples]
-
-    Raises
-    ------
-    InputError
-        If the channels are in opposite phase, so that little remains of the sound.
+    InputError if the channels are in opposite phase, so that little remains of the sound; `where`
+    names the audio in it.
 
     Examples
     --------

@@ -17,13 +17,7 @@ _ID3V1_BYTES = 128  # a tag that some programs write behind the sound
 
 
 class SoundBytes(NamedTuple):
-    """Bytes of sound that a header promises, and that are in the file.
-
-    Parameters
-    ----------
-    promised : int
-    present : int
-    """
+    """Bytes of sound that a header promises, and that are in the file."""
 
     promised: int
     present: int

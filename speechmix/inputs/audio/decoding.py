@@ -52,17 +52,9 @@ def decode_audio(
 ) -> tuple[np.ndarray, int]:
     """Return mono samples [samples] (channels averaged) at the file's own rate, and that rate.
 
-    Parameters
-    ----------
-    path : path of a file, or of a place in one (`speechmix.inputs.audio.byte_ranges`)
-    start, stop : float
-        Seconds; only what is between is decoded. Default: all.
-
-    Raises
-    ------
-    InputError
-        If it is no audio, longer than `MAX_AUDIO_SECONDS` between start and stop, or holds less or more than
-        its header promises.
+    Only what lies between `start` and `stop` (seconds) is decoded; the path may name a place in a
+    larger file. InputError if it is no audio, is longer than `MAX_AUDIO_SECONDS` between them, or
+    holds less or more than its header promises.
     """
     import soundfile
 
@@ -108,10 +100,7 @@ def _open_audio(path: str | PathLike[str]) -> Iterator[SoundFile]:
 def header_seconds(path: str | PathLike[str]) -> Seconds:
     """Length of a file by its header, as far as the header can be believed.
 
-    Raises
-    ------
-    InputError
-        If it is no audio, or its bytes are fewer or more than its header says.
+    InputError if it is no audio, or its bytes are fewer or more than its header says.
     """
     import soundfile
 

@@ -76,10 +76,7 @@ class FrameGrid:
         """Grid of a stack of unpadded 1-d convolutions over the waveform (wav2vec2, HuBERT, WavLM,
         data2vec-audio).
 
-        Raises
-        ------
-        InputError
-            If the audio is shorter than one frame.
+        InputError if the audio is shorter than one frame.
         """
         n_frames, stride_samples, width = n_samples, 1, 1
         for kernel, stride in zip(kernels, strides, strict=True):

@@ -28,10 +28,7 @@ def check_audio_path(path: str | PathLike[str]) -> Path:
     """Return `path` if it is a file, or names a place in one
     (`speechmix.inputs.audio.byte_ranges`); nothing is read.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is a folder.
+    InputError if there is no such file, or it is a folder.
     """
     path = Path(path)
     try:
@@ -57,27 +54,13 @@ def read_audio(
     start: Seconds = 0.0,
     stop: Seconds | None = None,
 ) -> np.ndarray:
-    """Read a file, or a part of it, as mono float32 at the wanted rate.
+    """Read a file, or a part of it, as mono float32 [samples] at the wanted rate.
 
-    Parameters
-    ----------
-    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a larger file
-    sample_rate : int
-        Samples per second of the result.
-    start, stop : float
-        Seconds, if only a part is to be read; of a file that is longer than `MAX_AUDIO_SECONDS` that is the
-        only way.
-
-    Returns
-    -------
-    np.ndarray, [samples]
-        A fresh array, free to change.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, cannot be decoded, holds more than `MAX_AUDIO_SECONDS` seconds, less than its
-        header promises, or no samples, NaN or infinity.
+    The path names a file that libsndfile decodes (WAV, FLAC, OGG, MP3), or a place in a larger
+    file. `start` and `stop` are seconds: the only way to read a file longer than
+    `MAX_AUDIO_SECONDS`. The array is the caller's to change. InputError if the file is missing,
+    cannot be decoded, is too long, holds less than its header promises, or has no samples, NaN or
+    infinity.
     """
     sample_rate = check_sample_rate(sample_rate)
     if start or stop is not None:
@@ -94,22 +77,12 @@ def read_audio(
 
 
 def audio_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -> str:
-    """Return what tells the sound of a file from any other: 32 hexadecimal digits.
+    """Return a hash of the sound of a file: 32 hexadecimal digits.
 
-    It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels
-    averaged, before they are resampled: a copy, under whatever name, has the same.
-
-    Parameters
-    ----------
-    path : path of an audio file
-    sample_rate : int
-        At which the samples are wanted, too: `read_audio` at this rate does not decode the file
-        again.
-
-    Raises
-    ------
-    InputError
-        As `read_audio`.
+    It is BLAKE2b of the file's rate and of its samples as they are decoded, channels averaged,
+    before they are resampled: a copy under another name has the same. The samples at `sample_rate`
+    are cached, so that `read_audio` at this rate does not decode the file again. It raises what
+    `read_audio` raises.
     """
     recording = cached_recording(path)
     return recording[0] if recording else _read_cached(path, check_sample_rate(sample_rate))[1]
@@ -118,25 +91,7 @@ def audio_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -
 def samples_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     """Return the fingerprint of samples in memory: that of a file that holds them.
 
-    Parameters
-    ----------
-    samples : array, [samples] or [samples, channels]
-        Floats, or integers at full scale.
-    sample_rate : int
-        Samples per second.
-
-    Raises
-    ------
-    InputError
-        As `to_mono`.
-
-    Examples
-    --------
-    >>> tone = np.sin(np.arange(1600) / 9)
-    >>> samples_fingerprint(tone, 16_000) == samples_fingerprint(tone.astype(np.float32), 16_000)
-    True
-    >>> samples_fingerprint(tone, 16_000) == samples_fingerprint(tone, 8_000)
-    False
+    Samples and errors are those of `to_mono`.
     """
     rate = check_sample_rate(sample_rate)
     return mono_fingerprint(to_mono(samples, rate, sample_rate=rate, where="samples"), rate)
@@ -155,20 +110,11 @@ _recording_cache: dict[tuple[str, tuple[object, ...]], tuple[str, Seconds]] = {}
 def cache_recording(
     path: str | PathLike[str], signature: Sequence[object], fingerprint: str, seconds: Seconds
 ) -> None:
-    """Know fingerprint and length of a recording that was read before, as long as its file has
-    these marks.
+    """Store fingerprint and length of a recording that was read before.
 
-    A run of many clips that goes on then reads no recording of which nothing is missing. Times of
-    change cannot be set by hand.
-
-    Parameters
-    ----------
-    path : path
-    signature : sequence
-        As `speechmix.inputs.audio.byte_ranges.file_signature` returned them when it was read.
-    fingerprint : str
-        Its `audio_fingerprint`.
-    seconds : float
+    They hold as long as the file has this signature
+    (`speechmix.inputs.audio.byte_ranges.file_signature`), so that a resumed run of many clips reads
+    no recording of which nothing is missing. Times of change cannot be set by hand.
     """
     _recording_cache[os.fspath(path), _to_strings(signature)] = fingerprint, seconds
 
@@ -208,12 +154,10 @@ def _decode_cached(
 
 
 def audio_seconds(path: str | PathLike[str]) -> Seconds:
-    """Length of an audio file in seconds, from its header.
+    """Return the length of an audio file, from its header.
 
-    Raises
-    ------
-    InputError
-        If the file is missing or no audio, or plainly holds less or more than its header says.
+    InputError if the file is missing or no audio, or plainly holds less or more than its header
+    says.
     """
     if recording := cached_recording(path):
         return recording[1]

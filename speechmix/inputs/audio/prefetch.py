@@ -35,19 +35,11 @@ def prefetch_audio(
 def prefetch_items(
     items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1
 ) -> Generator[Item, None, None]:
-    """Yield items, each clip after it was prepared, while a thread prepares the `count` that
-    follow.
+    """Yield items, each clip after it was prepared, while a thread prepares the next `count`.
 
-    Who stops early closes the generator: the thread then finishes the clip at hand, and no other.
-
-    Parameters
-    ----------
-    items : iterable
-        What is no clip passes through.
-    prepare : callable
-        Given each clip, in a thread. What it returns, and an error of ours that it raises, is for
-        nobody: who needs the clip asks for it.
-    count : int
+    Items that are no clips pass through. What `prepare` returns is dropped, and so is an error of
+    ours that it raises: it comes back where the clip is used. Closing the generator early lets the
+    thread finish the clip at hand, and no other.
     """
 
     def prepare_clip(item: Item) -> None:

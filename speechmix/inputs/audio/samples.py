@@ -13,35 +13,11 @@ from .spectrograms import resample
 
 
 def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
-    """Average the channels and resample.
+    """Average the channels of [samples] or [samples, channels] and resample to float32 [samples].
 
-    Parameters
-    ----------
-    samples : array, [samples] or [samples, channels]
-        Floats as they are; integers are divided by their full scale (int16: 32,768).
-    source_rate, sample_rate : int
-        Samples per second now, and wanted.
-    where : str
-        What to call the audio in an error.
-
-    Returns
-    -------
-    np.ndarray, float32 [samples]
-
-    Raises
-    ------
-    InputError
-        For another shape or type, no samples, more than `MAX_AUDIO_SECONDS` seconds, a rate that no recording
-        has, samples that are NaN or infinite, or channels that cancel each other.
-
-    Examples
-    --------
-    >>> stereo = np.stack([np.ones(441), np.zeros(441)], axis=1)
-    >>> halved = to_mono(stereo, 44_100, sample_rate=44_100, where="example")
-    >>> halved.shape, float(halved[0])
-    ((441,), 0.5)
-    >>> to_mono(stereo, 44_100, sample_rate=16_000, where="example").shape
-    (160,)
+    Integers are divided by their full scale (int16: 32,768). InputError, which calls the audio
+    `where`, for another shape or type, no samples, more than `MAX_AUDIO_SECONDS` seconds, a rate
+    that no recording has, samples that are NaN or infinite, or channels that cancel each other.
     """
     samples = np.asarray(samples)
     source_rate, sample_rate = check_sample_rate(source_rate), check_sample_rate(sample_rate)
@@ -76,13 +52,7 @@ def resample_float32(samples: np.ndarray, source_rate: int, sample_rate: int) ->
 
 
 def check_sample_rate(sample_rate: int) -> int:
-    """Return a sample rate as an int.
-
-    Raises
-    ------
-    InputError
-        If it is not a positive whole number.
-    """
+    """Return a sample rate as an int; InputError if it is not a positive whole number."""
     try:
         rate = operator.index(sample_rate)
     except TypeError:

@@ -40,24 +40,10 @@ def mel_spectrogram(
     fmin: float,
     fmax: float,
 ) -> np.ndarray:
-    """Power in mel bands (Slaney's), float32 [T, n_mels], of frames in whose middle lies every
-    `hop`-th sample.
+    """Compute the power in Slaney's mel bands, float32 [T, n_mels], of samples [S].
 
-    Parameters
-    ----------
-    samples : array [S]
-    sample_rate : int
-    n_fft, window, hop : int
-        Samples of the transform, of the Hann window in its middle, and from one frame to the next;
-        T = 1 + S // hop.
-    n_mels : int
-    fmin, fmax : float
-        Hertz.
-
-    Examples
-    --------
-    >>> mel_spectrogram(np.zeros(16_000), 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600).shape
-    (201, 40)
+    The middles of the frames lie at every `hop`-th sample: T = 1 + S // hop. `n_fft`, `window`
+    (Hann, in the middle of the transform) and `hop` count samples; `fmin` and `fmax` are hertz.
     """
     import torch
     from librosa.filters import mel

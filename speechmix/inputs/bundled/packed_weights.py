@@ -31,13 +31,9 @@ def pack_weights(folder: Path) -> None:
 def unpack_model(folder: Path) -> Path:
     """Return a folder with the files of a packed model and its model.safetensors.
 
-    It is in the user's cache, or in the temporary folder if the cache cannot be written. Files there
-    that differ (damaged, or of somebody else) are written again.
-
-    Raises
-    ------
-    StorageError
-        If neither can be written.
+    It is in the user's cache, or in the temporary folder if the cache cannot be written. Files
+    there that differ (damaged, or of somebody else) are written again. StorageError if neither can
+    be written.
     """
     contents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
     packed = contents.pop(_PACKED_NAME)

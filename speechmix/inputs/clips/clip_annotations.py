@@ -36,10 +36,7 @@ def annotation_fields(
 ) -> ClipFields:
     """Fields of a clip with these words and tiers; the parameters are those of `Clip.with_words`.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be used, or a tier is named that is not in it.
+    InputError if a file cannot be used, or has no tier of the given name.
     """
     where = f"clip {clip.name!r}"
     names = {unit: source for unit, source in (tiers or {}).items() if isinstance(source, str)}
@@ -85,10 +82,7 @@ def given_units(
 ) -> tuple[Word, ...]:
     """Checked units of a tier that a caller gives, phones in IPA.
 
-    Raises
-    ------
-    InputError
-        If they cannot be right, or are phones in no known alphabet.
+    InputError if they cannot be right, or are phones in no known alphabet.
     """
     checked = check_words(units, where=where, unit=unit)
     return convert_to_ipa(checked, alphabet=alphabet, where=where) if unit == PHONE else checked

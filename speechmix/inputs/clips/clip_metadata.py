@@ -49,13 +49,9 @@ def refuse_unknown_fields(fields: Mapping[str, object], *, where: str) -> None:
 
 
 def check_text(text: str | None, *, where: str) -> str | None:
-    """Return a text in NFC, without invisible marks and the spaces at its ends; None if there is
-    none.
+    """Return a text in NFC, without invisible marks and the spaces at its ends; None stays None.
 
-    Raises
-    ------
-    InputError
-        If it is empty.
+    InputError if nothing is left of it.
     """
     if text is not None and not isinstance(text, str):
         raise InputError(

@@ -16,13 +16,8 @@ from .clip import Clip
 
 
 def refuse_duplicate_names(clips: Sequence[Clip]) -> None:
-    """Refuse clips of which two would share their results.
-
-    Raises
-    ------
-    InputError
-        If two have one name; it says where both are.
-    """
+    """Raise InputError, with both paths, if two clips have one name: they would share their
+    results."""
     clip_by_name: dict[str, Clip] = {}
     for clip in clips:
         earlier_clip = clip_by_name.setdefault(is_same_file_name(clip.name), clip)
@@ -40,17 +35,14 @@ def refuse_duplicate_names(clips: Sequence[Clip]) -> None:
 
 
 def rename_duplicates(clips: Sequence[Clip]) -> list[Clip]:
-    """Return the clips with names of their own: files of one name are told apart by the folders
-    they lie in.
+    """Return the clips with unique names: files of one name are told apart by their folders.
+
+    ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
+    InputError if two clips of one name are not files, were named by the caller, or are one file.
 
     Examples
     --------
     ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
-
-    Raises
-    ------
-    InputError
-        If two clips of one name are not files, were named, or are one file.
     """
     indices_by_name: dict[str, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):

@@ -32,12 +32,8 @@ MAX_SENTENCE_CHARACTERS = (
 class Origin(NamedTuple):
     """Where a row stands in its table, and what the table itself calls it.
 
-    Parameters
-    ----------
-    row : int
-        Line of the table; 0 where there is no table.
-    name, path : str
-        Cells of these columns, as they are; "" if there are none.
+    The row counts lines of the table, 0 where there is no table; name and path are cells as they
+    are, "" if there are none.
     """
 
     row: int = 0
@@ -52,36 +48,14 @@ class Origin(NamedTuple):
 class Row:
     """One recording of a corpus, unread.
 
-    Parameters
-    ----------
-    name : str
-        Unique in the corpus and safe in a file name.
-    text : str
-        The sentence, as it is written, in NFC; "" in a manifest without one.
-    root : Path
-        The corpus's folder.
-    path : str, optional
-        Audio file, relative to `root`, or its place in a larger file
-        (`speechmix.inputs.audio.byte_ranges`).
-    audio : bytes, optional
-        The encoded audio, where the corpus has no file to read it from again (a data set streamed
-        from the hub).
-    words : tuple of Word, optional
-        Word times that the corpus brings.
-    tiers : mapping of str to tuple of Word
-        Phones and syllables that the corpus brings.
-    pairs : tuple of dict
-        Cue and target (indices into `words`, or word requests if there are none), where the corpus
-        names them.
-    meta : dict of str
-    requests : dict
-        What a manifest says of cue, target and foil, be it one of them alone.
-    alignment : str, optional
-        Kind of file that the words come from.
-    origin : Origin
-    allows_duplicates : bool
-        True where a recording may have several rows (a manifest asks several things of it); in a
-        corpus they are duplicates.
+    The name is unique in the corpus and safe in a file name; the text is in NFC, "" in a manifest
+    without one. The sound is a `path` relative to `root` (or a place in a larger file,
+    `speechmix.inputs.audio.byte_ranges`), or `audio`: encoded bytes of a data set that is streamed.
+    `words` and `tiers` are those that the corpus brings, and `alignment` is the kind of file they
+    come from. `pairs` hold cue and target (indices into `words`, or word requests without words);
+    `requests` hold what a manifest says of cue, target and foil, be it one of them alone.
+    `allows_duplicates` is True in a manifest, which may have several rows of a recording; in a
+    corpus they are duplicates.
     """
 
     name: str
@@ -103,15 +77,8 @@ class Row:
 class RejectedRow:
     """A row that cannot be used.
 
-    Parameters
-    ----------
-    name : str
-        As far as it is known.
-    reason_kind : str
-        Kind of reason, a few words, the same for all rows it happens to ("missing clip").
-    reason : str
-        What was expected, what was found.
-    origin : Origin
+    `reason_kind` is a few words, the same for all rows it happens to ("missing clip"); `reason`
+    says what was expected and what was found. The name is "" where it is not known.
     """
 
     name: str
@@ -121,12 +88,7 @@ class RejectedRow:
 
 
 def check_sentence(text: object) -> str:
-    """Return a sentence in NFC.
-
-    Raises
-    ------
-    RowError
-        For no sentence, one that is too long, or one with control characters.
+    """Return a sentence in NFC; RowError for none, one too long, or one with control characters.
 
     Examples
     --------
@@ -152,12 +114,7 @@ def check_sentence(text: object) -> str:
 
 
 def is_missing_number(column: str, cell: object) -> bool:
-    """True for NaN, as which tables store a number that is missing.
-
-    Raises
-    ------
-    RowError
-        For a number that is infinite.
+    """Say whether a cell is NaN, as which tables store a missing number; RowError for infinity.
 
     Examples
     --------
@@ -173,13 +130,7 @@ def is_missing_number(column: str, cell: object) -> bool:
 
 
 def check_path_cell(path: object) -> str:
-    """Return a path that a corpus names.
-
-    Raises
-    ------
-    RowError
-        If it is not a string.
-    """
+    """Return a path that a corpus names; RowError if it is not a string."""
     if not isinstance(path, str):
         raise RowError("unreadable row", f"expected a path as a string, found {path!r}"[:400])
     return path
@@ -188,10 +139,7 @@ def check_path_cell(path: object) -> str:
 def resolve_path(root: Path, path: object, *, allow_outside: bool = False) -> str:
     """Return the absolute path of a file that a corpus names.
 
-    Raises
-    ------
-    RowError
-        If it is no path, or leads out of the corpus's folder (links followed).
+    RowError if it is no path, or leads out of the corpus's folder (links followed).
 
     Examples
     --------
@@ -231,10 +179,7 @@ def resolve_audio_path(root: Path, path: object, *, allow_outside: bool = False)
     """Return the absolute path of an audio file that a corpus names, or of a place in a larger
     file.
 
-    Raises
-    ------
-    RowError
-        As `resolve_path`, and if there is no such file.
+    RowError as `resolve_path`, and if there is no such file.
     """
     path = check_path_cell(path)
     location = parse_location(path)

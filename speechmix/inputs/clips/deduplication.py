@@ -25,18 +25,11 @@ _CHUNK_BYTES = 2**20  # bytes
 def number_duplicates(
     rows: Iterable[Row | RejectedRow], *, where: str
 ) -> Iterator[Row | RejectedRow]:
-    """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus
-    had before.
+    """Number rows of one name in their order, and reject a recording that a corpus had before.
 
-    A row that is rejected has its name too, so that the others keep theirs when its file is there
-    one day. Names that a manifest itself gives twice are told apart like others, with a warning: a
-    long run should not end because of them.
-
-    Parameters
-    ----------
-    rows : iterable of Row or RejectedRow
-    where : str
-        What to call the table in the warning.
+    A row that is rejected is numbered too, so that the others keep their names when its file is
+    there one day. Names that a manifest gives twice are numbered with a warning, which calls the
+    table `where`: a long run should not end because of them.
     """
     names, recordings, renamed_names = Names(), _RecordingIndex(), []
     for row in rows:

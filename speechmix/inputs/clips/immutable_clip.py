@@ -245,16 +245,11 @@ class ClipValue:
         return self._recording.samples(sample_rate)
 
     def validate(self) -> None:
-        """Check audio and words together; done before scoring.
+        """Check audio and words together, before scoring; change nothing.
 
-        Changes nothing. All-zero audio is legitimate. A cue or target that waits for words is no
-        error here: whoever needs its index finds None.
-
-        Raises
-        ------
-        InputError
-            If the audio cannot be read, has no samples, NaN or infinity, is not the recording that
-            the words are of, or a word lies past its end.
+        All-zero audio is legitimate, and so is a cue or target that waits for words: its index is
+        None. InputError if the audio cannot be read, has no samples, NaN or infinity, is not the
+        recording that the words are of, or ends before a word.
         """
         self._recording.validate()
         self._check_recording()

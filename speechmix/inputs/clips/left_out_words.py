@@ -20,14 +20,8 @@ from ..words.word_lookup import describe_word
 class PlacedWords(NamedTuple):
     """Words that lie in the sound.
 
-    Parameters
-    ----------
-    words : tuple of Word
-    roles : dict of "cue" and "target" to indices among them
-    requests : mapping
-        What finds the same words again.
-    text : str or None
-        All that is said, if a word of it has no place; else None.
+    `roles` are indices of "cue" and "target" among them, and `requests` find the same words again.
+    `text` is all that is said if one of its words has no time, else None.
     """
 
     words: tuple[Word, ...]
@@ -41,10 +35,7 @@ def place_in_sound(
 ) -> PlacedWords:
     """Leave out pauses and what has no length, with a warning.
 
-    Raises
-    ------
-    InputError
-        If the cue or the target is left out, or no word remains.
+    InputError if the cue or the target is left out, or no word remains.
     """
     indices = unit_indices(words, WORD)
     if len(indices) == len(words):

@@ -53,33 +53,16 @@ def read_manifest_rows(
     audio: str | None = None,
     text: str | None = None,
 ) -> Iterator[Row | RejectedRow]:
-    """Read the rows of one table.
+    """Read the rows of one table (.tsv, .csv or .jsonl).
 
-    Parameters
-    ----------
-    table : path ending in .tsv, .csv or .jsonl
-        The audio's path is in the column `path` (or `file_name`). It counts from the table's own
-        folder; in a release's table from the folder `clips_dir` beside it.
-    tier : str, optional
-        Which tier of the TextGrids holds the words.
-    alphabet : {"ipa", "arpabet", "x-sampa", "praat"}, optional
-        Of the phones. Default: the one that all labels of a tier fit.
-    allow_outside : bool
-        Let paths lead out of that folder.
-    sentences : bool
-        Reject rows without a sentence, with one of more than 1,000 characters, or with control
-        characters in it.
-
-    Yields
-    ------
-    Row or RejectedRow
-        Names may occur more than once: see `speechmix.inputs.clips.deduplication.number_duplicates`.
-
-    Raises
-    ------
-    InputError
-        If the table cannot be read, or has no column for the audio's path or (with `sentences`) for
-        the sentence.
+    The path of the audio is in the column `path` (or `file_name`). It counts from the table's
+    folder; in a release's table from the folder `clips_dir` beside it. Paths may lead out of it
+    only with `allow_outside`. `sentences` rejects rows without a sentence, with one of more than
+    1,000 characters, or with control characters. Names may occur more than once: see
+    `speechmix.inputs.clips.deduplication.number_duplicates`. `tier` names the word tier of
+    TextGrids; without `alphabet`, phones are in the one that all labels of a tier fit. InputError
+    if the table cannot be read, or lacks the column of the audio or (with `sentences`) of the
+    sentence.
     """
     table = Path(table)
     table_dir = table.parent
@@ -161,27 +144,13 @@ def row_from_cells(
     recording: ByteRange | None = None,
     utterance: str | None = None,
 ) -> Row:
-    """Return the row that cells say, checked; `cells` has the columns of a manifest.
+    """Return the row that cells with the columns of a manifest describe, checked.
 
-    Parameters
-    ----------
-    name, cells, root, origin
-        Of the row.
-    tier, alphabet, allow_outside, sentences, allows_duplicates
-        As in `read_manifest_rows`, and of the row.
-    recording : ByteRange, optional
-        Where the sound is, in a file in `root` that its reader has open, instead of a path that the
-        cells name: it is not asked where a link to that file leads.
-    utterance : str, optional
-        What a word file of several recordings calls this one; by default as its audio file is
-        called, or else the row.
-
-    Raises
-    ------
-    RowError
-        If it cannot be used.
-    InputError
-        If its text is empty.
+    Options are those of `read_manifest_rows`. `recording` is the place of the sound in a file in
+    `root` that its reader has open, instead of a path in the cells; where a link to that file leads
+    is not checked. `utterance` is what a word file of several recordings calls this one: by default
+    the name of its audio file, or of the row. RowError if the row cannot be used, InputError if its
+    text is empty.
     """
     if recording is None and "path" not in cells:
         raise RowError(

@@ -18,22 +18,10 @@ from .clip_metadata import ClipFields
 def cut_clip(
     clip: Clip, recording: Recording, requests: RoleRequests, start: Seconds, end: Seconds
 ) -> Clip:
-    """Return the part of a clip between two times: see `Clip.cut`.
+    """Return the part of a clip between two times (seconds): see `Clip.cut`.
 
-    Parameters
-    ----------
-    clip : Clip
-    recording : AudioFile or AudioInMemory
-        Of the clip.
-    requests : mapping of "cue" and "target" to what was asked for
-        They stay as they are while there are no words.
-    start, end : float
-        Seconds.
-
-    Raises
-    ------
-    InputError
-        If the part is empty, or the cue or target is not in it.
+    Requests for cue and target stay as they are while there are no words. InputError if the part is
+    empty, or the cue or target is not in it.
     """
     if not 0 <= start < end:
         raise InputError(
@@ -108,11 +96,7 @@ def _cut_tiers(clip: Clip, start: Seconds, end: Seconds) -> ClipFields:
 def file_part(clip: Clip, start: Seconds, end: Seconds) -> Clip:
     """Return a part of a clip without words; the samples of a file stay there until they are needed.
 
-    Parameters
-    ----------
-    clip : Clip
-    start, end : float
-        Seconds.
+    Start and end are seconds.
     """
     if clip.path is None:
         return clip.replace(words=None, cue=None, target=None, foil=None).cut(start, end)

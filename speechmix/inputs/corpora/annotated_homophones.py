@@ -23,10 +23,7 @@ _COLUMNS = ("transcription", "cue_word", "target_word", "alignment")
 def add_annotations(row: Row, cells: JsonObject) -> Row:
     """Add words, cue and target to a row of the annotated set; return any other row as it is.
 
-    Raises
-    ------
-    RowError
-        If the row's annotation cannot be read, or does not hold its cue and target.
+    RowError if the annotation cannot be read, or does not hold its cue and target.
     """
     if not all(name in cells for name in _COLUMNS):
         return row

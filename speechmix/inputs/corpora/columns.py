@@ -35,22 +35,11 @@ def find_text_column(names: Iterable[str]) -> str | None:
 def find_audio_and_text_columns(
     source: CorpusSource, features: Features, *, needs_text: bool = True
 ) -> tuple[str, str | None]:
-    """Columns of the recording and of the text; of the text None if there is none and none is
-    needed.
+    """Find the columns of the recording and of the text.
 
-    Parameters
-    ----------
-    source : CorpusSource
-        Whose `audio` and `text` decide, if they are given.
-    features : dict
-        Name of a column -> its type, as `datasets` has it.
-    needs_text : bool
-        Whether a set without a column of text is an error; one that was named must be there.
-
-    Raises
-    ------
-    InputError
-        If there is none, or several and nothing says which.
+    `audio` and `text` of the source decide, if given. `features` maps column names to their types
+    in `datasets`. Without `needs_text` a set without text has None as its column; a column that was
+    named must be there. InputError if there is none, or several and nothing says which.
     """
     from datasets import Audio
 

@@ -24,32 +24,12 @@ def read_release(
     audio: str | None = None,
     text: str | None = None,
 ) -> Iterator[Row | RejectedRow]:
-    """Read the recordings of a release.
+    """Read the recordings of a release, in the order of the table.
 
-    Parameters
-    ----------
-    folder : path
-        The language's folder, or a folder above it that holds no other.
-    split : str, optional
-        Name of a table without its ending ("test"). Default: "validated" if there is one, else all
-        tables with the columns path and sentence but invalidated, other and reported.
-    audio, text : str, optional
-        Columns to read in place of path and sentence.
-
-    Yields
-    ------
-    Row or RejectedRow
-        In the order of the table.
-
-    Raises
-    ------
-    InputError
-        If there is no such table.
-
-    Examples
-    --------
-    >>> for row in read_release("cv-corpus-21.0-2025-03-14/fr", split="test"):        # doctest: +SKIP
-    ...     print(row)
+    The folder is that of a language, or one above it that holds no other. A split is the name of a
+    table without its ending; by default "validated" if there is one, else all tables with the
+    columns path and sentence but invalidated, other and reported. `audio` and `text` name columns
+    to read in place of path and sentence. InputError if there is no such table.
     """
     folder = _find_language_dir(Path(folder))
     for table in _choose_tables(folder, split):

@@ -22,17 +22,9 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 class CorpusSource:
     """A corpus, and how it is to be read.
 
-    Parameters
-    ----------
-    location : str
-        A path, or the id of a data set on the hub.
-    config : str, optional
-        Of a data set that has several ("fr").
-    split : str, optional
-        Of a data set, or table of a release.
-    text, audio : str, optional
-        Columns that hold the text and the recording, where that is not plain; in a tar the members'
-        endings.
+    The location is a path or the id of a data set on the hub, with its `config` ("fr") if it has
+    several. The split is that of a data set, or the table of a release. `text` and `audio` name
+    columns where it is unclear which; in a tar, the endings of members.
 
     Examples
     --------
@@ -89,20 +81,9 @@ class CorpusSource:
         )
 
     def refuse_options(self, *options: str, kind: str) -> None:
-        """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would
-        give other rows.
+        """Raise InputError for options that this kind of corpus ("a table") does not have.
 
-        Parameters
-        ----------
-        *options : str
-            Names of attributes that must be None.
-        kind : str
-            What the corpus is ("a table").
-
-        Raises
-        ------
-        InputError
-            If one of them is given.
+        Options are names of attributes that must be None: ignored, they would give other rows.
 
         Examples
         --------
@@ -119,13 +100,7 @@ class CorpusSource:
                 )
 
     def with_split(self, split: str | None) -> CorpusSource:
-        """Return the source with a split that was said elsewhere.
-
-        Raises
-        ------
-        InputError
-            If the source names another.
-        """
+        """Return the source with a split given elsewhere; InputError if the source names another."""
         if split is None or split == self.split:
             return self
         if self.split is not None:

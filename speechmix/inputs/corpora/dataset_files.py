@@ -27,16 +27,9 @@ _BATCH_ROWS = 500
 class StoredRow:
     """A row as it is stored.
 
-    Parameters
-    ----------
-    cells : dict
-        All columns but the recording.
-    path : str
-        What the data set calls the recording's file; "" if it does not say.
-    content : bytes, optional
-        The encoded recording, where it has no place.
-    location : str
-        Where it is in a file; "" if it is `content`, or a file of its own.
+    `cells` are all columns but the recording. `path` is what the data set calls the recording's
+    file, "" if it does not say. The recording is `content` (encoded bytes), or lies at `location`
+    in a file; both are empty if it is a file by itself.
     """
 
     cells: JsonObject
@@ -46,21 +39,10 @@ class StoredRow:
 
 
 def read_arrow_rows(data: HubData, audio: str) -> Iterator[StoredRow]:
-    """Rows of a data set that was loaded from disk.
+    """Read the rows of a data set that was loaded from disk; `audio` is the column of recordings.
 
     Arrow keeps the bytes of a recording as they are, so that a place in the file is a place in the
-    recording.
-
-    Parameters
-    ----------
-    data : datasets.Dataset
-    audio : str
-        Column of the recordings.
-
-    Raises
-    ------
-    InputError
-        If a file is damaged, or the column holds something else.
+    recording. InputError if a file is damaged, or the column holds something else.
     """
     import pyarrow as pa
 
@@ -112,13 +94,8 @@ def _contains_bytes(arrow_type: ArrowObject) -> bool:
 
 
 def _is_name_column(arrow_type: ArrowObject, audio: str, file: str) -> bool:
-    """Whether a column holds names of files, and not recordings, each with its name.
-
-    Raises
-    ------
-    InputError
-        If it holds neither.
-    """
+    """Say whether a column holds names of files, or recordings with their names; InputError if
+    neither."""
     import pyarrow as pa
 
     if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
@@ -155,10 +132,7 @@ def list_parquet_files(folder: str, config: str | None) -> dict[str, Sequence[st
     """Parquet files of a folder by split, as `datasets` finds them (by names of files and folders,
     or the README).
 
-    Raises
-    ------
-    ValueError
-        If they are files of another kind.
+    ValueError if they are files of another kind.
     """
     import datasets
 
@@ -169,20 +143,9 @@ def list_parquet_files(folder: str, config: str | None) -> dict[str, Sequence[st
 
 
 def read_parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[StoredRow]:
-    """Rows of Parquet files; of the recordings' column only the names are read.
+    """Read the rows of Parquet files; of the column `audio`, only the names are read.
 
-    Parameters
-    ----------
-    root : Path
-        Folder of the data set.
-    files : sequence of Path
-    audio : str
-        Column of the recordings.
-
-    Raises
-    ------
-    InputError
-        If a file is damaged, or has no such column, or one that holds something else.
+    InputError if a file is damaged, or has no such column, or one that holds something else.
     """
     import pyarrow.parquet as pq
 
@@ -208,13 +171,7 @@ def read_parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator
 
 
 def _make_cell_location(file: str, column: str, row: int) -> str:
-    """The place of a recording.
-
-    Raises
-    ------
-    InputError
-        If there is no way to write it.
-    """
+    """Return the place of a recording; InputError if there is no way to write it."""
     cell = ParquetCell(file, column, row)
     if parse_location(str(cell)) != cell:
         raise InputError(

@@ -43,14 +43,10 @@ def is_dataset_folder(path: Path) -> bool:
 
 
 def metadata_table(source: CorpusSource) -> Path | None:
-    """Return the table of a folder of audio files as `datasets` reads it (AudioFolder); None if it
-    is no such folder.
+    """Return the table of a folder of audio files as `datasets` reads it (AudioFolder), or None.
 
-    Raises
-    ------
-    InputError
-        If the folder has several splits and none was named, or what was said behind it has no
-        meaning for a table.
+    None means that it is no such folder. InputError if it has several splits and none was named, or
+    an option of the source has no meaning for a table.
     """
     tables = {
         table.parent.name if "/" in pattern else "": table
@@ -70,24 +66,13 @@ def metadata_table(source: CorpusSource) -> Path | None:
 def read_dataset(
     source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
 ) -> Iterator[Row | RejectedRow]:
-    """Read the recordings of a data set.
+    """Read the recordings of a data set: a folder or a hub id.
 
-    Parameters
-    ----------
-    source : CorpusSource
-        A folder or hub id; the split is needed if there are several. From the hub it is streamed,
-        not downloaded as a whole.
-    sentences : bool
-        Reject rows without a sentence; without it no column of text is needed.
-    allow_outside : bool
-        Accept recordings that a folder's rows name elsewhere on this machine, as of a set of one's
-        own. Rows of the hub never name a file of this machine.
-
-    Raises
-    ------
-    InputError
-        If it cannot be loaded, the split is not certain, or it has no column of audio or text, or
-        several.
+    The hub is streamed, not downloaded as a whole. `sentences` rejects rows without a sentence;
+    without it no column of text is needed. `allow_outside` accepts recordings that a folder's rows
+    name elsewhere on this machine; rows of the hub never name such a file. InputError if the set
+    cannot be loaded, has several splits and none is named, or has no column of audio or text, or
+    several.
     """
     features, rows = _open_dataset(source)
     audio, text = find_audio_and_text_columns(source, features, needs_text=sentences)

@@ -64,28 +64,11 @@ def read_shar(
 ) -> Iterator[Row | RejectedRow]:
     """Read the rows of a folder of Shar, one shard after the other.
 
-    Parameters
-    ----------
-    folder : Path
-    sentences : bool
-        Reject cuts without a sentence.
-    audio : str, optional
-        Field whose tars hold the recordings; by default "recording".
-    text : str, optional
-        Custom entry of supervisions that holds the sentence, in place of their text.
-
-    Yields
-    ------
-    Row or RejectedRow
-        Cuts that have no recording or no text, and a shard that is damaged behind those that could
-        be read, are rejected.
-
-    Raises
-    ------
-    InputError
-        If there are cuts without a tar of their recordings.
-    MissingExtraError
-        If lhotse is not installed.
+    `sentences` rejects cuts without a sentence. `audio` is the field whose tars hold the recordings
+    (by default "recording"), `text` a custom entry of supervisions in place of their text. Cuts
+    without recording or text are rejected, and so is a damaged shard, behind the cuts that could be
+    read. InputError if there are cuts without a tar of their recordings; MissingExtraError if
+    lhotse is not installed.
     """
     try:
         from lhotse.serialization import deserialize_item
@@ -177,12 +160,9 @@ def _next_recording(cut: Cut, locations: RecordingLocations) -> ByteRange:
 
 
 def _cells_from_cut(cut: Cut, text_entry: str | None) -> Cells:
-    """What a cut says, as a row of a manifest says it.
+    """Return the cells of a manifest for a cut.
 
-    Raises
-    ------
-    RowError
-        If it says that in another form: Lhotse checks no types.
+    RowError where the cut has them in another form: Lhotse checks no types.
     """
     try:
         return _cells_from_supervisions(

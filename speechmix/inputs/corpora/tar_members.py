@@ -32,26 +32,14 @@ class TruncatedTarError(InputError):
 
 
 class Member(NamedTuple):
-    """A file in a tar.
-
-    Parameters
-    ----------
-    name : str
-    byte_range : ByteRange
-        Where its bytes are.
-    """
+    """A file in a tar, and where its bytes are."""
 
     name: str
     byte_range: ByteRange
 
     def read_content(self) -> bytes:
-        """Read a small member.
-
-        Raises
-        ------
-        RowError
-            If it is larger than a line of a table may be, or cannot be read.
-        """
+        """Read a small member; RowError if it is longer than a line of a table may be, or
+        unreadable."""
         if self.byte_range.size > MAX_CELL_CHARACTERS:
             raise RowError(
                 "too long",
@@ -67,18 +55,10 @@ class Member(NamedTuple):
 
 
 def read_members(tar: Path) -> Iterator[Member]:
-    """Files in a tar, in its order.
+    """Yield the files in a tar, in its order.
 
-    Parameters
-    ----------
-    tar : Path
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, is no tar, or is compressed.
-    TruncatedTarError
-        Behind the last whole member, if it was cut off.
+    InputError if it cannot be read, is no tar, or is compressed; TruncatedTarError behind the last
+    whole member, if it was cut off.
 
     Examples
     --------

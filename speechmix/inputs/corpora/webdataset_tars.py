@@ -40,12 +40,9 @@ def is_tar_pattern(source: CorpusSource) -> bool:
 
 
 def list_tars(source: CorpusSource) -> list[Path]:
-    """Tars that a source names, in order; none if it is no set of tars.
+    """Return the tars that a source names, in order; none if it is no set of tars.
 
-    Raises
-    ------
-    InputError
-        If a pattern names a tar that is not there.
+    InputError if a pattern names a tar that is not there.
     """
     path = source.path
     if path.is_dir():
@@ -72,27 +69,11 @@ def read_tars(
 ) -> Iterator[Row | RejectedRow]:
     """Read the rows of tars, one tar after the other.
 
-    Parameters
-    ----------
-    source : CorpusSource
-        `text` and `audio` name endings of members, or an entry of their JSON.
-    sentences : bool
-        Reject rows without a sentence.
-    allow_outside : bool
-        Let a JSON member name a word file outside the tar's folder.
-
-    Yields
-    ------
-    Row or RejectedRow
-        A tar that is empty, damaged or cut off is one rejected row, behind those that could be
-        read.
-
-    Raises
-    ------
-    InputError
-        If a tar is compressed or none, or the source names a split, which tars do not have.
-    MissingExtraError
-        If webdataset is not installed.
+    `text` and `audio` of the source name endings of members, or an entry of their JSON. `sentences`
+    rejects rows without a sentence; `allow_outside` lets a JSON member name a word file outside the
+    tar's folder. A tar that is empty, damaged or cut off is one rejected row, behind those that
+    could be read. InputError if a tar is compressed or none, or the source names a split;
+    MissingExtraError if webdataset is not installed.
     """
     try:
         from webdataset.tariterators import group_by_keys

@@ -31,26 +31,13 @@ def unit_tiers_of_file(
     where: str,
     alphabet: str | None = None,
 ) -> dict[str, tuple[Word, ...]]:
-    """Tiers of a file by unit.
+    """Return the tiers of a file by unit.
 
-    Parameters
-    ----------
-    intervals : mapping of name to (label, start, end)
-    word_tier : str
-        Name of the words' tier: in a file of several speakers ("Anne - words"), "Anne - phones"
-        belongs to it.
-    names : mapping of unit to str, optional
-        Which tiers to take; capitals do not matter. Default: those whose names say what they are.
-    where : str
-        What to call the file in an error.
-    alphabet : str, optional
-        Of the phones: see `speechmix.inputs.words.phone_labels.convert_to_ipa`.
-
-    Raises
-    ------
-    InputError
-        If a tier of `names` is not there, is there twice, has no labelled interval, or has phones in
-        no known alphabet. Without `names` such phones are left out with a warning.
+    In a file of several speakers the word tier "Anne - words" goes with "Anne - phones". `names`
+    says which tiers to take (unit -> name, in any case); by default those whose names say what they
+    are. InputError, which calls the file `where`, if a named tier is not there, is there twice, has
+    no labelled interval, or has phones in no known alphabet. Without `names` such phones are left
+    out with a warning.
 
     Examples
     --------

@@ -20,18 +20,9 @@ _WHISPER_CPP_MARK = re.compile(r"\[_.*_\]|\[_TT_\d+\]")  # tokens that are no te
 
 
 def words_and_text_from_json(data: Json, *, where: str) -> tuple[list[Word], str | None]:
-    """Return the words of a JSON file, and its text; None where it has no text of its own.
+    """Return the words of a JSON file, and its text, None where it has none.
 
-    Parameters
-    ----------
-    data : list or dict
-    where : str
-        What to call the file in an error.
-
-    Raises
-    ------
-    InputError
-        If there are no words in it that can be read.
+    InputError if it has no words that can be read.
 
     Examples
     --------

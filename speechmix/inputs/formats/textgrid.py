@@ -42,18 +42,10 @@ _MIN_INTERVAL_SECONDS: Seconds = 0.001
 
 
 def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list[Word]:
-    """Labelled intervals of the word tier, times as they are in the file.
+    """Return the labelled intervals of the word tier, times as they are in the file.
 
-    Parameters
-    ----------
-    path : path of a .TextGrid file
-    tier : str, optional
-        Its name. Default: see `tier_words`.
-
-    Raises
-    ------
-    InputError
-        If it is no TextGrid, the tier is not there or not certain, or has no labelled interval.
+    `tier_words` chooses the tier if none is named. InputError if it is no TextGrid, the tier is not
+    there or not certain, or has no labelled interval.
     """
     return tier_words(read_textgrid_tiers(path), tier=tier, where=str(path))
 
@@ -61,10 +53,7 @@ def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list
 def read_textgrid_tiers(path: str | PathLike[str]) -> Intervals:
     """Interval tiers by name, each a list of (label, start, end) with times as in the file.
 
-    Raises
-    ------
-    InputError
-        If it is no TextGrid.
+    InputError if it is no TextGrid.
     """
     path = Path(path)
     _refuse_binary_file(path)
@@ -91,22 +80,11 @@ def _refuse_binary_file(path: Path) -> None:
 def tier_words(
     tiers: Mapping[str, Sequence[tuple[str, Seconds, Seconds]]], *, tier: str | None, where: str
 ) -> list[Word]:
-    """Choose the word tier and leave out its pauses.
+    """Return the words of the word tier, without its pauses.
 
-    Parameters
-    ----------
-    tiers : mapping of name -> (label, start, end)
-        Interval tiers only.
-    tier : str, optional
-        Which one; capitals do not matter. Default: the one called words, word, mots, ... or
-        "speaker - words", else the only one.
-    where : str
-        What to call the file in an error.
-
-    Raises
-    ------
-    InputError
-        If the tier is not there, several could be meant, or it has no labelled interval.
+    Without a name the tier is the one called words, word, mots, ... or "speaker - words", else the
+    only one; capitals do not matter. InputError if it is not there, several could be meant, or it
+    has no labelled interval.
 
     Examples
     --------

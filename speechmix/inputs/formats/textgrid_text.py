@@ -35,19 +35,8 @@ _SAVE_AS_TEXT = "open it in Praat, select the TextGrid and choose Save as text f
 def parse_textgrid(text: str, *, where: str) -> Intervals:
     """Interval tiers by name, each a list of (label, start, end) in seconds.
 
-    Tiers of one name are told apart by numbers: "words (1)", "words (2)".
-
-    Parameters
-    ----------
-    text : str
-    where : str
-        What to call the file in an error.
-
-    Raises
-    ------
-    InputError
-        If it is another object of Praat or none, it ends too early, or has a time that is no number or
-        is negative.
+    Tiers of one name are told apart by numbers: "words (1)", "words (2)". InputError if it is
+    another object of Praat or none, ends too early, or has a time that is negative or no number.
 
     Examples
     --------

@@ -51,17 +51,9 @@ _KINDS = {
 
 
 def word_file_kind(path: str | PathLike[str]) -> str:
-    """Kind of a word file by its ending: "textgrid", "elan", "ctm", "json" or "table".
+    """Return the kind of a word file: "textgrid", "elan", "ctm", "json" or "table".
 
-    Raises
-    ------
-    InputError
-        For another ending.
-
-    Examples
-    --------
-    >>> word_file_kind("speaker.TextGrid")
-    'textgrid'
+    InputError for another ending of its name.
     """
     suffix = Path(path).suffix
     if suffix.lower() not in _KINDS:
@@ -111,15 +103,9 @@ def read_words(
 class WordFile(NamedTuple):
     """What a file says of one recording.
 
-    Parameters
-    ----------
-    words : list of Word
-        Empty if all tiers of the file are of phones or syllables. A last word whose end the file does
-        not say ends at infinity.
-    tiers : dict of str to tuple of Word
-        As they are in the file: unlike the words they are not checked yet.
-    text : str or None
-        The text as the file itself has it, with capitals and punctuation (JSON of recognisers).
+    Words are empty if all tiers are of phones or syllables; a last word whose end the file does not
+    say ends at infinity. Tiers are as in the file: unlike the words they are not checked yet. The
+    text is the file's, with capitals and punctuation (JSON of recognisers), or None.
     """
 
     words: list[Word]

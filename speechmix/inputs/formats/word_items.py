@@ -35,17 +35,7 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
     warning: a clip keeps it to its own end.
 
     Where labels begin with blanks (Whisper's), one without a blank goes on with the word before it:
-    " J" and "'aime" are one word, in languages that have blanks.
-
-    Raises
-    ------
-    InputError
-        For an item with a part missing.
-
-    Examples
-    --------
-    >>> words_from_items([["les", 0.1, 0.2], {"text": " livres", "timestamp": [0.2, 0.7]}])[1]
-    Word(text='livres', start=0.2, end=0.7, score=None)
+    " J" and "'aime" are one word, in languages that have blanks. InputError for an incomplete item.
     """
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise InputError(f"{where}: expected a list of words, found {type(items).__name__}")
@@ -141,10 +131,7 @@ def _place_untimed_words(words: Sequence[Word | str], where: str) -> list[Word]:
     """Place words without times, such as numerals of WhisperX, between the words around them; leave
     out what has no room.
 
-    Raises
-    ------
-    InputError
-        If no word has times.
+    InputError if no word has times.
     """
     timed_words = [word for word in words if isinstance(word, Word)]
     untimed_words = [word for word in words if isinstance(word, str)]

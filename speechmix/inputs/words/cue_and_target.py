@@ -82,37 +82,13 @@ def cue_text(words: Sequence[Word | TextWord], cue: int | Iterable[int] | None) 
 
 
 def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: str = "words") -> Cue:
-    """Index of the cue's word, or indices of its words.
+    """Return the index of the cue's word, or the ascending indices of its words.
 
-    Parameters
-    ----------
-    words : sequence of Word or TextWord
-        Of a clip or of a sentence.
-    request : int, str, (str, int), or a list or tuple of these
-        One word as `find_word` takes it. Or several: a list, or a string with spaces between them.
-        Such a string is first taken as one word, then as words that follow each other; if they do
-        so nowhere, each is looked up by itself, so ``"le club"`` may also be *le grand club*.
-        ``("les", 2)`` is the second *les*, not *les* and word 2.
-    where : str
-        What to call the list in an error.
-
-    Returns
-    -------
-    int or tuple of int
-        Ascending.
-
-    Raises
-    ------
-    InputError
-        As `find_word` for each word; if several words follow each other so more than once; if one
-        is named twice.
-
-    Examples
-    --------
-    >>> from speechmix import Sentence
-    >>> words = Sentence("le chat et le grand club jouent").words
-    >>> find_cue(words, "grand"), find_cue(words, "le grand club"), find_cue(words, ["le:2", "club"])
-    (4, (3, 4, 5), (3, 5))
+    A request is one word as `find_word` takes it, or several: a list, or a string with spaces. Such
+    a string is first taken as one word, then as words that follow each other; if they do so
+    nowhere, each is looked up by itself, so ``"le club"`` may also be *le grand club*. ``("les",
+    2)`` is the second *les*, not *les* and word 2. InputError as `find_word` for each word; if
+    several words follow each other so more than once; if one is named twice.
     """
     requests = _split_request(words, request, where)
     if requests is None:
@@ -128,33 +104,10 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
 def find_cue_and_target(
     words: Sequence[Word | TextWord], requests: RoleRequests, *, where: str = "words"
 ) -> Roles:
-    """Indices of the cue and of the target that a clip or a sentence is asked about.
+    """Return the indices of the cue and the target in a clip or a sentence.
 
-    Parameters
-    ----------
-    words : sequence of Word or TextWord
-    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes, or to None
-    where : str
-        What to call the list in an error.
-
-    Returns
-    -------
-    dict
-        The same two keys; None for what is not asked for.
-
-    Raises
-    ------
-    InputError
-        As `find_cue` and `find_word`, and if the target is one of the cue's words.
-
-    Examples
-    --------
-    >>> from speechmix import Sentence
-    >>> words = Sentence("les chats dorment").words
-    >>> find_cue_and_target(words, {"cue": "les", "target": None})
-    {'cue': 0, 'target': None}
-    >>> find_cue_and_target(words, {"cue": "les chats", "target": "dorment"})
-    {'cue': (0, 1), 'target': 2}
+    Requests are what `find_cue` and `find_word` take; a request that is None gives None. InputError
+    as these two, and if the target is one of the cue's words.
     """
     cue_request, target_request = requests.get("cue"), requests.get("target")
     cue = None if cue_request is None else find_cue(words, cue_request, where=where)

@@ -187,12 +187,7 @@ def make_word_request(
 
 
 def refuse_multipart_word(word: Word | TextWord, what: str, *, where: str) -> None:
-    """Raise for a word in several parts, where it would be replaced by another spelling.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise InputError for a word in several parts, where another spelling would replace it."""
     if word.pieces and len(split_parts(word.text)) > 1:
         raise InputError(
             f"{where}: {word.text!r} is in {len(word.pieces)} parts, and {what} needs a word in one"

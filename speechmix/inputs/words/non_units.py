@@ -30,13 +30,7 @@ _MIN_SECONDS = 1e-4  # less than two samples of 16 kHz
 
 
 def unit_indices(units: Sequence[Word], unit: str) -> list[int]:
-    """Indices of what is a unit and has a length.
-
-    Parameters
-    ----------
-    units : sequence of Word
-    unit : str
-        "word", "phone" or "syllable".
+    """Return the indices of what is a unit ("word", "phone" or "syllable") and has a length.
 
     Examples
     --------
@@ -71,15 +65,7 @@ def has_no_length(word: Word) -> bool:
 
 
 def keep_units(units: Sequence[Word], unit: str, *, where: str) -> list[Word]:
-    """What is a unit and has a length, with a warning about the rest.
-
-    Parameters
-    ----------
-    units : sequence of Word
-    unit : str
-    where : str
-        What to call the clip or the file in the warning.
-    """
+    """Return what is a unit and has a length, with a warning about the rest."""
     indices = unit_indices(units, unit)
     warn_left_out(units, indices, unit, where=where)
     return [units[index] for index in indices]

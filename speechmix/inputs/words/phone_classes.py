@@ -65,21 +65,7 @@ def phone_class(label: str, *, where: str = "") -> str:
 def articulatory_features(label: str, *, where: str = "") -> dict[str, int]:
     """Return the phonological features of a phone: 1 for +, -1 for -, 0 where it has none.
 
-    Parameters
-    ----------
-    label, where
-        As for `phone_class`. Of a diphthong the features of its first vowel.
-
-    Raises
-    ------
-    InputError, MissingExtraError
-        As `phone_class`.
-
-    Examples
-    --------
-    >>> m, n = articulatory_features("m"), articulatory_features("n")
-    >>> [name for name in m if m[name] != n[name]]
-    ['cor', 'distr', 'lab']
+    A diphthong has the features of its first vowel. Labels and errors are those of `phone_class`.
     """
     phone_class(label, where=where)  # refuses labels of several phones
     features = _segments(label, where)[0][1]

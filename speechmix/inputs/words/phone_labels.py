@@ -108,12 +108,9 @@ def are_phone_labels(words: Sequence[Word]) -> bool:
 
 
 def _find_alphabet(labels: Sequence[str], where: str) -> str | None:
-    """The alphabet that all labels fit; None for X-SAMPA that cannot be read, with a warning.
+    """Return the alphabet that all labels fit, None for unreadable X-SAMPA, with a warning.
 
-    Raises
-    ------
-    InputError
-        If they fit none, or more of them are ARPABET than are not.
+    InputError if they fit none, or more of them are ARPABET than are not.
     """
     distinct = sorted(set(labels))
     if any(map(has_praat_symbol, distinct)) and _fits(distinct, PRAAT):

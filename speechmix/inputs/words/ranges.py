@@ -18,21 +18,10 @@ Number = TypeVar("Number", int, float)
 def merge_ranges(
     ranges: Iterable[tuple[Number, Number]], *, where: str, tolerance: float = 0
 ) -> tuple[tuple[Number, Number], ...]:
-    """Return ranges in ascending order, with those that touch put together.
+    """Return half-open ranges in ascending order, with those that touch put together.
 
-    Parameters
-    ----------
-    ranges : iterable of (start, end)
-        Half-open, at least one.
-    where : str
-        What to call the unit in an error.
-    tolerance : float
-        Ranges that lie over each other, or apart, by at most this much touch.
-
-    Raises
-    ------
-    InputError
-        For no range, one that is empty or no pair of numbers, and for two that lie over each other.
+    Ranges that overlap, or lie apart, by at most `tolerance` touch. InputError for no range, one
+    that is empty or no pair of numbers, and for two that overlap; it calls the unit `where`.
 
     Examples
     --------
@@ -74,12 +63,9 @@ def _format_range(edges: tuple[float, float]) -> str:
 def store_pieces(
     unit: object, pieces: tuple[tuple[float, float], ...], edges: tuple[float, float], where: str
 ) -> None:
-    """Keep the pieces of a frozen unit in their one form: none where they are one range.
+    """Set the pieces of a frozen unit in one form: none where they are one range.
 
-    Raises
-    ------
-    InputError
-        If they do not reach from edge to edge.
+    InputError if they do not reach from edge to edge.
     """
     if pieces and (pieces[0][0], pieces[-1][1]) != edges:
         raise InputError(

@@ -126,12 +126,9 @@ SpanRequest = Span | tuple[int, int] | Sequence[tuple[int, int]]
 
 
 def parse_span_request(request: Any) -> list[tuple[int, int]]:
-    """Ranges of a unit that is asked for as (start, stop), or as a list of these.
+    """Return the ranges of a unit requested as (start, stop), or as a list of these.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither, in whole numbers.
+    TypeError or ValueError if it is neither, in whole numbers.
 
     Examples
     --------
@@ -253,10 +250,6 @@ def context_spans(
     Silence is every run of frames in the audio that no word has; padding is what a fixed window
     (Whisper) adds behind the clip. Padding takes part in mixing, because Whisper's encoder has no
     mask.
-
-    Parameters
-    ----------
-    include : sequence of {"silence", "padding"}
     """
     unknown_kinds = set(include) - set(CONTEXT_KINDS)
     if unknown_kinds:

@@ -45,27 +45,8 @@ def count_word_errors(text: str, transcript: str, language: str | None = None) -
 
 
 def describe_accuracy(transcript: str, text: str | None, language: str | None = None) -> str:
-    """What a model writes, for people, and how that compares with what was said.
-
-    Parameters
-    ----------
-    transcript : str
-    text : str, optional
-        What was said, if that is known.
-    language : str, optional
-        See `normalize_language`.
-
-    Examples
-    --------
-    >>> describe_accuracy("les livres", "Les livres.")
-    'writes: les livres (as given)'
-    >>> describe_accuracy("les livre de Jean", "les livres de Jean")
-    'writes: les livre de Jean (1 of 4 words differs)'
-    >>> describe_accuracy("merci", "les livres de Jean")
-    'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
-    >>> describe_accuracy("les livres de Jean", "les livres")
-    'writes: les livres de Jean (as given, and 2 words more)'
-    """
+    """Describe the transcript of a model in a sentence, and how it compares with the text, if
+    known."""
     sentence = f"writes: {transcript}" if transcript else "writes nothing"
     reference_words = normalize_language(text or "", language).split()
     if not reference_words:

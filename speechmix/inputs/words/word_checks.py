@@ -36,27 +36,12 @@ def check_words(
 
     Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the
     audio is cut to it, and so is one at infinity, which a file does not say. Words of no length
-    (start = end) are legal here; a clip leaves them out. A word may lie between the pieces of another.
-
-    Parameters
-    ----------
-    words : iterable of Word, (text, start, end[, score[, pieces]]) or (text, pieces)
-        Times in seconds; pieces are (start, end) pairs.
-    duration : float, optional
-        Seconds of audio; without it the end of the audio is not checked.
-    where, unit : str
-        What to call the list and an item of it in an error.
-
-    Raises
-    ------
-    InputError
-        For no words, an empty label, a time that is no number or is negative, an end before its
-        start, words out of order or overlapping by more than 1 ms, a word past the audio.
-
-    Examples
-    --------
-    >>> [word.text for word in check_words([("les", 0.1, 0.2), ("livres", 0.2, 0.7)], duration=1.0)]
-    ['les', 'livres']
+    (start = end) are legal here; a clip leaves them out. A word may lie between the pieces of
+    another. Words are `Word`, (text, start, end[, score[, pieces]]) or (text, pieces), times in
+    seconds; pieces are (start, end) pairs. Without `duration` (seconds of audio) the end of the
+    audio is not checked. InputError for no words, an empty label, a time that is no number or is
+    negative, an end before its start, words out of order or overlapping by more than 1 ms, a word
+    past the audio.
     """
     checked: list[Word] = []
     parsed_words = [_parse_word(item, index, where, unit) for index, item in enumerate(words)]

@@ -29,32 +29,14 @@ def find_word(
     role: str = "word",
     where: str = "words",
 ) -> int:
-    """Index of the word that is meant.
+    """Return the index of the requested word.
 
-    Parameters
-    ----------
-    words : sequence of Word or TextWord
-        Of a clip or of a sentence.
-    request : int, str or (str, int)
-        An index from 0; a word; a word and which of its occurrences, from 1: ``("les", 2)`` or
-        ``"les:2"``. A string is first taken as a word, then as word:occurrence, then, if it is all
-        digits, as an index. Case, punctuation at the edges, the form of the apostrophe and of
-        accents (NFC or NFD) make no difference. A marker such as ``<mask>`` is that marker alone,
-        never the word "mask".
-    role, where : str
-        What to call the request and the list in an error.
-
-    Raises
-    ------
-    InputError
-        If no word fits, or more than one.
-
-    Examples
-    --------
-    >>> from speechmix.inputs.words.word_checks import check_words
-    >>> words = check_words([("Les", 0.0, 0.1), ("chats", 0.1, 0.5), ("et", 0.5, 0.6), ("les", 0.6, 0.7)])
-    >>> find_word(words, "chats"), find_word(words, "les:2"), find_word(words, ("les", 1)), find_word(words, "3")
-    (1, 3, 0, 3)
+    A request is an index from 0; a word; or a word and which of its occurrences, from 1: ``("les",
+    2)`` or ``"les:2"``. A string is first taken as a word, then as word:occurrence, then, if it is
+    all digits, as an index. Case, punctuation at the edges, the form of the apostrophe and of
+    accents (NFC or NFD) make no difference. A marker such as ``<mask>`` is that marker alone, never
+    the word "mask". InputError if no word fits, or more than one; it calls request and list `role`
+    and `where`.
     """
     if isinstance(request, str):
         return _find_text(words, request, role, where)

@@ -23,16 +23,11 @@ SIGN_SPELLINGS = str.maketrans("’ʼ＇‐‑", "'''--")
 
 @dataclass(frozen=True)
 class FoldedText:
-    """Letters of a text, folded, and the characters that each stands for.
+    """Folded letters of a text, and the characters that each stands for.
 
-    Parameters
-    ----------
-    letters : str
-        Composed, in small letters, without signs and blanks.
-    ranges : list of (int, int)
-        Of each letter, with its accents.
-    signs : list of str
-        What is before each letter and after the one before it.
+    `letters` are composed, in small letters, without signs and blanks; `ranges` hold the characters
+    of each letter with its accents; `signs` hold what stands between each letter and the one before
+    it.
     """
 
     letters: str

@@ -44,12 +44,9 @@ def locate_word_parts(words: Sequence[Word], text: str) -> list[tuple[Characters
 
 
 def locate_target(words: Sequence[Word], target: int, text: str, *, where: str) -> Characters:
-    """Characters of a target that is written in one part.
+    """Return the characters of a target that is written in one part.
 
-    Raises
-    ------
-    InputError
-        If it is not in the text, or in several parts.
+    InputError if it is not in the text, or in several parts.
     """
     refuse_multipart_word(words[target], "another spelling in its place", where=where)
     target_ranges = locate_word_parts(words, text)[target]
@@ -71,28 +68,10 @@ def find_word_at(characters: Characters, word_ranges: Sequence[Sequence[Characte
 
 
 def cut_text(words: Sequence[Word], kept: Sequence[int], text: str | None) -> str | None:
-    """The part of a text with some of its words, from the first of them to the last, and the
-    punctuation that touches them.
+    """Return the part of a text from the first kept word to the last, with touching punctuation.
 
-    Parameters
-    ----------
-    words : sequence of Word
-        All words of a clip.
-    kept : sequence of int
-        Indices of those to keep, in order.
-    text : str, optional
-        Without a text, or where none of them is in it, they are joined with blanks.
-
-    Returns
-    -------
-    str or None
-        None if there is no word to keep.
-
-    Examples
-    --------
-    >>> words = [Word(text, index, index + 1) for index, text in enumerate(["Bon", "nos", "maisons"])]
-    >>> cut_text(words, [1, 2], "Bon. « Nos maisons ! »")
-    '« Nos maisons ! »'
+    `kept` are ascending indices into all words of a clip. Without a text, or where none of the
+    words is in it, they are joined with blanks. None if there is no word to keep.
     """
     ranges = locate_word_parts(words, text) if text else [()] * len(words)
     kept_ranges = sorted(characters for index in kept for characters in ranges[index])
