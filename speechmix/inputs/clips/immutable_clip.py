@@ -2,7 +2,7 @@
 
 In: a recording, and what is known of it (`ClipFields`). Out: a `ClipValue`, whose words are in order
 and within the audio, with cue and target looked up among them; the audio is read only when asked
-for. How a clip comes to be is in `clips`.
+for. How a clip is made is in `clip`.
 """
 
 from __future__ import annotations
@@ -248,8 +248,13 @@ class ClipValue:
         """Check audio and words together, before scoring; change nothing.
 
         All-zero audio is legitimate, and so is a cue or target that waits for words: its index is
-        None. InputError if the audio cannot be read, has no samples, NaN or infinity, is not the
-        recording that the words are of, or ends before a word.
+        None.
+
+        Raises
+        ------
+        InputError
+            If the audio cannot be read, has no samples, NaN or infinity, is not the recording that
+            the words are of, or ends before a word.
         """
         self._recording.validate()
         self._check_recording()

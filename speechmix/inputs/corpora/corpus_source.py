@@ -41,12 +41,10 @@ class CorpusSource:
 
     @classmethod
     def parse(cls, source: str | PathLike[str]) -> CorpusSource:
-        """Take a corpus's name apart; a path that is there is one, whatever is in it.
+        """Split a corpus's name into location and options; a path that exists is one, whatever is
+        in it.
 
-        Raises
-        ------
-        InputError
-            If something is said that is not known.
+        InputError for an unknown option.
         """
         location = os.fspath(source)
         if _exists(location):

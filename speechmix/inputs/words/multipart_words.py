@@ -1,6 +1,6 @@
-"""Words in several parts, such as French "ne ... pas".
+"""Words in several parts: French "ne ... pas", a separable verb.
 
-pas*, a separable verb. Several words of a clip or a sentence that are one unit.
+They are several words of a clip or a sentence that are one unit.
 
 In: words, and requests for cue and target in which "..." (or "…") stands where other words may be:
 ``"ne ... pas"``. Out: the words with those that are asked for as one in the first one's place, and
