@@ -15,15 +15,7 @@ from .cache_keys import file_digest
 
 
 class FileMark(NamedTuple):
-    """Size and hash of a file.
-
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    digest : str
-        Hash of them; empty where it was not recorded.
-    """
+    """Size (bytes) and hash of a file; the digest is empty where it was not recorded."""
 
     size: int
     digest: str = ""
@@ -34,13 +26,7 @@ class FileMark(NamedTuple):
 
     @classmethod
     def read(cls, stored: object) -> FileMark:
-        """Return a mark as JSON has it: size and hash, or the size alone.
-
-        Raises
-        ------
-        InputError
-            If it is none.
-        """
+        """Return a mark as JSON has it: size and hash, or the size alone; InputError if it is none."""
         match stored:
             case [int(size), str(checksum)]:
                 return cls(size, checksum)
@@ -49,12 +35,9 @@ class FileMark(NamedTuple):
         raise InputError(f"expected the size of a file and its hash, found {stored!r:.100}")
 
     def check(self, path: Path, *, most: int | None = None) -> None:
-        """Compare a file with what it was; of one with more than `most` bytes the size alone.
+        """Compare a file with its mark; if it has more than `most` bytes, the size alone.
 
-        Raises
-        ------
-        InputError
-            If it is not the same, or not there.
+        InputError if it is not the same, or not there.
         """
         size = path.stat().st_size if path.is_file() else 0
         if size != self.size:

@@ -18,23 +18,10 @@ TEXT, NUMBER, OPTIONAL_NUMBER = (str,), (int, float), (int, float, type(None))
 def check_fields(
     content: Json, types: FieldTypes, where: str, *, allow_others: bool = False
 ) -> None:
-    """Check names and types of fields.
+    """Check names and types of the fields of a JSON object.
 
-    Parameters
-    ----------
-    content : object
-        As JSON holds it.
-    types : mapping of str to tuple of type
-        True and false are no numbers, and a number is finite.
-    where : str
-        What to call the object in an error.
-    allow_others : bool
-        Let the object have further fields.
-
-    Raises
-    ------
-    InputError
-        If a field is missing, is not expected, or has another type.
+    True and false are no numbers, and a number is finite. InputError, which calls the object
+    `where`, if a field is missing, has another type, or is not expected (unless `allow_others`).
 
     Examples
     --------

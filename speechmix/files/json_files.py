@@ -23,16 +23,7 @@ JsonObject: TypeAlias = dict[str, Json]
 def parse_json(text: str, *, where: str) -> Json:
     """Return what a JSON text holds.
 
-    Parameters
-    ----------
-    text : str
-    where : str
-        What to call it in an error.
-
-    Raises
-    ------
-    InputError
-        If it is no JSON, or holds what is no text.
+    InputError, which calls it `where`, if it is no JSON, or holds strings that are no text.
 
     Examples
     --------
@@ -71,10 +62,7 @@ def write_checked_json(path: str | PathLike[str], content: Mapping[str, object])
 def read_checked_json(path: str | PathLike[str]) -> JsonObject:
     """Return the object that `write_checked_json` wrote.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or is not as it was written.
+    InputError if the file cannot be read, or is not as it was written.
     """
     content = read_json_object(path)
     if content.pop("checksum", None) != digest(content):
@@ -86,13 +74,8 @@ def read_checked_json(path: str | PathLike[str]) -> JsonObject:
 
 
 def read_json_object(path: str | PathLike[str]) -> JsonObject:
-    """Return the object that a JSON file holds.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or holds something else.
-    """
+    """Return the object that a JSON file holds; InputError if it cannot be read or holds another
+    type."""
     content = parse_json(read_text(path), where=str(path))
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a JSON object, found {type(content).__name__}")

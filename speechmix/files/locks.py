@@ -37,30 +37,11 @@ _held: dict[
 def hold_lock(
     folder: str | PathLike[str], lock_name: str = "", *, wait: float = 0
 ) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there; a block within a block of the same thread
-    may hold it again.
+    """Hold a folder, which is made if it is not there.
 
-    Parameters
-    ----------
-    folder : path
-    lock_name : str
-        Hold only what is called so; holders of other parts, and of the folder as a whole, are none
-        of its business.
-    wait : float
-        Seconds to wait for another who holds it.
-
-    Raises
-    ------
-    StorageError
-        If another process or thread holds it, or it cannot be written to.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> with hold_lock(folder), hold_lock(folder), hold_lock(folder, "3-of-48"):
-    ...     sorted(path.name for path in Path(folder).iterdir())
-    ['.lock', '.lock-3-of-48', '.lock-3-of-48.holder', '.lock.holder']
+    A block within a block of the same thread may hold it again. With a `lock_name`, locks of other
+    names and that of the whole folder do not exclude it. StorageError if another process or thread
+    still holds it after `wait` seconds, or it cannot be written to.
     """
     import filelock
 

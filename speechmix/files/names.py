@@ -142,27 +142,9 @@ def distinct_file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
-    """Return the path of a file below a folder, from a relative path that some file holds.
+    """Return the path of a file below a folder, from a relative path in the file `where`.
 
-    Parameters
-    ----------
-    folder : Path
-    name : str
-    where : str or Path
-        The file that holds the path, for the message.
-
-    Raises
-    ------
-    InputError
-        If the path leads out of the folder.
-
-    Examples
-    --------
-    >>> path_within(Path("runs"), "../../x", where="run.json")
-    Traceback (most recent call last):
-    ...
-    speechmix.errors.InputError: run.json: expected the path of a file below runs, found '../../x':
-    the file is damaged
+    InputError if the path leads out of the folder.
     """
     pure = PurePosixPath(name.replace("\\", "/"))
     if (
@@ -180,13 +162,7 @@ def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
 
 
 def refuse_duplicate_label(labels: dict[str, str], label: str) -> None:
-    """Note a model's label among those of a run.
-
-    Raises
-    ------
-    InputError
-        If another model's results lie under the same name.
-    """
+    """Add a model's label to those of a run; InputError if another model has the same."""
     file = is_same_file_name(label)
     if file in labels:
         labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))

@@ -22,21 +22,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def readable_parquet(path: str | PathLike[str], *, kind: str = "Parquet") -> Iterator[None]:
-    """Turn what Arrow raises on a damaged file into an `InputError`.
+    """Turn whatever Arrow raises on a damaged file into an `InputError`.
 
     What that is depends on where the damage is: errors of its own, of files, of values, of memory.
-
-    Parameters
-    ----------
-    path : path
-        Of the file, for the message.
-    kind : str
-        Of file ("Arrow").
-
-    Raises
-    ------
-    InputError
-        Whatever happens in the block.
+    `kind` is that of the file ("Arrow"), for the message.
     """
     import pyarrow as pa
 
@@ -52,13 +41,7 @@ def readable_parquet(path: str | PathLike[str], *, kind: str = "Parquet") -> Ite
 
 
 def compare_pages(path: str | PathLike[str]) -> None:
-    """Compare a file with its checksums, a row group at a time.
-
-    Raises
-    ------
-    InputError
-        If it is damaged.
-    """
+    """Compare a file with its checksums, a row group at a time; InputError if it is damaged."""
     import pyarrow.parquet as pq
 
     with readable_parquet(path):
@@ -133,13 +116,9 @@ def read_mark(path: Path) -> tuple[int, ...]:
 
 
 def find_row_groups(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
-    """Row groups of a Parquet file that hold each value of a column of text; read once, while the
-    file stays the same.
+    """Return the row groups of a Parquet file that hold each value of a column of text.
 
-    Raises
-    ------
-    InputError
-        If the file is damaged.
+    They are read once, while the file stays the same. InputError if it is damaged.
     """
     with readable_parquet(path):
         return _find_row_groups(path, column, read_mark(path))

@@ -24,21 +24,10 @@ def join_quoted_lines(
 ) -> Iterator[tuple[int, str, str]]:
     """Join the lines of quoted cells.
 
-    Parameters
-    ----------
-    lines : iterator of (int, str)
-        Numbers of lines, and the lines without their ends.
-    column_count : int
-        Columns of the table: a line within quotation marks that has so many cells is most likely a
-        row of its own, which an open quotation mark would swallow.
-
-    Yields
-    ------
-    row : int
-        Number of the row's first line.
-    line : str
-    problem : str
-        "" for a row that can be taken apart.
+    The lines come with their numbers and without their ends. Yields the number of the row's first
+    line, the row, and a problem, "" for a row that can be split. A line within quotation marks that
+    has `column_count` cells is most likely a row by itself, which an open quotation mark would
+    swallow.
 
     Examples
     --------

@@ -61,18 +61,9 @@ def remove_recorded(path: Path) -> None:
 
 
 def check_recorded(path: Path, content: bytes | None = None) -> None:
-    """Compare a file with its recorded digest, if there is one.
+    """Compare a file with its recorded digest, if there is one; InputError if they differ.
 
-    Parameters
-    ----------
-    path : Path
-    content : bytes, optional
-        Its bytes, where they are in memory already.
-
-    Raises
-    ------
-    InputError
-        If the file is not as it was written.
+    `content` is its bytes, where they are in memory already.
     """
     record = _record_path(path)
     if record is None or not record.is_file() or not (content is not None or path.is_file()):

@@ -30,13 +30,10 @@ _FORMULA_START = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?
 
 
 def read_text(path: str | PathLike[str]) -> str:
-    """Text of a UTF-8 or UTF-16 file, line ends as ``\\n``.
+    """Return the text of a UTF-8 or UTF-16 file, line ends as ``\\n``.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, it is larger than any text file that is read, or it is in another
-        encoding.
+    InputError if there is no such file, it is larger than any text file that is read, or it is in
+    another encoding.
     """
     return _decode(Path(path), most=MAX_TEXT_BYTES).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -138,12 +135,9 @@ def _quote_formula(cell: object) -> object:
 
 
 def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
-    """Read a table that `write_csv` wrote; every cell as text, an empty one as "".
+    """Read a table that `write_csv` wrote, every cell as text, an empty one as "".
 
-    Raises
-    ------
-    InputError
-        If the file is missing or no such table.
+    InputError if the file is missing or no such table.
     """
     import pandas as pd
 

@@ -24,20 +24,9 @@ _SAVE_SECONDS = 30.0
 class Seconds:
     """Seconds by phase, of the thread that made this and of those that work ahead of it.
 
-    Parameters
-    ----------
-    keep : callable, optional
-        Is called every half minute, at the end of a phase.
-
-    Attributes
-    ----------
-    settle : callable or None
-        Waits until a device has done what it was told, at the beginning and the end of every phase:
-        without it a phase on a GPU is charged what it waits for, which an earlier one may have
-        asked for.
-    by_phase : dict of str to float
-    clips : int
-        That are done (`count_clip`).
+    `keep` is called every half minute, at the end of a phase. `settle` waits for a device at the
+    beginning and the end of every phase: without it a phase on a GPU is charged what it waits for,
+    which an earlier one may have started. `clips` counts those that are done (`count_clip`).
     """
 
     def __init__(self, keep: Callable[[], object] | None = None):

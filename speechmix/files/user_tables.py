@@ -32,14 +32,9 @@ Cells = dict[str, object]
 class RowError(InputError):
     """A row that cannot be read or used.
 
-    Parameters
-    ----------
-    reason_kind : str
-        Kind of reason, a few words, the same for all rows it happens to ("missing clip").
-    reason : str
-        What was expected, what was found, what to do.
-    sound : str
-        What looks like an audio file in a row that could not be taken apart.
+    `reason_kind` is a few words, the same for all rows it happens to ("missing clip"); `reason`
+    says what was expected, what was found and what to do. `sound` is what looks like an audio file
+    in a row that could not be split.
     """
 
     def __init__(self, reason_kind: str, reason: str, *, sound: str = ""):
@@ -50,37 +45,15 @@ class RowError(InputError):
 def read_table(
     path: str | PathLike[str], *, required: tuple[str, ...] = (), advice: str = ""
 ) -> Iterator[tuple[int, Cells | RowError]]:
-    """Rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells left out.
+    """Yield the rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells are
+    left out.
 
-    Parameters
-    ----------
-    path : path ending in .tsv, .csv or .jsonl
-    required : tuple of str
-        Columns that a header must have; "word|text" means one of the two.
-    advice : str
-        What to do if one is missing.
-
-    Yields
-    ------
-    row : int
-        Line of the file as an editor counts: the header of a table is row 1.
-    cells : dict, or RowError
-        Column -> cell, spaces at the edges removed; names of a table's columns are in lower case.
-        For a row that cannot be read, the error: the caller knows whether to stop or to go on with
-        the next row.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, is no table, or a column is missing or doubled.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "clips.csv"
-    >>> _ = path.write_text("Path,text\\na.wav, les livres\\n")
-    >>> list(read_table(path, required=("path",)))
-    [(2, {'path': 'a.wav', 'text': 'les livres'})]
+    A row comes with its line as an editor counts (the header of a table is row 1), as column ->
+    cell: spaces at the edges are removed, and names of a table's columns are in lower case. In
+    place of a row that cannot be read comes a RowError: the caller knows whether to stop or to go
+    on. `required` are columns that a header must have; "word|text" means one of the two, and
+    `advice` says what to do if one is missing. InputError if the file cannot be read, is no table,
+    or a column is missing or given twice.
     """
     path = Path(path)
     suffix = path.suffix.lower()

@@ -22,27 +22,12 @@ from .unfinished_files import clear_dead_writers, unfinished_name
 
 @contextmanager
 def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterator[Path]:
-    """Yield a name in the same folder to write to; it becomes `path` when the block ends without an
+    """Yield a name in the same folder to write to; it becomes `path` when the block ends without
     error.
 
-    Parameters
-    ----------
-    path : path
-    one_writer : bool
-        Whether no other process writes this file at the same time, though others write into the
-        same folder, so that leftovers of dead processes cannot be cleared there. Then the name is
-        always the same, and what a process that was killed has left is written over.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "words.json"
-    >>> with whole_file(path) as unfinished:
-    ...     _ = unfinished.write_text("[]")
-    ...     path.exists()
-    False
-    >>> path.read_text()
-    '[]'
+    With `one_writer`, no other process writes this file, but others may write into the same folder,
+    so that leftovers of dead processes cannot be removed there. The name is then always the same,
+    and what a killed process has left is overwritten.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
