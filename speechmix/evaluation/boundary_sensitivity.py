@@ -35,20 +35,10 @@ _MIN_WORD_SECONDS = 0.005  # seconds that a narrowed word keeps
 
 
 def move_word_boundaries(clip: Clip, variant: str, *, shift: float = SHIFT_SECONDS) -> Clip:
-    """Return the clip with the edges of its cue and target moved.
+    """Return the clip with the edges of its cue and target moved by `shift` seconds.
 
-    Parameters
-    ----------
-    clip : Clip
-        With words, cue and target.
-    variant : {"as aligned", "earlier", "later", "wider", "narrower"}
-    shift : float
-        Seconds.
-
-    Raises
-    ------
-    InputError
-        If the clip has no cue or target to move, or a word in pieces.
+    Variants: "as aligned", "earlier", "later", "wider" and "narrower". InputError if the clip has
+    no cue or target to move, or a word in pieces.
     """
     if variant not in VARIANTS:
         raise InputError(f"variant should be one of {list(VARIANTS)}, found {variant!r}")
@@ -158,11 +148,8 @@ def boundary_sensitivity(
 def summarize_stability(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
     """Summarize whether a difference has the same sign and significance in all variants.
 
-    Returns
-    -------
-    DataFrame
-        Columns of `by`, smallest and largest difference over the variants, holds, same_layer. Empty
-        where there is no interval: with one twin, or too few groups.
+    The columns are those of `by`, smallest and largest difference over the variants, holds,
+    same_layer. The table is empty where there is no interval: with one twin, or too few groups.
     """
     known_rows = sensitivity[sensitivity["low"].notna()]
     if known_rows.empty:

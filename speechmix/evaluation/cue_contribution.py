@@ -121,10 +121,7 @@ def cue_columns(
 ) -> list[int]:
     """Return the columns of a cue; `whole_map` is the map before units were left out.
 
-    Raises
-    ------
-    InputError
-        As `cue_contribution`.
+    It raises what `cue_contribution` raises.
     """
     whole_map = whole_map or units_map
     if requested_unit(cue):
@@ -170,22 +167,9 @@ def target_strength(
     rows: str = "target",
     drop: tuple[str, ...] = ("silence", "padding"),
 ) -> np.ndarray:
-    """Return the mean mixing strength of the rows of `cue_contribution`, per layer.
+    """Return the mean mixing strength [L] of the rows that `cue_contribution` takes.
 
-    Parameters
-    ----------
-    mixing_map, target, rows, drop
-        As for `cue_contribution`.
-
-    Returns
-    -------
-    ndarray [L]
-        NaN where the map has no mixing strengths.
-
-    Raises
-    ------
-    InputError
-        As `cue_contribution`.
+    It is NaN where the map has no mixing strengths. Errors are those of `cue_contribution`.
 
     Examples
     --------

@@ -1,8 +1,5 @@
 """Loss of the target's spelling when the cue's values are zeroed, against a control word.
 
-What spelling loses when the cue's values are zeroed in a stack, beside another word's, over groups
-of clips.
-
 In: the ablation table of a run (`interventions.cue_ablation.ablate_with_control`), of trained models,
 with the groups that clips belong to. Out: for each model and stack the share of clips spelled
 right, intact and without the cue; what is lost, with its interval; and a verdict. Contribution says
@@ -50,24 +47,15 @@ def measure_cue_need(
 ) -> pd.DataFrame:
     """Measure the loss of accuracy when the cue's values are zeroed in a stack.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns of `by` (with "ablated", the stack, among them), clip, source, layer, margin, right,
-        and `group`; rows of the intact model have "none" for ablated.
-    by : sequence of str
-        E.g. ("side", "model", "ablated").
-    group : str
-        Column of what is drawn as one.
+    The table has the columns of `by` (with "ablated", the stack, among them), clip, source, layer,
+    margin, right and `group` (clips that are drawn as one); rows of the intact model have "none"
+    for ablated.
 
-    Returns
-    -------
-    DataFrame
-        Columns of `by`; right, without_cue, without_other: share spelled right (%, mean over
-        groups), intact, with the cue and with another word ablated (missing where there is none);
-        right_low, right_high; lost: right - without_cue, in points, with low, high (95 % together over
-        all rows); drop, drop_other: of the margin, nats; groups, clips; verdict: "needed", "not
-        needed", "at chance", or "" where the result is inconclusive.
+    The result has the columns of `by`; right, without_cue, without_other: share spelled right (%,
+    mean over groups), intact, with the cue and with another word ablated (missing where there is
+    none); right_low, right_high; lost: right - without_cue, in points, with low, high (95 %
+    together over all rows); drop, drop_other: of the margin, nats; groups, clips; verdict:
+    "needed", "not needed", "at chance", or "" where the result is inconclusive.
     """
     whole_stack_rows = table[table["layer"].isna()]
     key_columns = [name for name in by if name != "ablated"]
@@ -174,18 +162,10 @@ def groups_for_equivalence(row_count: int = 1) -> int:
 def measure_layer_need(
     table: pd.DataFrame, *, by: Sequence[str], group: str = "group"
 ) -> pd.DataFrame:
-    """Measure the mean drop of the margin (nats) with the cue ablated in one layer, with 95 %
-    intervals over groups.
+    """Measure the mean drop of the margin (nats) with the cue ablated in one layer.
 
-    Parameters
-    ----------
-    table, by, group
-        As for `measure_cue_need`.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `by`, layer, drop, low, high, groups; empty where no layer was ablated by itself.
+    The table is that of `measure_cue_need`. The result has the columns of `by`, layer, drop, low
+    and high (95 % over groups), and groups; it is empty where no layer was ablated by itself.
     """
     key_columns = [name for name in by if name != "ablated"]
     intact = (

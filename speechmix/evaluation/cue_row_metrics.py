@@ -8,17 +8,7 @@ from ..errors import InputError
 
 
 def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
-    """Return the share of the cue in a row.
-
-    Parameters
-    ----------
-    shares : ndarray [..., K]
-        Rows that sum to one.
-    cue : ndarray of bool [K]
-
-    Returns
-    -------
-    ndarray [...]
+    """Return the share [...] of the cue columns (bool [K]) in rows [..., K] that sum to one.
 
     Examples
     --------
@@ -33,15 +23,8 @@ def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
 def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
     """Average the precision at each cue column; only the order of the scores matters.
 
-    Parameters
-    ----------
-    scores : ndarray [..., K]
-    cue : ndarray of bool [K]
-
-    Returns
-    -------
-    ndarray [...]
-        From the share of cue columns (or less) to 1; NaN for a row with a score that is not finite.
+    Scores are [..., K], the cue is bool [K]. The result [...] lies between the share of cue columns
+    (or less) and 1; it is NaN for a row with a score that is not finite.
 
     Examples
     --------

@@ -26,24 +26,11 @@ if TYPE_CHECKING:
 
 
 def length_matched_share(mixing_map: MixingMap, *, cue: CueRequest) -> float:
-    """Return the expected share of words of the cue's length; NaN for a measure without a known
-    exponent.
+    """Return the expected share of words of the cue's length.
 
-    Parameters
-    ----------
-    mixing_map : MixingMap
-        Silence and padding are left out, as in the cue contribution.
-    cue : int or sequence of int, or str
-        Index of the clip's word; of several, which are taken away one by one, their shares are
-        summed. Or phones, as `cue_contribution` takes them.
-
-    Examples
-    --------
-    >>> from speechmix import MixingMap, Span
-    >>> units = (Span(0, 10, "les", word=0), Span(10, 40, "livres", word=1))
-    >>> uniform = MixingMap(np.ones((1, 2, 2)), units, units, "value_zeroing", "encoder", (0,))
-    >>> length_matched_share(uniform, cue=0)  # 10^2 / (10^2 + 30^2)
-    0.1
+    It is NaN for a measure without a known exponent. Silence and padding are left out, as in
+    `cue_contribution`, whose cues it takes. The shares of several words, which are removed one by
+    one, are summed.
     """
     facts = find_facts(mixing_map.measure)
     exponents = facts.length_exponent if facts else {}

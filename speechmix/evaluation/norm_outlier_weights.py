@@ -46,37 +46,15 @@ def outlier_weights(
 ) -> pd.DataFrame:
     """Correlate the gains of a layer's two norms over their outlier dimensions.
 
-    Parameters
-    ----------
-    model : Model
-    stack : str
-        The first norm is that of the studied attention block, the second that of the last
-        feed-forward. In post-norm stacks (BERT) they come one after the other; in pre-norm ones
-        they stand in front of different blocks, and r means something else.
-    deviations : float
-        Standard deviations from the mean that make an outlier.
-    outliers_of : {"either", "first", "second"}
-        Which norm's outliers are taken.
-    permutations : int
-    seed : int
-        Of the permutations.
+    The first norm is that of the studied attention block, the second that of the last feed-forward.
+    In post-norm stacks (BERT) they come one after the other; in pre-norm ones they stand in front
+    of different blocks, and r means something else. An outlier lies `deviations` standard
+    deviations from the mean, in the "first", the "second" or "either" norm.
 
-    Returns
-    -------
-    DataFrame
-        One row per layer: layer, correlation (NaN for fewer than three outliers or equal gains),
-        outliers (how many), null (mean of the permutations that have three outliers), null_low,
-        null_high (their middle 95 %), all_dimensions (the correlation over all), dimensions.
-
-    Raises
-    ------
-    InputError
-        If there is no such stack, or its table names no two norms.
-
-    Examples
-    --------
-    >>> model = speechmix.load("bert-base-uncased")                             # doctest: +SKIP
-    >>> outlier_weights(model).correlation.round(2).tolist()                    # doctest: +SKIP
+    The table has one row per layer: layer, correlation (NaN for fewer than three outliers or equal
+    gains), outliers (their count), null (mean of the permutations that have three outliers),
+    null_low, null_high (their middle 95 %), all_dimensions (the correlation over all), dimensions.
+    InputError if there is no such stack, or its table names no two norms.
     """
     if outliers_of not in OUTLIER_OPTIONS:
         raise InputError(f"outliers_of must be one of {OUTLIER_OPTIONS}, found {outliers_of!r}")
@@ -115,10 +93,7 @@ def outlier_weights(
 def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the gains [D] of the first and second norm of each layer.
 
-    Raises
-    ------
-    InputError
-        If there is no such stack, or its table names no two norms.
+    InputError if there is no such stack, or its table names no two norms.
     """
     if stack not in model.stacks:
         raise InputError(f"{model.name} has no stack {stack!r}; it has {', '.join(model.stacks)}")

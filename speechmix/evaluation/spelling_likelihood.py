@@ -1,6 +1,4 @@
-"""Likelihood of the singular and the plural spelling, with the cue and without.
-
-Asked of both members of a pair, with the cue and without.
+"""Likelihood of the singular and the plural spelling, for both members of a pair.
 
 In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says
 (the bundled clips and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if
@@ -31,19 +29,9 @@ if TYPE_CHECKING:
 
 
 def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
-    """Compute the log-probability of each text given the clip's audio.
+    """Compute the natural log-probability of each text [N] given the clip's audio.
 
-    Parameters
-    ----------
-    model : Model
-        A recogniser with its processor (`Model.can_transcribe`).
-    clip : Clip
-    texts : sequence of str [N]
-
-    Returns
-    -------
-    Tensor [N]
-        Natural logarithms.
+    The model is a recogniser with its processor (`Model.can_transcribe`).
     """
     with model.in_use(model.state_dtype), torch.no_grad():
         return _log_likelihoods(model, clip, texts)
@@ -78,12 +66,9 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
 
 
 def is_number_correct(model: Model, clip: Clip) -> bool:
-    """Whether the clip's own transcript is likelier than that of the other number.
+    """Say whether the clip's transcript is likelier than that of the other number.
 
-    Raises
-    ------
-    InputError
-        If the clip does not say what the other member of its pair is, or both are spelled alike.
+    InputError if the clip does not name the other member of its pair, or both are spelled alike.
     """
     other_text = clip.meta.get("other_text")
     if not other_text or other_text == clip.text:

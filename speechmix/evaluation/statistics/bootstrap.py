@@ -24,23 +24,8 @@ def bootstrap_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the interval of a ratio of sums over groups; NaN for fewer than five groups.
 
-    Parameters
-    ----------
-    sums : array [..., groups]
-        The same groups are drawn for all rows. So differences of two rows give paired intervals.
-    counts : array [groups] or [..., groups]
-    level : float
-    seed : int
-
-    Returns
-    -------
-    low, high : array [...]
-
-    Examples
-    --------
-    >>> low, high = bootstrap_interval(np.array([10.0, 14, 12, 16, 9, 11]), np.ones(6))
-    >>> bool(9 < low < 12 < high < 16)
-    True
+    `sums` is [..., groups], `counts` [groups] or [..., groups], low and high are [...]. The same
+    groups are drawn for all rows, so that differences of two rows give paired intervals.
     """
     n_groups = sums.shape[-1]
     if n_groups < MIN_GROUPS:

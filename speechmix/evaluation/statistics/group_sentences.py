@@ -22,24 +22,8 @@ def describe_groups(
 ) -> str:
     """Say in a sentence how many groups and speakers there are, and what intervals do not cover.
 
-    Parameters
-    ----------
-    clips : DataFrame
-        As for `assign_groups`, with its result in the column group.
-    ties : str
-        As `assign_groups` returns it.
-    names : iterable of str, optional
-        The clips that were used; all by default.
-    noun : str
-        What a row is called.
-
-    Examples
-    --------
-    >>> from speechmix.evaluation.statistics.groups import assign_groups
-    >>> clips = pd.DataFrame({"clip": list("abcd"), "pair": ["one", "one", "two", "two"], "speaker": "anne"})
-    >>> groups, ties = assign_groups(clips)
-    >>> describe_groups(clips.assign(group=groups), ties)
-    '4 clips in 2 groups (same pair), 1 speaker: no statement about other speakers.'
+    Clips and ties are those of `assign_groups`, with its groups in the column group. `names` are
+    the clips that were used, by default all.
     """
     if names is not None:
         clips = clips[clips["clip"].astype(str).isin([str(name) for name in names])]

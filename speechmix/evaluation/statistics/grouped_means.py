@@ -30,24 +30,7 @@ def grouped_means(
 ) -> pd.DataFrame:
     """Average each group of rows, without rows that lack a key.
 
-    Parameters
-    ----------
-    table : DataFrame
-    keys : sequence of str
-    value : str
-    sort : bool
-        Groups in the order of their keys; by default in that of their first rows.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `keys`, and `value`.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0], "share": [0.1, 0.2, 0.3]})
-    >>> grouped_means(table, ["clip", "layer"], "share").to_dict("list")
-    {'clip': ['b', 'a'], 'layer': [0, 0], 'share': [0.2, 0.2]}
+    Groups come in the order of their first rows, or with `sort` in that of their keys.
     """
     group_numbers, count = _number_groups([table[name] for name in keys])
     values = table[value].to_numpy(dtype=float, na_value=np.nan)
@@ -223,22 +206,8 @@ def iterate_matrices(
 ) -> Iterator[tuple[tuple[Hashable, ...], pd.DataFrame]]:
     """Yield for each key the numbers of a long table as a matrix, NaN for missing cells.
 
-    Parameters
-    ----------
-    means : DataFrame
-        From `grouped_means` by `by`, `rows` and `columns`.
-    by : sequence of str
-    rows, columns : str
-        Columns of the table that become the matrix's rows (those of the key) and columns (those of
-        all keys).
-    value : str
-
-    Examples
-    --------
-    >>> means = pd.DataFrame({"layer": [0, 0, 1], "clip": ["a", "b", "a"], "init": ["x", "x", "y"], "share": [1, 2, 3]})
-    >>> parts = iterate_matrices(means, ["layer"], rows="clip", columns="init", value="share")
-    >>> [(int(layer), matrix.to_dict("list")) for (layer,), matrix in parts]
-    [(0, {'x': [1.0, 2.0], 'y': [nan, nan]}), (1, {'x': [nan], 'y': [3.0]})]
+    The table comes from `grouped_means` by `by`, `rows` and `columns`. A matrix has the rows of its
+    key, and the columns of all keys.
     """
     group_numbers, keys = np.zeros(len(means), dtype=np.int64), 1
     labels = []

@@ -44,31 +44,11 @@ _MASK_TEXT = "<mask>"  # in a target's place, and no word
 
 
 def assign_groups(clips: pd.DataFrame, group: str | None = None) -> tuple[pd.Series, str]:
-    """Return a group for each clip, index as in `clips`, and in words what ties clips together (""
-    if nothing does).
+    """Return a group for each clip, and in words what ties clips together ("" if nothing does).
 
-    Parameters
-    ----------
-    clips : DataFrame
-        Columns clip and text; speaker (or client_id), pair, lemma (or noun) where they are known,
-        else target and foil stand for the lemma.
-    group : str, optional
-        The column whose values are the groups, in place of these.
-
-    Raises
-    ------
-    InputError
-        If there is no column `group`, or two that may be meant.
-
-    Examples
-    --------
-    >>> clips = pd.DataFrame({"clip": list("abcd"), "pair": ["one", "one", "two", "three"]})
-    >>> groups, ties = assign_groups(clips)
-    >>> groups.tolist(), ties
-    (['a', 'a', 'c', 'd'], 'the pair')
-    >>> groups, ties = assign_groups(clips.assign(speaker=["s1", "s1", "s2", "s2"]))
-    >>> groups.tolist(), ties
-    (['a', 'a', 'c', 'c'], 'the speaker')
+    The groups have the index of `clips`, whose columns are clip and text; speaker (or client_id),
+    pair, lemma (or noun) where they are known, else target and foil stand for the lemma. A column
+    named by `group` replaces these. InputError if it is missing, or two columns may be meant.
     """
     if group is not None:
         return _read_labels(clips[_find_column(clips, group)]), f"the {group}"
@@ -128,21 +108,10 @@ def content_key(item: Clip | Sentence, name: str) -> str:
 def assign_item_groups(
     table: pd.DataFrame, items: Sequence[Clip | Sentence], group: str | None
 ) -> tuple[pd.Series, str]:
-    """Return `assign_groups` of a table of items; the error for an unknown column names theirs.
+    """Return `assign_groups` of a table from `build_item_table`.
 
-    Parameters
-    ----------
-    table : DataFrame
-        From `build_item_table`.
-    items : sequence of Clip or Sentence
-    group : str, optional
-        A column that says which items belong together; by default speakers, or pair, sentence and
-        target word.
-
-    Raises
-    ------
-    InputError
-        If no item has this column.
+    By default items of one speaker, or of one pair, sentence and target word, belong together.
+    InputError, which names the columns of the items, if none has the column `group`.
     """
     if group is not None and group not in table:
         raise InputError(
@@ -232,12 +201,8 @@ def _join_spellings(spellings: pd.DataFrame) -> list[str]:
 def connect_clips(names: pd.Series, ties: Sequence[pd.Series]) -> pd.Series:
     """Return the name of one clip of each connected part, for each clip.
 
-    Parameters
-    ----------
-    names : Series of str
-        Of clips, distinct.
-    ties : sequence of Series of str
-        Clips with the same label are connected; "" ties nothing.
+    Clips with the same label in one of the `ties` are connected; "" ties nothing. Names are
+    distinct.
 
     Examples
     --------

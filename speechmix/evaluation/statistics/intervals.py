@@ -41,24 +41,10 @@ CORRELATION_BOUNDS = (-1.0, 1.0)
 def mean_interval(
     values: Numbers, *, level: float = LEVEL, bounds: tuple[float, float] = UNBOUNDED
 ) -> tuple[float, float]:
-    """Return the confidence interval of a mean; (nan, nan) for fewer than `FEWEST_GROUPS` values or
-    identical ones.
+    """Return the confidence interval of a mean over independent groups.
 
-    Parameters
-    ----------
-    values : sequence of float
-        One for each independent group; NaN are left out.
-    level : float
-    bounds : (float, float)
-        Smallest and largest value that the mean can have; the interval ends there.
-
-    Examples
-    --------
-    >>> low, high = mean_interval([1, 2, 3, 4, 5, 6, 7, 8])
-    >>> round(low, 2), round(high, 2)
-    (2.45, 6.55)
-    >>> mean_interval([1, 2])
-    (nan, nan)
+    NaN are left out; (nan, nan) for fewer than `FEWEST_GROUPS` values or identical ones. `bounds`
+    are the smallest and largest value that the mean can have; the interval ends there.
     """
     low, high = mean_intervals(np.asarray(values, dtype=float)[None], level=level, bounds=bounds)
     return float(low[0]), float(high[0])
@@ -120,17 +106,7 @@ def proportion_interval(
 ) -> tuple[float, float]:
     """Return the exact binomial interval of a proportion (0 to 1); (nan, nan) without a trial.
 
-    Parameters
-    ----------
-    successes, trials : float
-        Whole numbers, or sums of means of groups.
-    level : float
-
-    Examples
-    --------
-    >>> low, high = proportion_interval(59, 59, level=0.9)  # of 59 groups none lost: 95 % sure of less than 5 points
-    >>> round(low, 3), high
-    (0.95, 1.0)
+    Successes and trials are whole numbers, or sums of means of groups.
     """
     from scipy.stats import beta
 
@@ -149,21 +125,9 @@ def difference_interval(
 ) -> tuple[float, float]:
     """Return the interval of (losses - gains) / trials, from the exact interval of each.
 
-    No clip is both lost and won, so the two shares are negatively correlated, the more the larger they
-    are: their errors add by the rule of Zou & Donner (2008) for correlated estimates.
-
-    Parameters
-    ----------
-    losses, gains : float
-        Sums over groups of the share of clips that were lost, and won.
-    trials : float
-        Groups.
-
-    Examples
-    --------
-    >>> low, high = difference_interval(20, 0, 40)
-    >>> round(low, 2), round(high, 2)
-    (0.32, 0.66)
+    No clip is both lost and won, so the two shares are negatively correlated, the more the larger
+    they are: their errors add by the rule of Zou & Donner (2008) for correlated estimates. Losses
+    and gains are sums over groups of the share of clips that were lost, and won; trials are groups.
     """
     if not trials > 0:
         return np.nan, np.nan
@@ -187,36 +151,23 @@ def difference_interval(
 def one_more_twin_intervals(
     differences: np.ndarray, twin_means: np.ndarray, *, rows: int | np.ndarray = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the intervals of the difference to one more untrained model, 95 % together over `rows`.
+    """Return the intervals of the difference to one more untrained model, 95 % together over
+    `rows`.
 
-    Both the clips and the twin are draws (Clark 1973). The twins are few, so a further one is judged
-    by Student's t (Crawford & Howell 1998); the two errors add in squares (Zou & Donner 2008):
+    Both the clips and the twin are draws (Clark 1973). The twins are few, so a further one is
+    judged by Student's t (Crawford & Howell 1998); the two errors add in squares (Zou & Donner
+    2008):
 
         difference -+ sqrt( clips^2 + (t[T - 1] s)^2 (1 + 1/T) )
 
-    where `clips` is the half width of the differences' interval over groups (Hall's; each side at least
-    .6 and at most 2 times Student's, because Hall's limits explode with few groups), and s the standard
-    deviation of the T twins' means. Both parts have the level 1 - .05 / rows (Bonferroni).
+    where `clips` is the half width of the differences' interval over groups (Hall's; each side at
+    least .6 and at most 2 times Student's, because Hall's limits explode with few groups), and s
+    the standard deviation of the T twins' means. Both parts have the level 1 - .05 / rows
+    (Bonferroni).
 
-    Parameters
-    ----------
-    differences : ndarray [R, G]
-        Of each row and group of clips: the model minus the mean of its twins. NaN are left out.
-    twin_means : ndarray [R, T]
-        The mean of each twin; NaN are left out.
-    rows : int or ndarray [R]
-        How many intervals shall hold together.
-
-    Returns
-    -------
-    low, high : ndarray [R]
-        NaN with fewer than two twins, or fewer than `FEWEST_GROUPS` groups.
-
-    Examples
-    --------
-    >>> low, high = one_more_twin_intervals(np.arange(1.0, 9)[None], np.array([[0.0, 1, 2]]))
-    >>> low.round(2), high.round(2)
-    (array([-0.87]), array([9.87]))
+    `differences` [R, G] are the model minus the mean of its twins by row and group of clips, and
+    `twin_means` [R, T] the mean of each twin; NaN are left out. Low and high [R] are NaN with fewer
+    than two twins, or fewer than `FEWEST_GROUPS` groups.
     """
     level = 1 - (1 - LEVEL) / rows
     twins_low, twins_high = twin_bands(twin_means, rows=rows)

@@ -1,6 +1,4 @@
-"""Rank correlation of two measures, by layer and of their curves over layers.
-
-Rank correlation (Spearman, scipy's) layer by layer, and of their curves over layers.
+"""Rank correlation (Spearman) of two measures, by layer and of their curves over layers.
 
 In: a table of cue contributions. Heights of measures cannot be compared (`length_baseline.py`); which clips
 get more, and which layers, can.
@@ -52,13 +50,10 @@ def measure_agreement(
 def curve_agreement(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")
 ) -> pd.DataFrame:
-    """Rank correlation over layers between the mean curves of measures: do they peak in the same
+    """Correlate the ranks of layers in the mean curves of measures: do they peak in the same
     layers?
 
-    Returns
-    -------
-    DataFrame
-        Columns of `by`, measure, other, rho, p, n (layers).
+    The table has the columns of `by`, measure, other, rho, p, n (layers).
     """
     means = grouped_means(table, [*by, "measure", "layer"], "contribution")
     return _correlate_measures(means, list(by), "layer")

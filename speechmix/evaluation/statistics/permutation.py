@@ -19,23 +19,10 @@ _MIN_SPREAD = 1e-9  # of numbers that all agree
 
 
 def permutation_p(values: np.ndarray) -> np.ndarray:
-    """Return p of each cell being larger than in shuffled data, corrected over all cells.
+    """Return p [E] of each cell being larger than in shuffled data, corrected over all cells.
 
-    Parameters
-    ----------
-    values : ndarray [1 + S, E]
-        The data first, then its shuffles.
-
-    Returns
-    -------
-    ndarray [E]
-        NaN for cells without a number, or with fewer than two shuffles.
-
-    Examples
-    --------
-    >>> shuffles = np.linspace(-1, 1, 19)[:, None] * [1.0, 2.0]
-    >>> permutation_p(np.concatenate([[[3.0, 1.0]], shuffles]))
-    array([0.05, 0.3 ])
+    `values` [1 + S, E] are the data, then its shuffles. p is NaN for cells without a number, or
+    with fewer than two shuffles.
     """
     values = np.asarray(values, dtype=float)
     p = np.full(values.shape[1], np.nan)

@@ -59,39 +59,20 @@ def compare_with_twins(
 ) -> pd.DataFrame:
     """Compare trained models with their untrained twins, and say what may be claimed.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns init ("trained", "random"), clip, contribution, those of `by`, and `group`; seed
-        where there are several twins; mixing_strength, share_of_length, length_matched where they
-        are known.
-    by : sequence of str
-        What makes a cell, e.g. ("model", "stack", "measure", "layer").
-    group : str
-        Column of clips that are drawn as one: "clip", "pair", "group".
-    primary : mapping of column to value, optional
-        Which cells may be claimed: those with these values. By default whole stacks (`WHOLE_STACK` in
-        the column layer) of the leading measure, as far as there are such columns.
+    The table has the columns init ("trained", "random"), clip, contribution, those of `by`, and
+    `group`; seed where there are several twins; mixing_strength, share_of_length, length_matched
+    where they are known. `by` names what makes a cell, e.g. ("model", "stack", "measure", "layer");
+    `group` is the column of clips that are drawn as one: "clip", "pair", "group". `primary` says
+    which cells may be claimed: those with its value in each column. By default these are whole
+    stacks (`WHOLE_STACK` in the column layer) of the leading measure, as far as there are such
+    columns.
 
-    Returns
-    -------
-    DataFrame
-        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_sd (standard
-        deviation of their means), twin_low, twin_high (where a further twin is expected); difference
-        (paired within groups), group_sd (standard deviation of it over groups), low, high (to one
-        more untrained model, 95 % together over the number in `rows`); rows; mixing_strength; claim
-        ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated is
-        NaN.
-
-    Examples
-    --------
-    >>> draws = [("trained", 0, 40.0), *(("random", seed, 10.0 + seed) for seed in range(5))]
-    >>> rows = [(init, seed, clip, level + (clip % 3 if init == "trained" else 0))
-    ...         for init, seed, level in draws for clip in range(15)]
-    >>> table = pd.DataFrame(rows, columns=["init", "seed", "clip", "contribution"]).assign(model="m")
-    >>> row = compare_with_twins(table, by=["model"]).iloc[0]
-    >>> [float(row[name].round(1)) for name in ("difference", "low", "high")], row["claim"]
-    ([29.0, 24.2, 33.8], 'more')
+    The result has the columns of `by`; trained, random (mean of the twins); twins (their count),
+    twin_sd (standard deviation of their means), twin_low, twin_high (where a further twin is
+    expected); difference (paired within groups), group_sd (standard deviation of it over groups),
+    low, high (to one more untrained model, 95 % together over the number in `rows`); rows;
+    mixing_strength; claim ("more", "less", ""); groups, clips; the means of the baselines. What
+    cannot be stated is NaN.
     """
     by = list(by)
     cells = list(_build_cells(table, by, group))
@@ -279,26 +260,11 @@ def _mean_strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     """Average each clip's values over the layers of a stack, weighted by mixing strength.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns layer and contribution, and mixing_strength where it is known; every other column
-        but depth tells rows apart.
-
-    Returns
-    -------
-    DataFrame
-        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too.
-        Layers below the floor do not count. Without strengths, and for a clip whose layers all lie
-        below the floor, layers count alike.
-        A layer without a value (NaN) does not count.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"clip": "a", "layer": [0, 1, 2], "contribution": [0.2, 0.9, 0.6],
-    ...                       "mixing_strength": [0.3, 0.0, 0.1]})
-    >>> whole_stack(table).round(3).to_dict("list")
-    {'clip': ['a'], 'contribution': [0.3], 'mixing_strength': [0.25], 'layer': [-1]}
+    The table has the columns layer and contribution, and mixing_strength where it is known; every
+    other column but depth tells rows apart. The result has the same columns, with `WHOLE_STACK` for
+    layer; mixing strengths are weighted means, too. Layers below the floor, and layers without a
+    value (NaN), do not count. Without strengths, and for a clip whose layers all lie below the
+    floor, layers count alike.
     """
     values = [name for name in ("contribution", STRENGTH, *BASELINES) if name in table]
     keys = [str(name) for name in table if name not in (*values, "layer", "depth")]

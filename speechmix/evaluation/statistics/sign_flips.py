@@ -29,22 +29,10 @@ _ROUNDING = 1e-9
 
 
 def corrected_p(differences: np.ndarray) -> np.ndarray:
-    """Return the one-sided p of each row's mean being above zero, corrected for all rows.
+    """Return the one-sided p [R] of each row's mean being above zero, corrected for all rows.
 
-    Parameters
-    ----------
-    differences : ndarray [R, G]
-        One number for each row and group; NaN where a row has none.
-
-    Returns
-    -------
-    ndarray [R]
-        NaN for rows with fewer than two groups. Exact up to twelve groups.
-
-    Examples
-    --------
-    >>> corrected_p(np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, -2.0, 3.0, -4.0, 0.0]])).round(3)
-    array([0.031, 0.938])
+    `differences` are [R, G], NaN where a row lacks a group. p is NaN for rows with fewer than two
+    groups, and exact up to twelve groups.
     """
     result = np.full(len(differences), np.nan)
     rows = np.isfinite(differences).sum(axis=1) > 1

@@ -32,28 +32,11 @@ def detectable_difference(
     rows: int = 1,
     power: float = POWER,
 ) -> float:
-    """Return the true difference that a study finds with a given probability.
+    """Return the true difference that a study finds with probability `power`.
 
-    Parameters
-    ----------
-    group_sd : float
-        Standard deviation of the difference over groups of clips.
-    twin_sd : float
-        Standard deviation of the means of the twins.
-    groups, twins : int
-    rows : int
-        Intervals that hold together.
-    power : float
-
-    Returns
-    -------
-    float
-        In the unit of the standard deviations; NaN with fewer than two groups or twins.
-
-    Examples
-    --------
-    >>> round(detectable_difference(15.0, 0.6, groups=30, rows=3), 1)
-    9.6
+    It is in the unit of `group_sd` (standard deviation of the difference over groups of clips) and
+    `twin_sd` (that of the means of the twins); NaN with fewer than two groups or twins. `rows`
+    counts intervals that hold together.
     """
     from scipy.optimize import brentq
     from scipy.stats import nct
@@ -88,23 +71,8 @@ def groups_for_difference(
 ) -> int | None:
     """Return how many groups of clips find a difference, at least those that any conclusion needs.
 
-    Parameters
-    ----------
-    difference : float
-    group_sd, twin_sd, twins, rows, power
-        As for `detectable_difference`.
-
-    Returns
-    -------
-    int or None
-        None if no number of groups is enough: untrained models differ too much, or there are too few.
-
-    Examples
-    --------
-    >>> [groups_for_difference(points, 15.0, 0.6, rows=3) for points in (5, 10, 15)]
-    [121, 28, 15]
-    >>> groups_for_difference(5, 15.0, 3.0) is None
-    True
+    The parameters are those of `detectable_difference`. None if no number of groups is enough:
+    untrained models differ too much, or there are too few.
     """
 
     def is_enough(groups: int) -> bool:
