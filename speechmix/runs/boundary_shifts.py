@@ -38,30 +38,11 @@ def score_moved_words(
 ) -> int:
     """Score clips of a run with every variant of their boundaries, the target's rows alone.
 
-    Parameters
-    ----------
-    run : Run or StoredRun
-    models : iterable of Model, or of functions that load one
-        The run's models, trained and random.
-    clips : sequence of Clip
-        The run's clips, if they are at hand; else they are read from where the run found them, or
-        from `audio`.
-    most : int
-        How many clips, evenly over the run's.
-    shift : float
-        Seconds.
-    report : callable
-        Gets a line for each clip that is left out.
-
-    Returns
-    -------
-    int
-        How many clips were scored by all models.
-
-    Raises
-    ------
-    InputError
-        If no clip of the run has cue, target and audio.
+    The models are those of the run, trained and random. At most `most` clips are taken, evenly over
+    the run's; edges move by `shift` seconds. Clips that are not given are read from where the run
+    found them, or from `audio`. `report` gets a line for each clip that is left out. The result is
+    how many clips were scored by all models. InputError if no clip of the run has cue, target and
+    audio.
     """
     stored = open_run(run)
     scored = _rescore(stored, clips, most, audio, report)

@@ -35,15 +35,8 @@ Sources = str | PathLike[str] | Sequence[str | PathLike[str]]
 class Checkpoint:
     """A model while it was trained.
 
-    Attributes
-    ----------
-    training : str
-        Name of the folder that its checkpoints are in, or of the model on the hub.
-    step : int
-    source : str
-        Folder, or name on the hub.
-    revision : str, optional
-        Branch or tag on the hub.
+    `training` is the folder that its checkpoints are in, or the model on the hub; `source` is the
+    folder, or name on the hub, of the checkpoint; `revision` is a branch or tag on the hub.
     """
 
     training: str
@@ -78,36 +71,12 @@ class Checkpoint:
 def list_checkpoints(
     sources: Sources, revisions: str | Sequence[str] | None = None
 ) -> list[Checkpoint]:
-    """List the checkpoints of one or several trainings.
+    """List the checkpoints of one or several trainings, by training in the order given and by step.
 
-    Parameters
-    ----------
-    sources : str, path, or sequence of these
-        A folder with checkpoints in it, one checkpoint, a pattern ("runs/a/checkpoint-*"), or the
-        name of a model on the hub.
-    revisions : str or sequence of str, optional
-        Branches or tags on the hub, or patterns of them ("step*"). Offline those in the cache count.
-
-    Returns
-    -------
-    list of Checkpoint
-        By training in the order given, and by step.
-
-    Raises
-    ------
-    InputError
-        If there is no checkpoint, one has no step in its name, or two have the same step.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     for step in (1000, 500):
-    ...         path = Path(folder, "seed-0", f"checkpoint-{step}", "config.json")
-    ...         path.parent.mkdir(parents=True)
-    ...         _ = path.write_text("{}")
-    ...     [checkpoint.label for checkpoint in list_checkpoints(Path(folder, "seed-0"))]
-    ['seed-0@step500', 'seed-0@step1000']
+    A source is a folder with checkpoints in it, one checkpoint, a pattern ("runs/a/checkpoint-*"),
+    or a model on the hub. `revisions` are branches or tags on the hub, or patterns of them
+    ("step*"); offline, those in the cache count. InputError if there is no checkpoint, one has no
+    step in its name, or two have the same step.
     """
     listed = [sources] if isinstance(sources, str | PathLike) else list(sources)
     patterns = [revisions] if isinstance(revisions, str) else list(revisions or ())
@@ -131,15 +100,7 @@ def list_checkpoints(
 def read_step(name: str) -> int:
     """Read the training step in the name of a checkpoint: the number behind "step", else the last.
 
-    Raises
-    ------
-    InputError
-        If there is no number in it, or one that no training reaches.
-
-    Examples
-    --------
-    >>> read_step("checkpoint-500"), read_step("stage1-step20k-tokens3B"), read_step("1000")
-    (500, 20000, 1000)
+    InputError if there is no number in it, or one that no training reaches.
     """
     match = re.search(r"step[-_ ]?(\d+)([km]?)(?![a-z])", name.lower())
     numbers = [match[1]] if match else re.findall(r"\d+", name)
@@ -234,10 +195,7 @@ def _list_revisions(source: str) -> list[str]:
 def _processor_above(folder: Path) -> dict[str, Any]:
     """Return the processor of the folder above as an option, where the folder has none.
 
-    Raises
-    ------
-    ModelError
-        If its files cannot be read.
+    ModelError if its files cannot be read.
     """
     above = folder.resolve().parent
     if any((folder / name).is_file() for name in _PROCESSORS):

@@ -42,23 +42,11 @@ MAX_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for ea
 class ClipAligner:
     """Gives word times to the clips of a job.
 
-    Parameters
-    ----------
-    folder, clips, shard
-        Of the job.
-    aligner, method
-        Of `speechmix.align`. A job that names neither uses those of the run in the folder.
-    needs_words, needs_phones : bool
-        Whether a clip without words cannot be scored, and whether one without phones gets them.
-    job : str
-        Name of the job that computes kinds alone; empty for the run itself.
-    uses_pairs : bool
-        Whether the other clip of each pair gets words, too, from another shard.
-
-    Attributes
-    ----------
-    pairs : dict of str to Clip
-        By name of a clip the other of its pair, if the pair has two that can be used.
+    Aligner and method are those of `speechmix.align`; a job that names neither uses those of the
+    run in the folder. `needs_words` says whether a clip without words cannot be scored,
+    `needs_phones` whether clips without phones get them. `job` is the name of a job that computes
+    kinds alone, "" for the run. With `uses_pairs` the other clip of each pair gets words, too, from
+    another shard; `pairs` maps a clip's name to it, if both can be used.
     """
 
     folder: RunFolder
@@ -127,14 +115,8 @@ class ClipAligner:
     ) -> tuple[list[Clip], list[str]]:
         """Return the clips of the shard that can be scored, and their part files below the folder.
 
-        Parameters
-        ----------
-        skip : callable
-            Gets the name of a clip that is left out, and the reason.
-        report, progress
-            Of the job.
-        outcomes : mapping of str to str, optional
-            What workers have done: by name of a clip None, or why it has no word times.
+        `skip` gets the name of a clip that is left out, and the reason. `outcomes` are what workers
+        have done: by name of a clip None, or why it has no word times.
         """
         outcomes = outcomes or {}
         ready: list[Clip] = []
@@ -249,11 +231,7 @@ class ClipAligner:
 class AlignmentRun:
     """Word times as workers compute them, block by block; has the methods of `ModelRun`.
 
-    Parameters
-    ----------
-    aligner : Model, optional
-    request : RunRequest
-        Of one kind: word times.
+    The request is of one kind: word times.
     """
 
     aligner: Model | None

@@ -195,17 +195,7 @@ class Scorer:
 def clip_from_dataset_row(row: Mapping[str, Json]) -> Clip:
     """Return the clip of a row of a data set.
 
-    Raises
-    ------
-    InputError
-        If there is no recording, it cannot be read, or the words cannot be right.
-
-    Examples
-    --------
-    >>> sound = {"array": np.zeros(16_000), "sampling_rate": 16_000}
-    >>> words = [["les", 0, 0.4], ["livres", 0.4, 1]]
-    >>> clip_from_dataset_row({"audio": sound, "text": "les livres", "words": words, "cue": "les"}).cue
-    0
+    InputError if there is no recording, it cannot be read, or the words cannot be right.
     """
     details = {name: row[name] for name in _UNCHANGED_TYPES if row.get(name) not in (None, "")}
     details["text"] = next((row[name] for name in TEXT_COLUMNS if row.get(name)), None)

@@ -35,20 +35,10 @@ _LOCK_WAIT_SECONDS = 120  # that another shard may take to begin, or to write th
 
 
 class StartedJob:
-    """A job, or one shard of it, while it is done by this process.
+    """A job, or one shard of it, while this process does it.
 
-    Attributes
-    ----------
-    job : RunJob
-    shard : Shard
-    folder : RunFolder
-    run : Run
-    ready : list of Clip
-        Clips of the shard that have words, where they are needed.
-    request : RunRequest
-    marker : CompletionRecord
-        Completion record of the shard.
-    times : RunTimes
+    `ready` are the clips of the shard that have words, where they are needed; `marker` is the
+    completion record of the shard.
     """
 
     ready: list[Clip]

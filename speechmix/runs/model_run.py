@@ -40,21 +40,12 @@ Report = Callable[[str], None]
 class RunRequest:
     """What a run computes of every model.
 
-    Parameters
-    ----------
-    kinds : tuple of (ResultKind, mapping)
-        In the order in which they are computed, each with its options.
-    drawn_clip_names : frozenset of str
-        Names of the clips to draw.
-    twin_clips : frozenset of str, optional
-        Names of the clips that further random twins hear, which only say how much the draw of
-        weights matters; without it they are treated as the first.
-    snapshots : mapping of str to ClipSnapshot
-        What each clip was when the run began, by name.
-    pairs : mapping of str to Clip
-        The other clip of each clip's pair, by name, where a kind uses it.
-    job : str
-        Name of the job that computes kinds alone in a run's folder; empty for the run itself.
+    `kinds` come in the order in which they are computed, each with its options. `drawn_clip_names`
+    are the clips to draw. `twin_clips` are those that further random twins get, which only say how
+    much the draw of weights matters; None treats these twins as the first. `snapshots` are what
+    each clip was when the run began, and `pairs` the other clip of its pair, where a kind uses it,
+    both by name. `job` is the name of a job that computes kinds alone in a run's folder, "" for the
+    run.
     """
 
     kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
@@ -74,15 +65,8 @@ class RunRequest:
 class ClipOutcome:
     """What became of one clip.
 
-    Attributes
-    ----------
-    clip : Clip
-    keys : list of Key
-        Of its results in the store.
-    error : SpeechmixError, optional
-        Why it, or one of the further kinds, failed.
-    is_new : bool
-        Whether something was computed now.
+    `keys` are those of its results in the store; `error` is why it, or one of the further kinds,
+    failed; `is_new` says whether something was computed now.
     """
 
     clip: Clip
@@ -92,17 +76,8 @@ class ClipOutcome:
 
 
 class ModelRun:
-    """The results of one model in a run.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    model : Model
-    owner : Owner
-    request : RunRequest
-    twin : int
-        How many random twins of the model came before.
-    """
+    """The results of one model in a run; `twin` counts the random twins of the model before this
+    one."""
 
     def __init__(
         self, folder: RunFolder, model: Model, owner: Owner, request: RunRequest, *, twin: int
@@ -149,14 +124,8 @@ class ModelRun:
     ) -> Iterator[ClipOutcome]:
         """Yield what became of each clip of the model: first those whose results are all stored.
 
-        Parameters
-        ----------
-        results : Results
-            Of this model, which get what is new.
-        clips, report, progress
-        begins : callable, optional
-            Is called with the clips that share a pass before it begins. Without it the report says
-            how many were stored.
+        New results go to `results`. `begins` is called with the clips that share a pass before it
+        begins; without it the report says how many were stored.
         """
         pending = []
         for clip in self.selected(clips):

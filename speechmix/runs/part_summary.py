@@ -21,10 +21,7 @@ _MAX_NAMES = 5  # of a list of clips; clips.csv has them all
 class PartSummary:
     """Collects the clips of one model that were computed.
 
-    Parameters
-    ----------
-    model : Model
-        Doubts about clips are listed for a trained model: its twins have the same word times.
+    Doubts about clips are listed for a trained model alone: its twins have the same word times.
     """
 
     def __init__(self, model: Model):

@@ -33,31 +33,12 @@ Report = Callable[[str], None]
 class RunJob:
     """Kinds of results that are computed of clips by models.
 
-    Parameters
-    ----------
-    models : iterable of Model or of functions that load one
-    clips : sequence of Clip
-        All of them, whatever the shard.
-    out : Path
-    kinds : tuple of (ResultKind, mapping)
-        In the order in which they are computed, each with its options.
-    mix_request : MixRequest
-        Options of `mix`: a run's folder holds maps by one set of them.
-    name : str
-        Of a job that computes kinds alone; empty for the run itself.
-    aligner : Model, or function that loads one, optional
-    align_method : str
-    figures : int, optional
-        How many clips to draw; all by default.
-    twin_clips : frozenset of str, optional
-        Names of the clips that further random twins hear.
-    group : str, optional
-        Column that says which clips belong together.
-    overwrite, profile : bool
-    skipped : sequence of (clip, reason)
-        Clips that were dropped before.
-    progress : bool or callable
-    report : callable
+    The clips are all of them, whatever the shard. `kinds` come in the order in which they are
+    computed, each with its options; a run's folder holds maps by one `mix_request`. `name` is that
+    of a job that computes kinds alone, "" for the run. `figures` is how many clips to draw, None
+    for all; `twin_clips` are the names of the clips that further random twins get; `group` is the
+    column that says which clips belong together. `skipped` are clips that were dropped before, with
+    reasons.
     """
 
     models: Loads
@@ -113,20 +94,10 @@ class RunJob:
     ) -> Run:
         """Do the job, or one shard of it.
 
-        Parameters
-        ----------
-        shard : Shard
-        score : callable, optional
-            Computes the results of all models; in this process by default.
-        align : callable, optional
-            Computes word times before, and returns by clip None, or why it has none.
-
-        Raises
-        ------
-        InputError
-            If the folder holds a run with other options.
-        StorageError
-            If the folder cannot be written to. What was finished is kept.
+        `score` computes the results of all models, by default in this process. `align` computes
+        word times before, and returns by clip None, or why it has none. InputError if the folder
+        holds a run with other options; StorageError if it cannot be written to. What was finished
+        is kept.
         """
         aligner = (
             self.aligner if isinstance(self.aligner, Model) or not self.aligner else self.aligner()

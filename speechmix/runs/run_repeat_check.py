@@ -43,18 +43,11 @@ def shard_fingerprint(
     clips: Sequence[Clip],
     sound_of: Callable[[Clip], str | None],
 ) -> str:
-    """Hash of all that decides what a shard keeps, but its models; empty if it is of few clips, or
-    a sound is not known.
+    """Hash all that decides what a shard stores, but its models.
 
-    Parameters
-    ----------
-    run_key : str
-        Hash of what the run is asked.
-    mix_request : MixRequest
-    clips : sequence of Clip
-        Those of the shard.
-    sound_of : callable
-        Hash of a clip's recording, which is not read for this; None where that would be needed.
+    It is "" if the shard has few clips, or a sound is not known. `run_key` is the hash of the run's
+    request. `sound_of` returns the hash of a clip's recording, which is not read for this: None
+    where it would have to be.
     """
     if len(clips) <= N_SPOT_CHECKED_CLIPS:
         return ""
@@ -103,28 +96,13 @@ def is_unchanged(
     drawn_clips: Iterable[Clip],
     report: Callable[[str], None],
 ) -> bool:
-    """Whether the shard has answered all this, and what it kept is as it was written.
+    """Say whether the shard has results of this request, and they are as they were written.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    shard : Shard
-    marker : CompletionRecord
-        That the shard left.
-    run_key : str
-        Hash of what the run is asked.
-    mix_request : MixRequest
-    clips : sequence of Clip
-        Those of the shard.
-    models : iterable of Model or callable
-        Loaded one after the other, if all else is the same; one that can be gone through but once
-        is left alone.
-    skipped : sequence of dict
-        What was left out before the run began; if it left out more, that is tried again.
-    drawn_clips : iterable of Clip
-        Those of the shard that have pictures.
-    report : callable
-        Gets a line for a part of the clips' rows that is damaged.
+    `marker` is its completion record, `run_key` the hash of the run's request. The models are
+    loaded one after the other, if all else is the same; an iterator, which can be used but once, is
+    left alone. `skipped` is what was left out before the run began: whatever else the shard left
+    out is tried again. `drawn_clips` are those of the shard that have pictures. `report` gets a
+    line for a damaged part of the clips' rows.
     """
     if not marker.told or not isinstance(models, Sequence) or len(marker.models) != len(models):
         return False

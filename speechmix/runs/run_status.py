@@ -36,23 +36,15 @@ _COLUMNS = ["shard", "state", "model", "clips", "failed"]
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run is.
+    """Progress of a run.
 
-    Attributes
-    ----------
-    folder : Path
-    state : str
-        "running", or "complete" when all tables stand.
-    table : DataFrame
-        A row for each shard and model: shard, state, model, clips with results, clips that failed.
-        A shard without results has one row without a model. States are "done", "at work",
-        "stopped", "not begun"; "outdated" for one that was asked something else (other clips,
-        options) than the one that began last, or had other models than the one that ended last;
-        "damaged" for one whose results are no longer whole.
-    failures : DataFrame
-        clip, model, reason, as the shards that are done recorded them.
-    aligned_count : int
-        Clips whose word times are stored, because they came without.
+    `state` is "running", or "complete" when all tables are up to date. `table` has a row for each
+    shard and model: shard, state, model, clips with results, clips that failed; a shard without
+    results has one row without a model. States are "done", "at work", "stopped", "not begun";
+    "outdated" for a shard of another request (other clips, options) than the one that began last,
+    or of other models than the one that ended last; "damaged" for one whose results are no longer
+    whole. `failures` has clip, model, reason, as the shards that are done recorded them.
+    `aligned_count` counts clips whose word times are stored, because they came without.
     """
 
     folder: Path
@@ -104,19 +96,11 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How far a job is that computes kinds of results alone.
+    """Progress of a job that computes kinds of results alone.
 
-    Attributes
-    ----------
-    name : str
-    count : int
-        Shards there are.
-    failed : int
-        (clip, model) pairs of the shards that are done.
-    missing : list of int
-        Shards that are not done.
-    has_tables : bool
-        Whether the tables are of what the shards computed last.
+    `count` is the number of shards, `missing` those that are not done. `failed` counts (clip,
+    model) pairs of the shards that are done. `has_tables` says whether the tables are of what the
+    shards computed last.
     """
 
     name: str
@@ -135,22 +119,7 @@ class JobStatus:
 
 
 def run_status(path: str | PathLike[str]) -> RunStatus:
-    """Read how far a run is.
-
-    Parameters
-    ----------
-    path : path
-        The run's folder.
-
-    Returns
-    -------
-    RunStatus
-
-    Raises
-    ------
-    InputError
-        If the folder holds no run.
-    """
+    """Read the progress of a run; InputError if the folder holds no run."""
     folder = RunFolder(Path(path))
     if not folder.description_path.is_file():
         raise InputError(

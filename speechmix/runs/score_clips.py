@@ -3,7 +3,7 @@
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
     run.json                                  options, versions, whether it is complete, which part files its tables are made of
-    results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
+    results/<model>/<part>.parquet            what is known of each clip, as it was computed (result_store.py)
     scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
     maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer

@@ -51,12 +51,7 @@ def write_tables(
 ) -> None:
     """Write the tables of a run whose shards are all done, unless they are up to date.
 
-    The caller holds the folder's lock.
-
-    Raises
-    ------
-    InputError
-        If a part is damaged: start its shard again.
+    The caller holds the folder's lock. InputError if a part is damaged: start its shard again.
     """
     write_times(folder)
     made_of = digest([marker.made for marker in markers])

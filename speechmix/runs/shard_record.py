@@ -20,24 +20,12 @@ from .results.run_folder import RunFolder
 class CompletionRecord:
     """What one shard of a run has done.
 
-    Attributes
-    ----------
-    shard : str
-    asked : str
-        Hash of clips and options of the whole run, which `run.json` has from the start, and of its
-        models, once all are loaded: shards of one run were asked the same.
-    clips : list of str
-        Part files of its clips, below the run's folder.
-    models : list of (owner, part files)
-    skipped : list of dict
-        clip, model, reason.
-    done : int
-        (clip, model) pairs.
-    told : str
-        Hash of all that its results follow from but the models; empty where it is of few clips
-        (run_repeat_check.py).
-    figures : dict of str to (size, hash)
-        Pictures of clips, by path below the run's folder, where `told` is there.
+    `asked` hashes clips and options of the whole run, which `run.json` has from the start, and its
+    models, once all are loaded: it is the same in all shards of one run. `clips` are part files of
+    its clips, below the run's folder; `models` are pairs of owner and part files; `skipped` has
+    clip, model, reason. `done` counts (clip, model) pairs. `told` hashes all that its results
+    follow from but the models, and is "" where it is of few clips (run_repeat_check.py). `figures`
+    are the pictures of clips, path below the run's folder to (size, hash), where `told` is there.
     """
 
     shard: str

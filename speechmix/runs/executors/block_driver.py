@@ -65,12 +65,9 @@ class BlockExecutor(ABC):
 
     @abstractmethod
     def rows(self, clip_pass: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
-        """Rows (`block_worker.ROW`) of the clips, those of one block together.
+        """Yield rows (`block_worker.ROW`) of the clips, those of one block together.
 
-        Raises
-        ------
-        ExecutorError
-            If they do not all come.
+        ExecutorError if they do not all come.
         """
 
     def execute(self, job: RunJob) -> Run:
@@ -91,18 +88,12 @@ class BlockExecutor(ABC):
         return alignment.reasons()
 
     def _compute(self, started: StartedJob) -> None:
-        """Compute all kinds with one model after the other, and note in the marker where its
-        results are.
+        """Compute all kinds with one model after the other; record the part files in the completion
+        record.
 
         One after the other, so that no worker holds two models, and a random twin finds what its
-        trained model generated.
-
-        Raises
-        ------
-        InputError
-            If a model is no function that loads one.
-        SpeechmixError
-            If a model cannot be loaded, or the folder cannot be written to, by a worker.
+        trained model generated. InputError if a model is no function that loads one; SpeechmixError
+        if a worker cannot load a model or write to the folder.
         """
         job, folder, request = started.job, started.folder, started.request
         labels: dict[str, str] = {}
@@ -199,13 +190,7 @@ class _ModelBlocks:
         return [clip for clip in self.ready if clip.name not in self._rows]
 
     def take(self, row: JsonObject) -> None:
-        """Take a clip's row.
-
-        Raises
-        ------
-        SpeechmixError
-            If a worker says that it cannot go on, and no other could.
-        """
+        """Take a clip's row; SpeechmixError if a worker cannot go on, and no other could."""
         if row["stops"]:
             raise _STOPPING_ERRORS.get(row["stops"], SpeechmixError)(row["reason"])
         for line in row["lines"]:

@@ -63,19 +63,9 @@ class ClipBlock(Shard):
 class Pass:
     """What a worker has to know of a pass of one model, or of the aligner, through the clips.
 
-    Attributes
-    ----------
-    folder : Path
-        The run's, at the same place on all machines.
-    load : callable, optional
-        Loads the model; none where words are aligned without a model.
-    request : RunRequest
-    former : sequence of Owner
-        The models of the run that had their pass before.
-    part_paths : sequence of Path
-        Part files that are there when the pass begins.
-    attempts : Path
-        Folder of notes (`Attempts`).
+    The folder is at the same place on all machines. `load` loads the model, None where words are
+    aligned without one. `former` are the models whose pass came before. `part_paths` are the part
+    files that are there when the pass begins, `attempts` is the folder of `Attempts`.
     """
 
     folder: Path
@@ -95,18 +85,8 @@ class Pass:
 class BlockWorker:
     """A worker with its model.
 
-    Parameters
-    ----------
-    clip_pass : Pass
-    node : str
-        The machine it is on.
-    alive_nodes : callable
-        Of `Attempts`.
-
-    Raises
-    ------
-    SpeechmixError
-        If the model cannot be loaded.
+    `node` is the machine it is on; `alive_nodes` is that of `Attempts`. SpeechmixError if the model
+    cannot be loaded.
     """
 
     clip_pass: Pass
@@ -151,16 +131,8 @@ class BlockWorker:
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Work on a block; its results are on the disk when the first row comes.
 
-        Parameters
-        ----------
-        block : str
-            Its name, the same whenever the block is given out.
-        clips : sequence of Clip
-
-        Raises
-        ------
-        StorageError
-            If the run's folder cannot be written to.
+        A block has the same name whenever it is given out. StorageError if the run's folder cannot
+        be written to.
         """
         self._results.change_shard(ClipBlock(name=block))
         deaths = self._attempts.deaths(block)

@@ -25,26 +25,9 @@ MAX_DEATHS = 2  # of workers that were at a clip; then it is left out
 class Attempts:
     """Notes of one worker, and those that others left.
 
-    Parameters
-    ----------
-    folder : Path
-    worker : str
-        A name that no other worker has, also none that the same machine starts later.
-    node : str
-        The machine, as `alive_nodes` names it.
-    alive_nodes : callable
-        Gives the machines that are alive: who dies with its machine dies of no clip.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> notes = Path(tempfile.mkdtemp())
-    >>> first, second = (Attempts(notes, name, "a", lambda: {"a"}) for name in ("one", "two"))
-    >>> first.begin("block 1", ["les", "livres"])
-    >>> second.deaths("block 1"), second.deaths("block 2")
-    (Counter({'les': 1, 'livres': 1}), Counter())
-    >>> first.end(), second.deaths("block 1")
-    (None, Counter())
+    No other worker has the name `worker`, also none that the same machine starts later.
+    `alive_nodes` returns the machines that are alive, named as `node`: a worker that dies with its
+    machine does not die of a clip.
     """
 
     def __init__(
@@ -55,12 +38,9 @@ class Attempts:
         folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, block: str, clips: Sequence[str]) -> None:
-        """Say which clips of a block are begun now.
+        """Record which clips of a block begin now.
 
-        Raises
-        ------
-        StorageError
-            If it cannot be written: no clip's fault, and none is left out for it.
+        StorageError if it cannot be written: no clip's fault, and none is left out for it.
         """
         try:
             write_json(self._path, {"node": self._node, "block": block, "clips": list(clips)})

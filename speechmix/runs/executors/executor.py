@@ -21,10 +21,7 @@ class Executor(Protocol):
     def execute(self, job: RunJob) -> Run:
         """Do a job.
 
-        Raises
-        ------
-        InputError, StorageError
-            As `RunJob.run`; and if a model cannot be sent to a worker.
+        It raises what `RunJob.run` raises, and InputError if a model cannot be sent to a worker.
         """
 
 

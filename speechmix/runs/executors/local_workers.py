@@ -77,13 +77,8 @@ class LocalWorkers:
     def execute(self, job: RunJob) -> Run:
         """Do a job by workers that each load its models.
 
-        Raises
-        ------
-        InputError
-            If a model or the aligner cannot be sent to a process.
-        SpeechmixError
-            If a worker died twice. What it and the others did is kept, and the same job goes on
-            there.
+        InputError if a model or the aligner cannot be sent to a process; SpeechmixError if a worker
+        died twice. What it and the others did is kept, and the same job goes on there.
         """
         job = replace(job, models=list(job.models))
         if any(isinstance(model, Model) for model in (*job.models, job.aligner)):

@@ -162,13 +162,9 @@ class RayExecutor(BlockExecutor):
 
 
 class RayWorker:
-    """A `BlockWorker` as an actor of Ray Data; what goes wrong for good is a row, for an actor that
-    raises is started for ever.
+    """A `BlockWorker` as an actor of Ray Data; its argument is a pickled `Pass`.
 
-    Parameters
-    ----------
-    asked : bytes
-        A `Pass`.
+    A lasting failure is a row: an actor that raises is started again for ever.
     """
 
     def __init__(self, asked: bytes):

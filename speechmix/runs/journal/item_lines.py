@@ -32,12 +32,9 @@ Named = TypeVar("Named", bound=_HasName)
 def open_request_folder(
     folder: Path, request: Mapping[str, Json], *, overwrite: bool = False
 ) -> None:
-    """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
+    """Make a folder, or check that it holds a run of the same request, which is in `run.json`.
 
-    Raises
-    ------
-    InputError
-        If it holds a run with other options, or its description is damaged.
+    InputError if it holds a run with other options, or its description is damaged.
 
     Examples
     --------
@@ -75,26 +72,12 @@ def compute_item_lines(
     is_whole: Callable[[list[Any]], bool],
     refused: Callable[[Named, SpeechmixError], object],
 ) -> Iterator[tuple[Named, list[Any]]]:
-    """Answer items, or read their answers back.
+    """Yield each item with its answer, computed or read back.
 
-    Parameters
-    ----------
-    path : Path
-        JSON lines; a damaged one, or one that was cut off, is removed and made again.
-    items : iterable
-        Each with a `name`.
-    make_request : callable
-        Item to everything that decides its answer.
-    answer : callable
-        Item to a list of plain values.
-    is_whole : callable
-        Whether a stored answer has the form of one.
-    refused : callable
-        Told of an item that raises an error of this package; it is left out.
-
-    Yields
-    ------
-    item, answer
+    Answers are JSON lines at `path`; a damaged one, or one that was cut off, is removed and made
+    again. `make_request` returns everything that decides an item's answer; `is_whole` checks the
+    form of a stored one. `refused` gets an item that raises an error of this package; it is left
+    out.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = _read_stored_lines(path, is_whole)

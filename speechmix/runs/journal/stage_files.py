@@ -29,12 +29,8 @@ _MODEL_STAGE_COMMANDS = {
 class StageFiles:
     """Shards of an output, counted from 1; what one process does alone is one shard.
 
-    Parameters
-    ----------
-    count : int
-        How many there should be; 0 where none was begun.
-    done, unfinished : frozenset of int
-        Those whose file is complete, and those whose file is not: at work, or stopped.
+    `count` is 0 where none was begun. `done` are those whose file is complete, `unfinished` those
+    whose file is not: at work, or stopped.
     """
 
     count: int
@@ -61,13 +57,10 @@ def shard_file(output: Path, shard: Shard) -> Path:
 
 
 def stage_files(output: Path) -> StageFiles:
-    """Which shards of an output there are.
+    """Return which shards of an output there are.
 
-    Raises
-    ------
-    InputError
-        If shards of several counts lie there, or shards beside the output of one process: then
-        every clip is there twice.
+    InputError if shards of several counts lie there, or shards beside the output of one process:
+    then every clip is there twice.
     """
     states: dict[int, dict[bool, set[int]]] = {}
     for path in (output, output.with_name(f"{output.name}{UNFINISHED}")):
@@ -102,14 +95,7 @@ def list_started_shards(output: Path) -> list[Shard]:
 
 
 def check_shard_count(output: Path, shard: Shard) -> None:
-    """Refuse to begin a shard where the output is made in another number of shards, or by one
-    process.
-
-    Raises
-    ------
-    InputError
-        If it is.
-    """
+    """Raise InputError where an output was made in another number of shards, or by one process."""
     files = stage_files(output)
     if files.count in (0, shard.count):
         return
@@ -126,12 +112,8 @@ def list_required_shards(output: Path, shard: Shard) -> list[Shard]:
     """Return the shards of an output that hold the clips of a shard: of the same count just this
     one.
 
-    Of 24 shards, 3/48 needs 3/24 alone: place modulo 48 decides place modulo 24.
-
-    Raises
-    ------
-    InputError
-        If one of them is not done; it says which, and how to do them.
+    Of 24 shards, 3/48 needs 3/24 alone: position modulo 48 decides position modulo 24. InputError
+    if one of them is not done; it says which, and how to do them.
     """
     files = stage_files(output)
     first = f"run it first (speechmix {stage_command(output)})"
@@ -166,14 +148,10 @@ def common_shard(shard: Shard, count: int) -> Shard:
 
 
 def list_outputs(folder: Path, *, begun: bool = False) -> list[Path]:
-    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also
-    the unfinished ones.
+    """List the outputs in a folder, sorted, by the names that one process gives them.
 
-    Parameters
-    ----------
-    folder : Path
-    begun : bool
-        Also those that one process has begun and not finished.
+    Of those in shards also the unfinished ones are listed; with `begun`, also those that one
+    process has begun and not finished.
     """
     outputs = set(folder.glob("*.jsonl"))
     if begun:

@@ -63,56 +63,21 @@ def run_stage(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Do a stage, or what is left of it.
+    """Do a stage, or what is left of it; return its file, `path` (.jsonl) or that of the shard.
 
-    Parameters
-    ----------
-    path : Path
-        Its output, ending in .jsonl.
-    items : iterable of (key, item)
-    work : callable
-        Item -> what to keep of it. An error of this package drops the item; any other stops the
-        stage.
-    options : dict
-        What decides the result of every item. An output made with others is not mixed with this
-        one.
-    ingredients : callable
-        (item, stored line or {}) -> what decides the result of this item; kept in its line, which
-        is used again only if it is the same.
-    unimportant : tuple of str
-        Names of ingredients that may change (a file's time, where its content has a hash of its
-        own).
-    inputs : dict, or a function that returns one, optional
-        Which inputs the items are of, for `stage_lines.read_stage_inputs`; a function is asked when all
-        items were read.
-    why : str
-        Kind of reason for errors that are not `SkipItem`.
-    shard : Shard
-        The one whose items these are. Their `ingredients` then say each one's place among the items
-        of all shards (`stage_lines.POSITION`), in this order.
-    overwrite : bool
-        Start afresh if there is an output made with other options.
+    `work` returns what to keep of an item; an error of this package drops the item, with the kind
+    of reason `why` unless it is a `SkipItem`, and any other stops the stage. `options` decide the
+    result of every item, and an output made with others is not mixed with this one, but replaced
+    with `overwrite`. `ingredients` takes an item and its stored line (or {}) and returns what
+    decides its result: a stored line is used again only if they are the same, those named in
+    `unimportant` (a file's time, where its content has a hash) aside. `inputs` says which inputs
+    the items are of, for `stage_lines.read_stage_inputs`; a function is called when all items were
+    read.
 
-    Returns
-    -------
-    Path
-        `path`, or the file of the shard.
-
-    Raises
-    ------
-    InputError
-        If there is an output made with other options, or in another number of shards.
-    StorageError
-        If another process writes to the folder (the shard), or the disk is full.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "lengths.jsonl"
-    >>> _ = run_stage(path, [("a", "le"), ("b", "livres")], lambda text: {"length": len(text)}, options={})
-    >>> from speechmix.runs.journal.stage_lines import read_kept_lines
-    >>> [line["length"] for line in read_kept_lines(path)]
-    [2, 6]
+    The items are those of `shard`. Their `ingredients` then give each one's position among the
+    items of all shards (`stage_lines.POSITION`), in this order. InputError if there is an output
+    made with other options, or in another number of shards; StorageError if another process writes
+    to the folder (the shard), or the disk is full.
     """
     options = json.loads(json.dumps(options, default=str))
     header: JsonObject = {

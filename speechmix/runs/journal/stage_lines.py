@@ -31,20 +31,11 @@ _encode_json = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
-    """Lines of a complete output, dropped items included, without the first and the last.
+    """Yield the lines of a complete output, dropped items included, without the first and the last.
 
-    Parameters
-    ----------
-    path : Path
-        The output, by the name that one process gives it, or the file of one shard.
-    shard : Shard
-        Only the clips that it holds; shards of the output that hold none of them need not be there.
-
-    Raises
-    ------
-    InputError
-        If the stage was not done, or not to its end (it says which shards are missing), or a file
-        is damaged.
+    `path` is the output, by the name that one process gives it, or the file of one shard. Shards of
+    the output that hold no clip of `shard` need not be there. InputError if the stage was not done,
+    or not to its end (it says which shards are missing), or a file is damaged.
     """
     return (
         {name: line[name] for name in line if name != POSITION}

@@ -38,14 +38,8 @@ _MAX_CELLS = 256  # (target position, source) pairs at once, where memory ran ou
 class MapOptions:
     """What a run requests of its maps.
 
-    Parameters
-    ----------
-    mix_request : MixRequest
-    batch_size : int or "auto"
-    as_rows : bool
-        Whether word maps are also stored as rows of Parquet.
-    dtype : str, optional
-        Type of the scores of frame maps; as they are computed by default.
+    `as_rows` also stores word maps as rows of Parquet. `dtype` is that of the scores of frame maps,
+    None as they are computed.
     """
 
     mix_request: MixRequest
@@ -60,13 +54,8 @@ class MapOptions:
 
 
 class ModelMaps:
-    """Maps of one model: where their scores go, and the keys that they have.
-
-    Attributes
-    ----------
-    in_scores, in_shards : bool
-        Whether scores go into the table of scores, or into shards.
-    """
+    """Maps of one model: whether their scores go into the table of scores or into shards, and their
+    keys."""
 
     def __init__(self, model: Model, options: MapOptions, version: int, *, with_scores: bool):
         self.model, self.options, self.mix_request = model, options, options.mix_request
@@ -184,12 +173,10 @@ def _read_all_maps(results: Results, maps: ModelMaps, keys: Sequence[Key], compu
 def store_maps(
     results: Results, maps: ModelMaps, items: Sequence[ResultItem]
 ) -> list[Maps | SpeechmixError]:
-    """Compute the maps of some items that are missing, in one forward pass, and store them.
+    """Compute the missing maps of some items in one forward pass, and store them.
 
-    Returns
-    -------
-    list of Maps or SpeechmixError
-        Of each item those that were computed, which may be none, or why it cannot be scored.
+    The result is, for each item, the maps that were computed, which may be none, or why it cannot
+    be scored.
     """
     computed: list[Maps | SpeechmixError] = [Maps({}) for _ in items]
     pending: dict[tuple[str, ...], list[int]] = {}

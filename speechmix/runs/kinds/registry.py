@@ -73,18 +73,7 @@ def forget_kind(name: str) -> None:
 
 
 def find_kind(name: str) -> ResultKind:
-    """Return the kind of a name.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-
-    Examples
-    --------
-    >>> find_kind("ablation").name
-    'ablation'
-    """
+    """Return the kind of a name; InputError if there is none."""
     if name not in KINDS:
         raise InputError(f"no kind of result is called {name!r}: there are {', '.join(KINDS)}")
     return KINDS[name]

@@ -110,19 +110,8 @@ def default_cache_key(item: ResultItem) -> dict[str, object] | None:
 class FinishedResults:
     """Results of a kind when the last shard is done, for `ResultKind.finish`.
 
-    Attributes
-    ----------
-    folder : RunFolder
-    parts_by_owner : mapping of Owner to list of Part
-        Part files of each model.
-    clips : sequence of Clip
-        With words.
-    report : callable
-        Gets a line for what cannot be done.
-    job : str
-        Name of the job that computed kinds alone; empty in a run.
-    group : str, optional
-        Column that says which clips belong together.
+    Clips have words. `report` gets a line for what cannot be done. `job` is the name of a job that
+    computed kinds alone, "" in a run; `group` is the column that says which clips belong together.
     """
 
     folder: RunFolder
@@ -216,16 +205,7 @@ class ResultKind:
 def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, object]:
     """Return what the version of a kind, and of measures, adds to a cache key.
 
-    Parameters
-    ----------
-    version : int
-    measures : iterable of str
-        Measures that the result is computed with, where they are not in its key already.
-
-    Examples
-    --------
-    >>> version_entry(1, ["attention"]), version_entry(2)
-    ({}, {'revision': 2})
+    Name the measures that the result is computed with only where they are not in its key already.
     """
     revisions = {name: revision for name in measures if (revision := measure_revision(name)) > 1}
     entries: dict[str, object] = {"revision": version} if version > 1 else {}
@@ -233,12 +213,9 @@ def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, objec
 
 
 def stored_contents(parts: Iterable[Part], kind: str) -> Iterator[tuple[Owner, str, Any]]:
-    """Model, clip and content of all results of a kind in parts of a run; each is given once.
+    """Yield model, clip and content of all results of a kind in parts of a run, each once.
 
-    Raises
-    ------
-    InputError
-        If a part is damaged.
+    InputError if a part is damaged.
     """
     seen: set[tuple[Owner, str]] = set()
     for part in parts:

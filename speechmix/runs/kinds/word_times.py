@@ -27,16 +27,8 @@ def alignment_options(
 ) -> dict[str, Json]:
     """Return the options of the kind.
 
-    Parameters
-    ----------
-    method : str
-        Of `speechmix.align`.
-    aligner : str, optional
-        Fingerprint of the model that aligns.
-    is_required : bool
-        Whether a clip that has neither words nor text fails.
-    needs_phones : bool
-        Whether clips get phones, too.
+    `aligner` is the fingerprint of the model that aligns. `is_required` says whether a clip that
+    has neither words nor text fails, `needs_phones` whether clips get phones, too.
     """
     phones: dict[str, Json] = {"phones": True} if needs_phones else {}
     return {"method": method, "aligner": aligner, "is_required": is_required, **phones}
@@ -98,13 +90,7 @@ def _word_fields(word: Word) -> JsonObject:
 
 
 def add_stored_words(clip: Clip, content: str) -> Clip:
-    """Return a clip with the words that are stored of it.
-
-    Raises
-    ------
-    InputError
-        If they are not those of a clip.
-    """
+    """Return a clip with its stored words; InputError if they are not those of a clip."""
     try:
         stored = json.loads(content)
         words = [Word(**word) for word in stored["words"]]

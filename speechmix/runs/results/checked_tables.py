@@ -43,10 +43,7 @@ _REASON = ("clip", "model", "reason")
 def checked_clips(folder: RunFolder) -> pd.DataFrame:
     """Return the table of clips; all but seconds is text, for names may look like numbers ("001").
 
-    Raises
-    ------
-    InputError
-        If it is damaged.
+    InputError if it is damaged.
     """
     clips = read_csv(folder.clips_path)
     _check_columns(
@@ -72,10 +69,7 @@ def checked_clips(folder: RunFolder) -> pd.DataFrame:
 def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
     """Return the tables that a page is made of, by name; one that is not there is empty.
 
-    Raises
-    ------
-    InputError
-        If one is damaged.
+    InputError if one is damaged.
     """
     tables = {name: pd.DataFrame() for name in _TABLES}
     for name, columns in _TABLES.items():
@@ -89,13 +83,7 @@ def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
 
 
 def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
-    """Return what was left out: clip, model, reason.
-
-    Raises
-    ------
-    InputError
-        If the table is damaged.
-    """
+    """Return what was left out: clip, model, reason; InputError if the table is damaged."""
     if not folder.skipped_path.is_file():
         return []
     table = read_csv(folder.skipped_path)
@@ -110,10 +98,7 @@ def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
 def checked_times(folder: RunFolder) -> pd.DataFrame:
     """Return where the time of a run went; nothing if the table is not there.
 
-    Raises
-    ------
-    InputError
-        If the table is damaged.
+    InputError if it is damaged.
     """
     if not folder.times_path.is_file():
         return pd.DataFrame(columns=[*COLUMNS])
@@ -180,13 +165,10 @@ def _is_selection_entry(facts: JsonObject) -> bool:
 
 
 def read_run_description(folder: RunFolder) -> JsonObject:
-    """Options, versions and state of a run, and title and notes of the page that was written at its
+    """Return options, versions and state of a run, and title and notes of the page written at its
     end.
 
-    Raises
-    ------
-    InputError
-        If these files are damaged.
+    InputError if these files are damaged.
     """
     description: JsonObject = {}
     kinds = {

@@ -59,19 +59,9 @@ RESULTS = pa.schema(
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose results they are, as tables name it; all missing for what is of the clips alone.
+    """The model whose results they are, as tables name it; all None for what is of the clips alone.
 
-    Attributes
-    ----------
-    name, init, seed, label
-        Of the model.
-    weights : str, optional
-        Its fingerprint; missing for what is of the clips alone.
-
-    Examples
-    --------
-    >>> Owner("whisper-small", "random", 3, "whisper-small (random 3)").init
-    'random'
+    `weights` is the fingerprint of the model.
     """
 
     name: str | None = None
@@ -89,16 +79,8 @@ class Owner:
 class Part:
     """A part file that is there.
 
-    Attributes
-    ----------
-    path : Path
-    owner : Owner
-    shard : str
-        Label of the shard that wrote it.
-    scores, maps : dict of str to FileMark
-        Its files below ``scores`` and ``maps``, as they were written.
-    versions : tuple of str
-        Versions that computed its results.
+    `shard` is the label of the shard that wrote it, `versions` those that computed its results.
+    `scores` and `maps` are its files in the folders of these names, as they were written.
     """
 
     path: Path
@@ -113,10 +95,7 @@ class Part:
     ) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
 
-        Raises
-        ------
-        InputError
-            If the file is damaged.
+        InputError if the file is damaged.
         """
         with readable_parquet(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
@@ -199,10 +178,7 @@ def _regroup_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def open_part(path: Path) -> Part:
     """Open a part file: whose it is; its rows are not read.
 
-    Raises
-    ------
-    InputError
-        If it is none, damaged, or of another version.
+    InputError if it is none, damaged, or of another version.
     """
     with readable_parquet(path):
         schema = pq.read_schema(path)
@@ -232,7 +208,7 @@ def open_part(path: Path) -> Part:
 
 
 def _part_entry(name: str, part_path: Path) -> str:
-    """Return the relative path of a file of a part, which `run_parts` may remove; raises what
+    """Return the relative path of a file of a part, which `part_integrity` may remove; raises what
     `path_within` raises."""
     path_within(part_path.parent, name, where=part_path)
     return name

@@ -47,13 +47,7 @@ def remove_unneeded_parts(
 ) -> None:
     """Remove parts of a shard that are neither among `parts` nor needed by a table.
 
-    Parameters
-    ----------
-    index : PartIndex
-    parts : sequence of Part
-    shard : Shard
-    own_kinds : collection of str, optional
-        Kinds of results that may be removed; all by default.
+    `own_kinds` are the kinds of results that may be removed, None for all.
     """
     needed = {part.path for part in parts} | RunState(index.folder).needed_parts()
     for part in index.parts:

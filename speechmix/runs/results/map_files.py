@@ -1,6 +1,6 @@
 """Files of a run's maps: frame maps in shards, word maps in Parquet.
 
-In: maps, clip by clip. Out: files that belong to a part of the run (results.py), whose name is in
+In: maps, clip by clip. Out: files that belong to a part of the run (clip_result_files.py), whose name is in
 theirs, as scores do:
 
     maps/<model>/<part>.safetensors    maps of frames, a tensor <clip>/<measure>/<stack> each [layer, (head,) target, source]
@@ -88,14 +88,8 @@ def tensor_name(clip: str, measure: str, stack: str) -> str:
 class MapFiles:
     """Maps that become files of one part of a run; nothing has its name before `close`.
 
-    As a context manager, it removes what is unfinished.
-
-    Parameters
-    ----------
-    folder : Path
-        ``maps`` in a run's folder.
-    model : str
-        Folder in it.
+    The folder is ``maps`` in a run's folder, `model` a folder in it. As a context manager, it
+    removes what is unfinished.
     """
 
     def __init__(self, folder: Path, model: str):
@@ -187,13 +181,10 @@ def list_shards(folder: Path, part: Part) -> list[Path]:
 
 
 def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]) -> np.ndarray:
-    """Scores of a frame map, which stay in its shard until they are used; float16 becomes float32,
-    to be computed with.
+    """Return the scores of a frame map, which stay in its shard until they are used.
 
-    Raises
-    ------
-    InputError
-        If they are not there, or not as they were written.
+    float16 becomes float32, to be computed with. InputError if they are not there, or not as they
+    were written.
     """
     scores = read_tensor(find_shard(name, list_shards(folder, part), str(part.path)), name, digests)
     if scores.dtype.itemsize == 2 or not scores.dtype.isnative:

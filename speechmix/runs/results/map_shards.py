@@ -32,12 +32,7 @@ _CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}  # as safetensor
 
 
 class ShardWriter:
-    """Tensors that become shards of one folder; nothing has its name before `close`.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """Tensors that become shards of one folder; nothing has its name before `close`."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -118,12 +113,9 @@ class ShardWriter:
 
 
 def cast_layer(layer: np.ndarray, dtype: str) -> np.ndarray:
-    """A layer's scores as they are written: little-endian, in one piece.
+    """Return a layer's scores as they are written: little-endian, contiguous.
 
-    Raises
-    ------
-    InputError
-        If a score is too large for float16.
+    InputError if a score is too large for float16.
     """
     with np.errstate(over="ignore"):
         stored = np.ascontiguousarray(layer, np.dtype(dtype).newbyteorder("<"))
@@ -143,10 +135,7 @@ def score_digests(scores: np.ndarray, dtype: str) -> list[str]:
 def find_shard(tensor_name: str, shards: Sequence[Path], where: str) -> Path:
     """Return the shard that holds a tensor.
 
-    Raises
-    ------
-    InputError
-        If none does, or one of them cannot be read.
+    InputError if none does, or one of them cannot be read.
     """
     for path in shards:
         if tensor_name in _entries(path)[1]:
@@ -158,13 +147,10 @@ def find_shard(tensor_name: str, shards: Sequence[Path], where: str) -> Path:
 
 
 def read_tensor(path: Path, tensor_name: str, digests: Sequence[str]) -> np.ndarray:
-    """A tensor of a shard as a memory map, read through once to be compared with the digest of each
-    layer.
+    """Return a tensor of a shard as a memory map.
 
-    Raises
-    ------
-    InputError
-        If it is not as it was written.
+    It is read through once and compared with the digest of each layer; InputError if it is not as
+    it was written.
     """
     start, entries = _entries(path)
     entry = entries[tensor_name]

@@ -54,18 +54,7 @@ class Location(NamedTuple):
 class PartIndex:
     """The part files of one model, or of the clips themselves.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    owner : Owner
-    report : callable
-        Gets a line for a part that is damaged.
-
-    Attributes
-    ----------
-    parts : list of Part
-    row_counts : list of int
-        Of each part.
+    `report` gets a line for a part that is damaged; `row_counts` count the rows of each part.
     """
 
     def __init__(self, folder: RunFolder, owner: Owner, report: Callable[[str], None]):

@@ -19,22 +19,11 @@ _MAX_COMPARED_BYTES = 2**25  # bytes of a file that is compared with its checksu
 
 
 def checked_part(folder: RunFolder, path: Path, recorded_mark: FileMark | None = None) -> Part:
-    """Open a part file, and compare it, its scores and its maps with what they were when they were
-    written.
+    """Open a part file, and compare it, its scores and its maps with what was written.
 
     Of large files (32 MiB) the size is compared here, their pages when they are read.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    path : Path
-    recorded_mark : FileMark, optional
-        Of the part file itself, where `run.json` has it.
-
-    Raises
-    ------
-    InputError
-        If it is damaged, or one of the files that belong to it is, or is not there.
+    `recorded_mark` is that of the part file, where `run.json` has it. InputError if it is damaged,
+    or one of the files that belong to it is, or is not there.
     """
     part = open_part(path)
     if path.stat().st_size <= _MAX_COMPARED_BYTES:

@@ -48,19 +48,10 @@ _MAX_NEW_BYTES = 2**26  # of results in memory
 class Results:
     """Results of clips by one model in a run's folder; a context manager that writes what is new.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    owner : Owner
-        The model; or the clips themselves.
-    shard : Shard
-        Which shard of the run this process does.
-    report : callable
-        Gets a line for what is damaged.
-    paths : iterable of Path, optional
-        Part files to read; all that are there by default.
-    own_kinds : collection of str, optional
-        Kinds of results that `compact` may remove: it leaves parts that hold others; all by default.
+    The owner is the model, or the clips themselves; the shard is the one that this process does.
+    `report` gets a line for what is damaged. `paths` are the part files to read, by default all.
+    `own_kinds` are the kinds of results that `compact` may remove, by default all: it leaves parts
+    that hold others.
     """
 
     def __init__(

@@ -24,12 +24,7 @@ SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablati
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Places in a run's folder.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Paths in a run's folder."""
 
     path: Path
 

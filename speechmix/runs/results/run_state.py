@@ -38,12 +38,7 @@ _TABLE_ENTRIES = ("standing", "done", "parts", "made_of", "tables")  # what the 
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of the run in a folder, as `run.json` and completion records say it.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    """
+    """The state of the run in a folder, as `run.json` and completion records say it."""
 
     folder: RunFolder
 
@@ -60,24 +55,10 @@ class RunState:
     ) -> None:
         """Write which run the folder holds from now on; the caller holds its lock.
 
-        Parameters
-        ----------
-        request : MixRequest
-        alignment : mapping
-            Method and aligner.
-        overwrite : bool
-            Whether a run with other options may be replaced.
-        report : callable
-        shard_count : int
-        request_hash : str
-            Hash of clips and options, with which completion records of shards begin.
-        group : str, optional
-            Column that says which clips belong together.
-
-        Raises
-        ------
-        InputError
-            If it holds a run with other options, and `overwrite` is not given.
+        `alignment` is method and aligner. `request_hash` hashes clips and options: completion
+        records of shards begin with it. `group` is the column that says which clips belong
+        together. InputError if the folder holds a run with other options, unless `overwrite` is
+        given.
         """
         path = self.folder.path
         record_digests_in(path)
@@ -133,17 +114,10 @@ class RunState:
         shards_hash: str,
         kind_tables: Sequence[str] = (),
     ) -> None:
-        """Write that all tables are there, and what they are made of.
+        """Record that all tables are there, and what they are made of.
 
-        Parameters
-        ----------
-        done_count : int
-            (clip, model) pairs.
-        part_paths : sequence of Path
-        shards_hash : str
-            Hash of what the shards have done.
-        kind_tables : sequence of str
-            File names of the tables of further kinds.
+        `done_count` counts (clip, model) pairs; `shards_hash` is of what the shards have done;
+        `kind_tables` are file names of the tables of further kinds.
         """
         description = read_json_object(self.folder.description_path)
         for name in _TABLE_ENTRIES:

@@ -32,15 +32,10 @@ _KEY_COLUMNS = [*_OWNER_COLUMNS, "phase"]
 
 
 class RunTimes:
-    """Times of one shard of a run; those of a run with other options, which it held before, are
-    forgotten.
+    """Times of one shard of a run; those that the folder has of a run with other options are
+    deleted.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    shard : Shard
-    exact : bool
-        Wait for the GPU at the beginning and end of every phase.
+    `exact` waits for the GPU at the beginning and end of every phase.
     """
 
     def __init__(self, folder: RunFolder, shard: Shard, *, exact: bool = False):
@@ -86,13 +81,7 @@ class RunTimes:
 
 @dataclass
 class CountedClips:
-    """What is counted for one model.
-
-    Attributes
-    ----------
-    owner : Owner
-        Whose time it is: until a model is loaded, that of the clips.
-    """
+    """What is counted for one model; until a model is loaded, for the clips."""
 
     seconds: Seconds
     exact: bool

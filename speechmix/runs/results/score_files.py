@@ -4,7 +4,7 @@ model, measure and stack.
     scores/model=whisper-small/init=random/measure=value_zeroing/stack=encoder/seed-0.5d0c6a31.parquet
 
 In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by
-clip), plain types, no CSV; each belongs to a part of the run (results.py), whose name is in its
+clip), plain types, no CSV; each belongs to a part of the run (clip_result_files.py), whose name is in its
 own. What a folder's name says (model, init, measure, stack) is no column of the file. The seed is
 one: as a folder's name it would be missing for trained models, and pandas reads no numbers there
 beside a missing one. Maps are taken apart layer by layer, so that no more than a layer of a frame
@@ -49,17 +49,10 @@ _NUMBERS = [
 
 
 class ScoreFiles:
-    """Rows of scores that become files of one part of a run: few, with large row groups, in the
-    folders they belong to.
+    """Rows of scores that become files of one part of a run: few, with large row groups.
 
-    Nothing has its name before `close`; as a context manager, it removes what is unfinished.
-
-    Parameters
-    ----------
-    folder : Path
-        ``scores`` in a run's folder.
-    rows_per_group : int
-        Rows of one folder that are written together.
+    Nothing has its name in ``scores`` before `close`; as a context manager, it removes what is
+    unfinished. `rows_per_group` rows of one folder are written together.
     """
 
     def __init__(self, folder: Path, *, rows_per_group: int = ROWS_PER_GROUP):
@@ -154,14 +147,7 @@ def _encode_rows(rows: pa.Table) -> pa.Table:
 
 
 class UnfinishedFiles:
-    """Parquet files of one folder that have no name yet; the next is begun when one is large.
-
-    Parameters
-    ----------
-    folder : Path
-    schema : pyarrow.Schema
-        Of their rows.
-    """
+    """Parquet files of one folder that have no name yet; the next is begun when one is large."""
 
     def __init__(self, folder: Path, schema: pa.Schema):
         self._folder, self._schema = folder, schema

@@ -21,10 +21,7 @@ from .score_files import ROWS_PER_GROUP
 class RowGroups:
     """Row groups of Parquet files that are sorted by clip; those that were read last are in memory.
 
-    Parameters
-    ----------
-    most_rows : int
-        Of all that are in memory; two groups are in any case.
+    All that are in memory have at most `most_rows` rows; two groups are in any case.
     """
 
     def __init__(self, *, most_rows: int = 2 * ROWS_PER_GROUP):
@@ -65,14 +62,9 @@ def _read_group(path: Path, group: int) -> tuple[pa.Table, dict[str, tuple[int, 
 
 
 class CopiedScores:
-    """Rows of clips that lie in Parquet files of scores or maps, taken out clip by clip.
+    """Rows of clips in Parquet files of scores or maps of one model, taken out clip by clip.
 
-    Parameters
-    ----------
-    files : sequence of Path
-        Of one model, with a column `clip`.
-    groups : RowGroups
-        Of these files and others.
+    The files have a column `clip`; `groups` are of these files and others.
     """
 
     def __init__(self, files: Sequence[Path], groups: RowGroups):

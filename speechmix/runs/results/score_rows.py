@@ -100,20 +100,11 @@ def _span_texts(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]
 
 
 def read_scores(folder: Path, files: Mapping[str, FileMark] | None) -> ds.Dataset:
-    """Open scores lazily: nothing is read before it is asked for.
+    """Open scores lazily: nothing is read before it is needed.
 
-    Parameters
-    ----------
-    folder : Path
-        ``scores`` of a run.
-    files : dict of str to FileMark, optional
-        Paths below it, of the parts that stand, with what was written; None for all that are there.
-
-    Raises
-    ------
-    InputError
-        If there are none, or they cannot be opened. A file that is damaged raises it when it is
-        read.
+    `files` are paths below ``scores`` of parts that are up to date, with their marks; None for all
+    that are there. InputError if there are none, or they cannot be opened. A file that is damaged
+    raises it when it is read.
     """
     if not folder.is_dir():
         raise InputError(

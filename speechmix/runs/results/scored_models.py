@@ -23,14 +23,8 @@ from .open_run import StoredRun
 class ScoredModel:
     """A model of a run.
 
-    Attributes
-    ----------
-    name, init : str
-    seed : int, optional
-    weights : str
-        Fingerprint; empty where it was not recorded.
-    clips : sequence of str
-        Names of the clips that were scored.
+    `weights` is the fingerprint, "" where it was not recorded; `clips` are the names of the clips
+    that were scored.
     """
 
     name: str

@@ -29,16 +29,10 @@ _SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
 
 
 def read_clip_maps(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
-    """Maps of a clip by (model, init, seed) and (measure, stack): trained models and one random
-    twin of each.
+    """Return the maps of a clip by (model, init, seed) and (measure, stack).
 
-    Parameters
-    ----------
-    run : StoredRun
-    name : str
-    unreadable : list, optional
-        Gets the reason for each map that is left out because it cannot be read; without it there is
-        a warning.
+    They are those of trained models and of one random twin of each. `unreadable` gets the reason
+    for each map that cannot be read; without it there is a warning.
     """
     by_model: Maps = {}
     reasons: list[str] = []
@@ -116,16 +110,10 @@ def read_provenance(maps: Maps) -> Mapping[str, Json]:
 def read_stored_clip(
     run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike[str] | None = None
 ) -> Clip | None:
-    """Return the clip with its words, cue and target, or None if its audio is not to be found.
+    """Return the clip with its words, cue and target, or None if its audio is not found.
 
-    Parameters
-    ----------
-    run : StoredRun
-    name : str
-    maps : dict
-        Of the clip, from `read_clip_maps`: they know the words.
-    audio : path, optional
-        Folder to look in first.
+    The maps are those of the clip, from `read_clip_maps`: they have its words. `audio` is a folder
+    to search first.
     """
     row, provenance = clip_row(run, name), read_provenance(maps)
     path = find_audio(run, name, audio=audio)
@@ -157,13 +145,7 @@ def find_audio(
 
 
 def clip_row(run: StoredRun, name: str) -> JsonObject:
-    """Row of the clip table.
-
-    Raises
-    ------
-    InputError
-        If there is no such clip.
-    """
+    """Return the row of a clip in the clip table; InputError if there is no such clip."""
     rows = run.clips[run.clips["clip"] == str(name)]
     if rows.empty:
         first = ", ".join(map(str, run.clips["clip"].head(5)))

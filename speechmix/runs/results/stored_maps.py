@@ -32,13 +32,7 @@ _PLACES = ("layer", "head", "target", "source")
 
 
 def read_part_maps(folder: RunFolder, part: Part, clip: str) -> dict[tuple[str, str], MixingMap]:
-    """Maps of a clip that a part holds, by (measure, stack).
-
-    Raises
-    ------
-    InputError
-        If they are damaged.
-    """
+    """Return the maps of a clip in a part, by (measure, stack); InputError if they are damaged."""
     contents = part.rows_of(clip, ("clip", "content"))["content"].to_pylist()
     return {
         (mixing_map.measure, mixing_map.stack): mixing_map
@@ -134,13 +128,7 @@ def _row_group(path: Path, group: int, mark: object) -> pa.Table:
 
 
 def check_map(mixing_map: MixingMap, where: object) -> MixingMap:
-    """Return a map that says of which model and clip it is.
-
-    Raises
-    ------
-    InputError
-        If it does not.
-    """
+    """Return a map that says of which model and clip it is; InputError if it does not."""
     provenance = mixing_map.provenance
     words, texts = provenance.get("words") or (), ("text", "foil", "alignment")
     is_valid = isinstance(provenance.get("model"), str) and isinstance(provenance.get("init"), str)

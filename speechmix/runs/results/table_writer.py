@@ -38,11 +38,6 @@ class TableWriter:
     leaves no file. Rows are written some hundred thousand at a time. Numbers have seven digits in
     the CSV, and all in Parquet. A table of more than `MAX_CSV_ROWS` has no CSV, which nobody could
     open.
-
-    Parameters
-    ----------
-    path_without_suffix : Path
-        Path without an ending.
     """
 
     def __init__(self, path_without_suffix: Path):

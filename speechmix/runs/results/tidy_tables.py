@@ -251,16 +251,11 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
 def result_line(
     clip: Clip, model: Model, shares: Sequence[Mapping[str, Json]], transcript: str | None = None
 ) -> str:
-    """One line a clip: length, words, why their times are doubtful, what the model writes, where
-    the cue contributes most.
+    """Describe a clip in one line.
 
-    Parameters
-    ----------
-    clip, model
-    shares : sequence of dict
-        Of `list_share_rows`, of one or more measures.
-    transcript : str, optional
-        What the model writes, if it was asked; it is compared with the clip's text.
+    It has length, words, why their times are doubtful, the transcript (if given, compared with the
+    clip's text), and where the cue contributes most. `shares` come from `list_share_rows`, of one
+    or more measures.
     """
     count = len(clip.words or ())
     words = f"{count} word{'s' * (count != 1)}"
