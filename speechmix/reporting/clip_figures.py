@@ -39,19 +39,9 @@ def draw_clip_figures(
 ) -> None:
     """Draw the figures of the requested clips that are not drawn yet.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    parts : sequence of Part
-        Of all models. A random twin has a figure of its own only if its trained model is not there.
-    clips : sequence of Clip
-        Those of the parts.
-    clips_to_draw : collection of str
-        Names of the clips to draw.
-    measures : sequence of str
-        In the order in which they are drawn.
-    report_failure : callable
-        Is called with clip, reason and model where a figure cannot be drawn.
+    The parts are those of all models; a random twin has a figure only if its trained model is not
+    there. `measures` are in the order in which they are drawn. `report_failure` gets clip, error
+    and model where a figure cannot be drawn.
     """
     parts = find_map_parts(parts)
     trained_names = {part.owner.name for part in parts if part.owner.init == "trained"}

@@ -81,22 +81,10 @@ def clip_card(
 ) -> ClipCard:
     """Build the card of a clip.
 
-    Parameters
-    ----------
-    name : str
-    clip : Clip or None
-        None if the audio cannot be found: the card then has words and maps alone.
-    maps : dict
-        From `runs.results.stored_clips.read_clip_maps`.
-    heading, summary : str
-    start : mapping
-        What to show first: model, stack, measure (names as on the page), layer.
-    seconds : float
-        Length of the clip.
-    max_bytes : int
-        About how large the card may be.
-    transcripts : sequence of ModelTranscript
-        What models wrote about the clip.
+    Without a clip (its audio cannot be found) the card has words and maps alone. The maps come from
+    `runs.results.stored_clips.read_clip_maps`. `start` says what to show first: model, stack,
+    measure (names as on the page), layer. `seconds` is the length of the clip; the card takes about
+    `max_bytes`. `transcripts` are what models wrote about the clip.
     """
     provenance = read_provenance(maps)
     words = _list_pieces([Word(*word) for word in provenance.get("words") or ()])

@@ -9,18 +9,11 @@ from ...evaluation.statistics.groups import assign_groups
 
 def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
     """Add to a clip table the group of each clip, and `content`, the first clip with the same
-    sound. `attrs["ties"]` says what the clips of a group share.
+    sound.
 
-    Parameters
-    ----------
-    clips : DataFrame
-    group : str, optional
-        Column that says which clips are drawn as one; by default what `assign_groups` finds.
-
-    Raises
-    ------
-    InputError
-        If there is no such column, or two that may be meant.
+    `attrs["ties"]` says what the clips of a group share. `group` is the column that says which
+    clips are drawn as one; by default `assign_groups` finds them. InputError if there is no such
+    column, or two that may be meant.
     """
     groups, ties = assign_groups(clips, group)
     clips = clips.assign(group=groups, content=_first_copies(clips))

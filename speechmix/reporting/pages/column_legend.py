@@ -67,12 +67,8 @@ _INTERVAL_TEXT = (
 def explain_columns(headline: pd.DataFrame, *, ties: str) -> list[TermList | str]:
     """Explain the columns of `format_contribution_table`, and what is concluded from them.
 
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks, from `compare_with_twins`.
-    ties : str
-        What the clips of a group share; "" if every clip is a group.
+    `headline` comes from `compare_with_twins`, of whole stacks. `ties` is what the clips of a group
+    share, "" if every clip is a group.
     """
     table = format_contribution_table(headline)
     names_of_measures = list(table["measure"].unique()) if "measure" in table else []

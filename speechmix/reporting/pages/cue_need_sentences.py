@@ -30,17 +30,10 @@ from .table_format import format_interval
 def stack_sentences(
     headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame
 ) -> list[str]:
-    """Write one paragraph for each model and side: what the cue contributes in each stack, and
-    whether spelling needs it there.
+    """Write one paragraph for each model and side: cue contribution, and need of the cue, by stack.
 
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks, with claims.
-    need : DataFrame
-        From `need_table`; may be empty.
-    by_number : DataFrame
-        From `need_by_number`; may be empty.
+    `headline` has whole stacks with claims; `need` and `by_number` come from `need_table` and
+    `need_by_number`, and may be empty.
     """
     paragraphs = []
     for model_and_side, model_rows in _iterate_models_and_sides(headline):
@@ -54,15 +47,11 @@ def stack_sentences(
 
 
 def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
-    """Say for each model and side in which stacks spelling needs the cue, and in which it
-    contributes more than in untrained models.
+    """Say for each model and side in which stacks spelling needs the cue, and where it contributes
+    more.
 
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks, with claims.
-    need : DataFrame
-        From `need_table`; may be empty.
+    More is more than in untrained models. `headline` has whole stacks with claims; `need` comes
+    from `need_table`, and may be empty.
     """
     answers = []
     for model_and_side, model_rows in _iterate_models_and_sides(headline):

@@ -23,11 +23,7 @@ def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
     """Select the ablations of trained models, without control clips; add side, number and group of
     each clip.
 
-    Parameters
-    ----------
-    run : StoredRun
-    clips : DataFrame
-        From `clip_groups.grouped_clips`.
+    The clips come from `add_clip_groups`.
     """
     table = run.ablation
     if table.empty:
@@ -118,14 +114,8 @@ def controls_table(
 ) -> pd.DataFrame:
     """Put each difference beside its controls: a row for each side, model and stack.
 
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks, with claims.
-    need : DataFrame
-        From `need_table`; may be empty.
-    controls : mapping of name to headline or None
-        What the measure shows where there is nothing to show.
+    `headline` has whole stacks with claims; `need` comes from `need_table`, and may be empty.
+    `controls` map a name to what the measure shows where there is nothing to show, or to None.
     """
     rows = []
     for row in main_measure(headline).to_dict("records"):

@@ -37,13 +37,9 @@ class Picture:
 
 
 class PageCard(Protocol):
-    """Card that a macro of ``items.html`` lays out: a clip, or an explanation.
+    """A card that a macro of ``items.html`` lays out: a clip, or an explanation.
 
-    Parameters
-    ----------
-    kind : {"clip", "why"}
-        Name of the macro.
-    name : str
+    `kind`, "clip" or "why", is the name of the macro.
     """
 
     @property
@@ -127,19 +123,9 @@ def render_page(
 ) -> str:
     """Render a page as HTML.
 
-    Parameters
-    ----------
-    title : str
-    page_sections : sequence of (heading, items)
-        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture, PictureSeries),
-        clips or explanations (PageCard). Clips are closed, and drawn when they are opened.
-    first : FirstScreen, optional
-        What stands above all parts; its clip is open.
-
-    Examples
-    --------
-    >>> "&lt;script&gt;" in render_page("a run", [("Clips", ["<script>alert(1)</script>"])])
-    True
+    Sections are (heading, items). Items are paragraphs (str), tables (DataFrame, SortableTable),
+    figures (Figure, Picture, PictureSeries), clips or explanations (PageCard). Clips are closed,
+    and drawn when they are opened; that of `first`, above all sections, is open.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

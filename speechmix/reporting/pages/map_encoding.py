@@ -36,19 +36,11 @@ def model_label(key: ModelKey) -> str:
 def encode_maps(
     maps: Maps, seconds: float, layer: int | None, max_bytes: int
 ) -> list[dict[str, object]]:
-    """Encode all maps that a browser can draw, each with as many layers as fit, and always with the
-    one shown first.
+    """Encode all maps that a browser can draw, each with as many layers as fit.
 
-    Parameters
-    ----------
-    maps : dict
-        By (model, init, seed) and (measure, stack), as `runs.results.stored_clips.read_clip_maps` returns them.
-    seconds : float
-        Length of the clip; frames behind it are left out.
-    layer : int or None
-        The one that is shown first.
-    max_bytes : int
-        About how many all of them may take.
+    The layer that is shown first is always among them. The maps come from
+    `runs.results.stored_clips.read_clip_maps`. Frames behind `seconds`, the length of the clip, are
+    left out. All maps take about `max_bytes`.
     """
     map_entries = [
         (model_label(key), *form)

@@ -34,18 +34,10 @@ _KEYS = ["side", "stack", "measure", "model", "other"]
 def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     """Compare the gains of every two models, stack by stack.
 
-    Parameters
-    ----------
-    stacks : DataFrame
-        Contributions of whole stacks (%), by clip, model, init and seed.
-    headline : DataFrame
-        The same against the twins, a row for each model, side, stack and measure.
-
-    Returns
-    -------
-    DataFrame
-        Columns side, stack, measure, model, other, and those of `compare_with_twins`; empty for one
-        model.
+    `stacks` has contributions of whole stacks (%), by clip, model, init and seed; `headline` the
+    same against the twins, a row for each model, side, stack and measure. The result has the
+    columns side, stack, measure, model, other, and those of `compare_with_twins`; it is empty for
+    one model.
     """
     gaps = [
         _subtract_models(stacks[stacks["model"] == model], stacks[stacks["model"] == other])

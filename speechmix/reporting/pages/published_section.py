@@ -69,13 +69,8 @@ def published_figures(
 ) -> dict[str, Figure]:
     """Draw curves and heat maps beside the published ones, for each side of the cue, and Figure 4.
 
-    Parameters
-    ----------
-    table : DataFrame
-        From `study_table`, of these rows.
-    target_rows : {"target", "deciding"}
-    narrow : bool
-        For a small screen: panels below each other.
+    The table comes from `study_table`, with the same `target_rows` ("target" or "deciding").
+    `narrow`, for a small screen, puts panels below each other.
     """
     figures: dict[str, Figure] = {}
     suffixes = side_suffixes(table["side"].unique())
@@ -134,13 +129,8 @@ def published_caption(name: str, table: pd.DataFrame) -> str:
 
 
 def published_notes(options: Mapping[str, object]) -> list[str]:
-    """Say how the published numbers are known, and what differs in this run.
-
-    Parameters
-    ----------
-    options : mapping
-        Of the run's `mix`.
-    """
+    """Say how the published numbers are known, and what differs in a run with these options of
+    `mix`."""
     differences = []
     if options.get("heads", "mean") != "each":
         differences.append(

@@ -65,13 +65,9 @@ def unclaimed_reason(row: TableRow) -> str:
 
 
 def adjacent_cue_sentence(clips: pd.DataFrame) -> str:
-    """Say in how many clips the cue is directly beside the target, and what that means; "" where
-    that is unknown.
+    """Say in how many clips the cue is adjacent to the target; "" where that is unknown.
 
-    Parameters
-    ----------
-    clips : DataFrame
-        The clip table of a run.
+    The clips are the clip table of a run.
 
     Examples
     --------
@@ -102,13 +98,10 @@ def is_idle(row: TableRow) -> bool:
 
 
 def result_sentences(headline: pd.DataFrame, *, max_sentences: int = 12) -> list[str]:
-    """Write one paragraph for each model, stack and side, by Value Zeroing (by the first measure
-    without it).
+    """Write one paragraph for each model, stack and side, by Value Zeroing.
 
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks (`Study.headline`).
+    Without Value Zeroing the first measure is described. `headline` has whole stacks
+    (`Study.headline`).
     """
     rows = headline[headline.measure == leading_measure(headline.measure.unique())]
     return [_result_sentence(row) for row in rows.head(max_sentences).to_dict("records")]

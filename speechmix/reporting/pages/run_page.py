@@ -101,13 +101,10 @@ def report(
     group: str | None = None,
     out: str | PathLike[str] | None = None,
 ) -> Path:
-    """Write the page of a run again, from its folder; title and notes are those of before, other
-    options as in `write_page`.
+    """Write the page of a run again, from its folder.
 
-    Raises
-    ------
-    InputError
-        If the folder holds no run, or a damaged one; and as `write_page`.
+    Title and notes are by default those of before; options and errors are those of `write_page`,
+    and InputError if the folder holds no run, or a damaged one.
     """
     select_run = find_hook("select_run_for_page")
     run = open_run(folder)
@@ -136,31 +133,16 @@ def write_page(
     published: bool | str = False,
     out: str | PathLike[str] | None = None,
 ) -> Path:
-    """Write figures, tables and the page of a run; returns the page's path.
+    """Write figures, tables and the page of a run; return the page's path.
 
-    Parameters
-    ----------
-    study : Study, StoredRun or Run
-    title : str or None
-        By default the models and clips of the run.
-    notes : list of str
-        What a reader must know first; paragraphs.
-    chosen_clips : sequence of str
-        Clips to show besides those with the highest, median and lowest contribution.
-    audio : path, optional
-        Folder with the audio files, if they are no longer where the run found them.
-    clips : sequence of Clip
-        The run's clips, if they are at hand (clips in memory have no audio file).
-    published : bool or {"target", "deciding"}
-        Draw the published figures beside the run's numbers: True or "target" of all tokens of the
-        target, as published; "deciding" of the one that decides between target and foil.
-    out : path, optional
-        Where the page goes; ``index.html`` in the run's folder by default.
-
-    Raises
-    ------
-    InputError
-        If a clip that was asked for is not in the run, or the page cannot be written.
+    The title is by default the models and clips of the run; `notes` are paragraphs: what a reader
+    must know first. `chosen_clips` are shown besides those with the highest, median and lowest
+    contribution. `clips` are the run's, if they are at hand (clips in memory have no audio file),
+    and `audio` is the folder with the audio files, if they are no longer where the run found them.
+    `published` draws the published figures beside the run's numbers: True or "target" for all
+    tokens of the target, as published; "deciding" for the one that decides between target and foil.
+    `out` is by default ``index.html`` in the run's folder. InputError if a requested clip is not in
+    the run, or the page cannot be written.
     """
     study = study if isinstance(study, Study) else Study.open(study)
     folder = study.run.folder

@@ -107,15 +107,11 @@ def visible_columns(clips: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose_shown_clips(study: Study, chosen_clips: Sequence[str]) -> dict[str, str]:
-    """Choose the clips to show, with the reason: largest, median and smallest value of each main
-    row, then requested clips.
+    """Choose the clips to show, with the reason.
 
-    Without contributions the first, the middle and the last clip of the table.
-
-    Raises
-    ------
-    InputError
-        If a clip that was asked for is not in the run.
+    They are those with the largest, median and smallest value of each main row, then requested
+    clips; without contributions the first, the middle and the last clip of the table. InputError if
+    a requested clip is not in the run.
     """
     reasons: dict[str, str] = {}
     for side, ranked_clips in study.ranked_clips.items():
@@ -147,19 +143,11 @@ def clip_cards(
     clips: Sequence[Clip] = (),
     unreadable_maps: list[str] | None = None,
 ) -> list[ClipCard]:
-    """Build the cards of the clips that are shown.
+    """Build the cards of the clips that are shown: largest, median, smallest and `chosen_clips`.
 
-    Parameters
-    ----------
-    study : Study
-    chosen_clips : sequence of str
-        Clips to show besides most, median and least.
-    audio : path, optional
-        Folder with the audio files, if they are no longer where the run found them.
-    clips : sequence of Clip
-        The run's clips, if they are at hand (clips in memory have no audio file).
-    unreadable_maps : list, optional
-        Gets the reason for each map that is left out because it cannot be read.
+    `clips` are the run's, if they are at hand (clips in memory have no audio file); `audio` is the
+    folder with the audio files, if they are no longer where the run found them. `unreadable_maps`
+    gets the reason for each map that cannot be read.
     """
     reasons, clips_by_name = (
         choose_shown_clips(study, chosen_clips),

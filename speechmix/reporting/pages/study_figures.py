@@ -95,11 +95,7 @@ def _figure_functions(table: pd.DataFrame) -> dict[tuple[str, str], DrawFunction
     """Return a function that draws each figure, by side of the cue and name of the figure.
 
     What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From `study_table`.
+    The table comes from `study_table`.
     """
     drawings: dict[tuple[str, str], DrawFunction] = {}
     is_drawn = (

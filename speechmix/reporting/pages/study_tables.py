@@ -52,15 +52,9 @@ def study_table(
 ) -> pd.DataFrame:
     """Select the cue contributions that a study uses; add side, group and columns of the manifest.
 
-    Parameters
-    ----------
-    contributions : DataFrame
-        Of a run.
-    clips : DataFrame
-        From `add_clip_groups`.
-    target_rows : {"deciding", "target"}
-        Of decoder and cross maps: the row that decides between target and foil, where it is known;
-        or all of the target's.
+    The clips come from `add_clip_groups`. `target_rows` chooses, for decoder and cross maps, the
+    row that decides between target and foil, where it is known ("deciding"), or all rows of the
+    target ("target").
     """
     columns = [
         name for name in ("side", "control", *PARTS) if name in clips and name not in contributions
@@ -94,18 +88,11 @@ def drop_control_clips(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Compare trained and untrained models in each layer and each whole stack (layer
-    `WHOLE_STACK`), in %.
+    """Compare trained and untrained models in each layer and each whole stack (`WHOLE_STACK`), in
+    %.
 
-    Parameters
-    ----------
-    table : DataFrame
-        From `study_table`.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `compare_with_twins`, by `KEYS` and layer.
+    The table comes from `study_table`; the result has the columns of `compare_with_twins`, by
+    `KEYS` and layer.
     """
     percent = percent_table(table)
     if percent.empty:
@@ -225,12 +212,9 @@ def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     """Compute the share of clips (%) whose target spelling wins, by what was ablated.
 
-    Parameters
-    ----------
-    run : StoredRun
-    by : str, optional
-        Column of the clip table with what the two spellings differ in: trained models alone, a row
-        for each value. Empty if the clips have no such column, or one value.
+    `by` is a column of the clip table with what the two spellings differ in: then the result has
+    trained models alone and a row for each value. It is empty if the clips have no such column, or
+    one value.
     """
     table = run.ablation
     if table.empty:

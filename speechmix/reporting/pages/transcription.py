@@ -28,11 +28,7 @@ Piece = tuple[str, bool]  # text, and whether the other text has it differently
 class ModelTranscript:
     """What one model wrote about a clip, beside the reference text.
 
-    Parameters
-    ----------
-    model : str
-    reference, transcript : list of (str, bool)
-        Both texts in pieces; True where they differ.
+    Both texts are lists of (piece, whether it differs).
     """
 
     model: str

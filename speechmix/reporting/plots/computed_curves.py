@@ -44,16 +44,10 @@ def compute_panel_curves(
     value: str = "contribution",
     means: pd.DataFrame | None = None,
 ) -> PanelCurves:
-    """Compute what `draw_curves` draws.
+    """Compute what `draw_curve_panel` draws.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        `select_cue_rows`, of one stack and measure.
-    band, value
-        See `layer_curves`.
-    means : DataFrame, optional
-        `clip_group_means` of the rows, if they are at hand.
+    The rows come from `select_cue_rows`, of one stack and measure; `means` are their
+    `clip_group_means`, if they are at hand. `band` and `value` are those of `layer_curves`.
     """
     means = clip_group_means(rows, value=value) if means is None else means
     curves, lines = curve_table(rows, band=band, value=value, means=means), {}
@@ -78,13 +72,10 @@ def compute_panel_curves(
 
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compute the mean mixing strength of each layer of each trained model: columns layer, depth,
-    strength.
+    """Compute the mean mixing strength of each layer of each trained model.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        `select_cue_rows`, of one stack and measure.
+    The rows come from `select_cue_rows`, of one stack and measure; the tables have the columns
+    layer, depth, strength.
     """
     if _STRENGTH_COLUMN not in rows or rows[_STRENGTH_COLUMN].isna().all():
         return {}

@@ -23,20 +23,11 @@ DECIDING = "deciding"  # of a map: the row of the token that tells the target fr
 
 
 def select_target_rows(table: pd.DataFrame, target_rows: str) -> pd.DataFrame:
-    """Select the contributions to all rows of the target, or to the deciding row; where a clip and
-    stack has no such, what it has.
+    """Select the contributions to all rows of the target ("target"), or to the deciding row
+    ("deciding").
 
-    Parameters
-    ----------
-    table : DataFrame
-        With a column rows ("target", "deciding"), as a run's table of contributions; without one it
-        stays as it is.
-    target_rows : {"target", "deciding"}
-
-    Raises
-    ------
-    InputError
-        If `target_rows` is neither.
+    Where a clip and stack lacks these rows, it keeps what it has; a table without a column rows
+    stays as it is. InputError if `target_rows` is neither.
 
     Examples
     --------
@@ -116,12 +107,8 @@ def select_cue_rows(
 
     Where a clip has contributions to all rows of the target and to the deciding one, those of
     `target_rows` are kept: they are never averaged. `unit` is the group, or the clip where there
-    are no groups; `depth` is 0 in the first layer of a stack, 1 in the last.
-
-    Raises
-    ------
-    InputError
-        If a column is missing or no row is left.
+    are no groups; `depth` is 0 in the first layer of a stack, 1 in the last. InputError if a column
+    is missing or no row is left.
     """
     needed_columns = (*COLUMNS, value)
     missing_columns = [column for column in needed_columns if column not in table.columns]

@@ -45,24 +45,15 @@ def curve_table(
 ) -> pd.DataFrame:
     """Compute the points of curves: mean over units, band, and number of units.
 
-    Parameters
-    ----------
-    table : DataFrame
-        From `select_cue_rows`.
-    by : sequence of str
-        Further columns that tell curves apart, e.g. ("template",).
-    band : {"interval", "clips", "none"}
-        With "interval", a trained model has the interval of its mean over units
-        (`statistics.intervals`), and untrained twins that of one more untrained model
-        (`twin_bands`; a single twin has no band). Each holds for all layers of its curve together, at
-        95 %. "clips" is the middle half of the units.
-    means : DataFrame, optional
-        `clip_group_means` of the table, if they are at hand.
+    The table comes from `select_cue_rows`; `means` are its `clip_group_means`, if they are at hand.
+    `by` names further columns that tell curves apart, e.g. ("template",). With the band "interval",
+    a trained model has the interval of its mean over units (`statistics.intervals`), and untrained
+    twins that of one more untrained model (`twin_bands`; a single twin has no band). Each holds for
+    all layers of its curve together, at 95 %. The band "clips" is the middle half of the units;
+    "none" is none.
 
-    Returns
-    -------
-    DataFrame
-        Columns of `by`, model, init, stack, measure, layer, depth, mean, low, high, units, seeds.
+    The result has the columns of `by`, model, init, stack, measure, layer, depth, mean, low, high,
+    units, seeds.
     """
     if band not in BANDS:
         raise InputError(f"band should be one of {BANDS}, found {band!r}")

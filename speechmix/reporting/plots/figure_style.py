@@ -1,8 +1,7 @@
 """Share colours, sizes, titles, axes and legends among all figures.
 
-Nothing here touches
-global state of matplotlib, so a user's own style is left as it is. Names are drawn as plain text:
-"$" in a word or a model's name is a letter, not mathematics.
+Nothing here changes the global state of matplotlib: a user's style stays as it is. Names are drawn
+as text: "$" in a word or a model's name is a letter, not mathematics.
 """
 
 from __future__ import annotations

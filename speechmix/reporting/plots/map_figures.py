@@ -193,14 +193,9 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
 
 
 def as_html(figure: Figure, *, caption: str) -> str:
-    """Return the figure as an HTML element that needs no other file: an inline PNG with alternative
-    text and caption.
+    """Return the figure as an HTML element that needs no other file.
 
-    Parameters
-    ----------
-    figure : Figure
-    caption : str
-        Plain text; it is escaped.
+    It is an inline PNG with alternative text and caption (plain text, which is escaped).
     """
     data = base64.b64encode(png_bytes(figure)).decode("ascii")
     text = html.escape(caption, quote=True)

@@ -2,7 +2,7 @@
 without it.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer
-(`evaluation.cue_need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
+(`evaluation.cue_need.measure_layer_need`). Out: a Figure. For each stack two panels, a colour for each
 model: the trained model over the band from its lowest to its highest untrained twin, and the drop
 of the margin with the cue's values zeroed in that layer alone. Where the table has mixing
 strengths, a strip shows them.

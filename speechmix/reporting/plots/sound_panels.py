@@ -65,15 +65,7 @@ def sound_height(clip: Clip, inches: float) -> float:
 
 
 def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None:
-    """Draw waveform, spectrogram, word boundaries and labels.
-
-    Parameters
-    ----------
-    subfigure : Figure or SubFigure
-    clip : Clip
-    inches : float
-        About how wide the panels will be.
-    """
+    """Draw waveform, spectrogram, word boundaries and labels in panels about `inches` wide."""
     wave, spectrum = subfigure.subplots(2, 1, height_ratios=[1, 2])
     samples = clip.audio(_SAMPLE_RATE)
     seconds = len(samples) / _SAMPLE_RATE

@@ -39,13 +39,7 @@ def axes_with_strips(
 ) -> list[tuple[Axes, Axes]]:
     """Make axes for curves, line by line, and below each the axes of its strip.
 
-    Parameters
-    ----------
-    figure : Figure
-    n_lines, n_columns : int
-        Curves share y.
-    inches : float
-        Height of a line, its strip included.
+    Curves share y; `inches` is the height of a line, its strip included.
     """
     grid = figure.add_gridspec(2 * n_lines, n_columns, height_ratios=strip_ratios(inches) * n_lines)
     axes_pairs: list[tuple[Axes, Axes]] = []

@@ -106,23 +106,12 @@ def label_units(
     highlight: Mapping[int, str] | None = None,
     highlighted_units: Mapping[int, str] | None = None,
 ) -> str:
-    """Label the units of one side of a map; return the unit of the axis ("time (s)", "frame", or ""
-    for words).
+    """Label the units of one side ("x" or "y") of a map; return the unit of the axis.
 
-    Parameters
-    ----------
-    ax : Axes
-    side : {"x", "y"}
-    spans : sequence of Span
-    inches : float
-        Length of the axis, by which labels are turned or thinned.
-    max_letters : int
-        Letters of a label.
-    highlight : mapping of word index to colour, optional
-        Labels of these words are bold and coloured; where labels are thinned they go before all
-        others.
-    highlighted_units : mapping of unit index to colour, optional
-        The same of single units, before those of words.
+    That is "time (s)", "frame", or "" for words. Labels are turned or thinned by the length of the
+    axis (`inches`), and have at most `max_letters` letters. `highlight` maps words,
+    `highlighted_units` single units to a colour of bold labels, which go before all others where
+    labels are thinned; single units go first.
     """
     set_ticks = ax.set_xticks if side == "x" else ax.set_yticks
     if all(span.kind == "frame" for span in spans) and _is_contiguous(spans):
