@@ -33,16 +33,11 @@ def run_alignment_stage(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Do the work on each mined sentence, or clip of a corpus, that places its words; see
-    `runs.journal.stage_journal.run_stage`.
+    """Align each mined sentence, or clip of a corpus, and store its word times.
 
-    Parameters
-    ----------
-    study, output : Path
-        Study folder, and the file to write.
-    align, alignment_key : callable
-        A line of the pairs -> what to keep of it; -> what decides that, beside the sound and the
-        place in the corpus.
+    See `runs.journal.stage_journal.run_stage`. `align` takes a line of the pairs and returns what
+    to keep of it; `alignment_key` returns what decides that, beside the sound and the position in
+    the corpus.
     """
     options = dict(options)
     if source is None:

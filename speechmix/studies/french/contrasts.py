@@ -17,12 +17,9 @@ INVARIANT = "invariant"
 
 
 def verb_contrast(person: str, other_person: str) -> str:
-    """Return what two finite forms of a verb differ in, by their person and number.
+    """Return what two finite forms of a verb differ in, by person and number such as "3s".
 
-    Parameters
-    ----------
-    person, other_person : str
-        Such as "3s"; the same where mood or tense alone differ.
+    They have the same where mood or tense alone differ.
 
     Examples
     --------
@@ -37,16 +34,11 @@ def verb_contrast(person: str, other_person: str) -> str:
 
 
 def is_audible(contrast: str, audible_when: str, *, is_before_vowel: bool) -> bool:
-    """Whether the cue's own sound says which member of the contrast it stands with.
+    """Say whether the cue's sound tells which member of the contrast it goes with.
 
-    Parameters
-    ----------
-    contrast : str
-        One of `CONTRASTS`; "" of a target without a partner counts as number.
-    audible_when : {"always", "before_vowel", "never"}
-        When the cue's form sounds different in the other number.
-    is_before_vowel : bool
-        Whether the word behind the cue begins with a vowel.
+    `contrast` is one of `CONTRASTS`; "" of a target without a partner counts as number.
+    `audible_when`, "always", "before_vowel" or "never", says when the cue's form sounds different
+    in the other number; `is_before_vowel` is of the word behind the cue.
 
     Notes
     -----
@@ -69,19 +61,13 @@ def is_audible(contrast: str, audible_when: str, *, is_before_vowel: bool) -> bo
 def is_onset_informative(
     relation: str, *, previous_word_agrees: bool, starts_with_vowel: bool
 ) -> bool:
-    """Whether the target's onset may sound different in the other member of the contrast, because
-    of a liaison there.
+    """Say whether a liaison may make the target's onset differ in the other member of the contrast.
 
-    Parameters
-    ----------
-    relation : str
-        Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either
-        number (Delattre's "very rare"); everywhere else it can sound.
-    previous_word_agrees : bool
-        Whether the word right before the target is the cue, or changes with it (an adjective does,
-        a clitic does not: in ils les aiment and il les aime the same *les* precedes).
-    starts_with_vowel : bool
-        Whether the target begins with a vowel.
+    Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either number
+    (Delattre's "very rare"); in every other relation it can sound. `previous_word_agrees` says
+    whether the word right before the target is the cue, or changes with it (an adjective does, a
+    clitic does not: in ils les aiment and il les aime the same *les* precedes). `starts_with_vowel`
+    is of the target.
 
     Notes
     -----

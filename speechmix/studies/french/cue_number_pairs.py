@@ -35,24 +35,11 @@ def find_cue_pair(cue_word: str | None) -> str:
 
 
 def describe_confounded_numbers(examples: pd.DataFrame) -> list[str]:
-    """Say where one cue word makes up more than two thirds of a number, and its cue pair less than
-    half of the other.
+    """Say where one cue word makes up over two thirds of a number, its pair under half of the
+    other.
 
-    Parameters
-    ----------
-    examples : DataFrame
-        With the columns template, number, cue and count (``examples.csv``).
-
-    Returns
-    -------
-    list of str
-        A sentence for each template and number; empty where no cue word stands for a number.
-
-    Examples
-    --------
-    >>> rows = [("pronoun_verb", "s", "on", 9), ("pronoun_verb", "s", "il", 1), ("pronoun_verb", "p", "ils", 10)]
-    >>> describe_confounded_numbers(pd.DataFrame(rows, columns=["template", "number", "cue", "count"]))[0][:58]
-    'pronoun_verb: 90 % of the singulars have the cue "on", and'
+    The examples have the columns template, number, cue and count (``examples.csv``). The result has
+    a sentence for each template and number; it is empty where no cue word stands for a number.
     """
     sentences = []
     examples = examples.assign(count=examples["count"].astype(int))

@@ -18,16 +18,10 @@ from .parser_interface import Link
 def find_template_links(
     template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon
 ) -> list[Link]:
-    """Links of a template's relation.
+    """Return the links of a template's relation.
 
-    Parameters
-    ----------
-    template : Template
-    tokens : sequence of Token
-    links : sequence of Link
-        What the parser found; not asked for "before" and "after".
-    lexicon : Lexicon
-        Its spellings are the targets that "before" and "after" look for.
+    `links` are what the parser found; for "before" and "after" they are not used, but the spellings
+    of the lexicon, which are the targets.
     """
     if template.relation not in ADJACENCY_RELATIONS:
         return [link for link in links if link.relation == template.relation]

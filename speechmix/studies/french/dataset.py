@@ -88,28 +88,9 @@ def write_examples(
 ) -> Path:
     """Write a data set; an older one in the folder is replaced when the new one is complete.
 
-    Parameters
-    ----------
-    folder : path
-    examples : iterable of dict
-        With the columns of `SCHEMA`.
-    metadata : dict
-        `audio_root`, options, versions: whatever a reader must know. JSON.
-    write_extras : callable
-        Writes further files into the folder before it gets its name.
-
-    Returns
-    -------
-    Path
-        `folder`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from speechmix.studies.french.dataset_reading import read_examples
-    >>> folder = write_examples(Path(tempfile.mkdtemp()) / "examples", [], {"audio_root": "."})
-    >>> read_examples(folder)
-    []
+    Examples have the columns of `SCHEMA`; metadata are `audio_root`, options, versions: whatever a
+    reader must know, as JSON. `write_extras` writes further files into the folder before it gets
+    its name.
     """
     import datasets
 
@@ -152,10 +133,7 @@ def _hide_progress_bars() -> Iterator[None]:
 def read_dataset_metadata(folder: str | PathLike[str]) -> JsonObject:
     """Return what a data set was made from: audio_root, options of every stage, versions.
 
-    Raises
-    ------
-    InputError
-        If there is no data set, or the file is damaged.
+    InputError if there is no data set, or the file is damaged.
     """
     path = Path(folder) / METADATA_NAME
     if not path.is_file():

@@ -28,22 +28,12 @@ class Miner(NamedTuple):
 def build_miners(
     templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None
 ) -> tuple[Miner, ...]:
-    """Parsers of templates.
+    """Return the parsers of templates.
 
-    Parameters
-    ----------
-    templates : tuple of Template
-    parser : str
-        See `speechmix.studies.french.parser_interface.find_parser`.
-    lexicon : Lexicon, optional
-        Of all of them; default: the template's own, else Lexique.
-
-    Raises
-    ------
-    InputError
-        For an unknown parser, and for a template that can find nothing: with a relation that the
-        parser does not know, a cue that is never found, targets of a part of speech, a meaning or a
-        tense that the lexicon lacks.
+    The parser is that of `speechmix.studies.french.parser_interface.find_parser`. The lexicon is
+    for all templates; by default each has its own, or Lexique. InputError for an unknown parser,
+    and for a template that can find nothing: with a relation that the parser does not know, a cue
+    that is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
     """
     return _build_miners(
         templates,

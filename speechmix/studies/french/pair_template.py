@@ -144,21 +144,10 @@ class Template:
 
 
 def parse_template(table: TomlTable, where: str, folder: Path) -> Template:
-    """Return the template that a table describes.
+    """Return the template that a TOML table describes.
 
-    Parameters
-    ----------
-    table : dict
-        As TOML has it.
-    where : str
-        What errors call it.
-    folder : Path
-        Where its lexicon is looked for.
-
-    Raises
-    ------
-    InputError
-        If an entry is unknown or cannot be used; the message names it.
+    Errors call it `where`; its lexicon is looked for in `folder`. InputError if an entry is unknown
+    or cannot be used; the message names it.
     """
     refuse_unknown_entries(table, _TABLE_ENTRIES, where)
     between_section, target_section = (

@@ -102,21 +102,10 @@ class MinedSentence:
 
 
 def count_pairs(mined: Iterable[MinedSentence]) -> list[JsonObject]:
-    """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound
-    tells.
+    """Count pairs by template, contrast, number and cue form, and those that the cue's sound tells.
 
-    Returns
-    -------
-    list of dict
-        template, contrast, number, cue (lower case), pairs, audible, liaison; most frequent first
-        within template, contrast and number.
-
-    Examples
-    --------
-    >>> from speechmix.studies.french import mine
-    >>> count_pairs([mine("Les chats et les amis.")])
-    [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2,
-    'audible': 2, 'liaison': 1}]
+    The rows have template, contrast, number, cue (lower case), pairs, audible, liaison; within
+    template, contrast and number the most frequent comes first.
     """
     counts: dict[tuple[str, str, str, str], Counter[str]] = {}
     for sentence in mined:

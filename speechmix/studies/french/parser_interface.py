@@ -66,13 +66,9 @@ class Parser(Protocol):
 
 
 class _ParserFunction:
-    """A parser of one's own: a function, text -> (tokens, links).
+    """A user-supplied parser: a function, text -> (tokens, links).
 
-    Parameters
-    ----------
-    function : callable
-    relations : tuple of str
-        What it finds; empty: it does not say, and no template is refused.
+    `relations` are what it finds; if they are empty, no template is refused.
 
     Examples
     --------

@@ -25,15 +25,7 @@ _ALL_VALUES = {"number": ("p", "s")}
 
 @dataclass(frozen=True)
 class PairCandidate:
-    """A pair that may be drawn.
-
-    Parameters
-    ----------
-    name : str
-    template : str
-    values : mapping of str to str
-        Of the columns that can be balanced.
-    """
+    """A pair that may be drawn; `values` are of the columns that can be balanced."""
 
     name: str
     template: str
@@ -47,18 +39,7 @@ class PairCandidate:
 
 
 def parse_draw(text: str) -> dict[str, int]:
-    """Counts by template as the command line has them.
-
-    Raises
-    ------
-    InputError
-        If an entry is not name=count.
-
-    Examples
-    --------
-    >>> parse_draw("det_noun=720,pronoun_verb=257,det_noun_verb=23")
-    {'det_noun': 720, 'pronoun_verb': 257, 'det_noun_verb': 23}
-    """
+    """Return counts by template as the command line has them; InputError unless each is name=count."""
     draw: dict[str, int] = {}
     for entry in text.split(","):
         name, _, count = (field_text.strip() for field_text in entry.partition("="))
@@ -90,19 +71,11 @@ def check_draw_options(
 def draw_evenly(
     candidates: Sequence[PairCandidate], balance: Sequence[str], max_examples: int | None, seed: int
 ) -> set[str]:
-    """Names drawn within each template and contrast: as many of each value, at most `max_examples`, those
-    with the lowest lots.
+    """Return the names drawn within each template and contrast: as many of each value.
 
-    By "cue_pair", as many of each value of the other columns within each cue pair; a pair that
-    lacks a value (on has no plural) is left out.
-
-    Parameters
-    ----------
-    candidates : sequence of PairCandidate
-    balance : sequence of str
-        Columns; none: all that there are, up to `max_examples`.
-    max_examples : int, optional
-    seed : int
+    At most `max_examples` are drawn, those with the lowest lots; without columns to balance, all
+    that there are up to this number. By "cue_pair", as many are drawn of each value of the other
+    columns within each cue pair; a pair that lacks a value (on has no plural) is left out.
     """
     groups_by_kind: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
     group_columns = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
@@ -161,39 +134,14 @@ def draw_by_count(
     readings: Mapping[str, int],
     seed: int = PUBLISHED_SEED,
 ) -> tuple[set[str], list[JsonObject]]:
-    """Names drawn, so many of each template that is named, none of the others.
+    """Return the names drawn, so many of each template that is named, none of the others.
 
-    Parameters
-    ----------
-    candidates : sequence of PairCandidate
-    draw : mapping of str to int
-        By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a
-        template gives two readings of a sentence, they count as one and are drawn together, or, if
-        one of them cannot be used, not at all.
-    balance : mapping of str to sequence of str
-        By template, the columns of whose values as many are drawn. Where there are fewer of one
-        value, all of them are.
-    readings : mapping of str to int
-        How many examples each template that was mined gives of one place in a sentence.
-    seed : int
-
-    Returns
-    -------
-    names : set of str
-    table : list of dict
-        template, value ("" unless balanced), asked, there, drawn.
-
-    Raises
-    ------
-    InputError
-        If a template is named that was not mined.
-
-    Examples
-    --------
-    >>> of = [PairCandidate(f"{i}.det_noun.0-3", "det_noun", {"number": "sp"[i % 2]}) for i in range(9)]
-    >>> names, table = draw_by_count(of, {"det_noun": 10}, balance={"det_noun": ["number"]}, readings={"det_noun": 1})
-    >>> len(names), table[0]
-    (9, {'template': 'det_noun', 'value': 'p', 'asked': 5, 'there': 4, 'drawn': 4})
+    "det_noun" also stands for "det_noun_paper", where only that was mined. `readings` says how many
+    examples each template gives of one position in a sentence: two readings count as one and are
+    drawn together, or, if one of them cannot be used, not at all. `balance` names, by template, the
+    columns of whose values as many are drawn; where there are fewer of one value, all of them are.
+    The table has template, value ("" unless balanced), asked, there, drawn. InputError if a
+    template is named that was not mined.
     """
     names: set[str] = set()
     table = []

@@ -54,19 +54,9 @@ def align_line(
 ) -> JsonObject:
     """Align one line, write its TextGrid into `folder`, and return what the stage keeps.
 
-    Returns
-    -------
-    dict
-        seconds, alignment (method), score, doubts, and words: [from, to, start, end, score],
-        characters of the text and seconds.
-
-    Raises
-    ------
-    SkipItem
-        For audio that cannot be decoded, is cut off or silent, and for a TextGrid that is not
-        there.
-    AlignmentError
-        If the words cannot be placed.
+    That is seconds, alignment (method), score, doubts, and words: [from, to, start, end, score],
+    characters of the text and seconds. SkipItem for audio that cannot be decoded, is cut off or
+    silent, and for a TextGrid that is not there; AlignmentError if the words cannot be placed.
     """
     clip = clip_from_line(line)
     check_audio(clip)
@@ -118,21 +108,12 @@ def compare_on_sample(
     clips: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Align a sample of the mined sentences with several aligners; see
-    `speechmix.alignment.comparison`.
+    """Align a sample of the mined sentences with several aligners.
 
-    Parameters
-    ----------
-    study : path
-        Study folder with pairs. Word times that the corpus brought are the reference.
-    aligners : mapping of name -> (method, model), or ("textgrid", folder)
-    clips : int
-        How many clips; which ones depends on their names and the seed.
-
-    Returns
-    -------
-    DataFrame
-        The table of `compare_aligners`; also written to ``aligners.csv`` in the study folder.
+    See `speechmix.alignment.comparison`. Word times that the corpus brought are the reference. An
+    aligner is (method, model), or ("textgrid", folder). Which of the clips are taken depends on
+    their names and the seed. The table is that of `compare_aligners`, also written to
+    ``aligners.csv`` in the study folder.
     """
     study = Path(study)
     sample = heapq.nsmallest(

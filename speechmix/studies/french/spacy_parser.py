@@ -1,8 +1,8 @@
 """Parser that uses a spaCy model.
 
 In: a sentence and the name of a model with a dependency parser (fr_core_news_md, ...). Out: tokens
-and `Link`s as `parsing` defines them, read off universal dependencies, so that any language's UD
-model will do.
+and `Link`s as `parser_interface` defines them, read off universal dependencies, so that any
+language's UD model will do.
 """
 
 from __future__ import annotations
@@ -19,13 +19,8 @@ _SUBJECT_RELATIONS = ("nsubj", "expl:subj")
 
 
 class SpacyParser:
-    """Read determiner and subject links off a spaCy parse.
-
-    Parameters
-    ----------
-    pipeline : callable
-        Text in, spaCy `Doc` out.
-    """
+    """Reads determiner and subject links off a spaCy parse; `pipeline` turns text into a spaCy
+    `Doc`."""
 
     relations = RELATIONS
 
@@ -40,12 +35,8 @@ class SpacyParser:
     def load(cls, model: str) -> SpacyParser:
         """Load an installed spaCy model.
 
-        Raises
-        ------
-        MissingExtraError
-            If spaCy is not installed.
-        InputError
-            If the model is not, or has no dependency parser.
+        MissingExtraError if spaCy is not installed; InputError if the model is not, or has no
+        dependency parser.
         """
         try:
             import spacy

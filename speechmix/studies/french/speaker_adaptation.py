@@ -62,26 +62,11 @@ def align_study(
 ) -> Path:
     """Place the words with `align_adapted` where that is possible, else with `align_corpus`.
 
-    Parameters
-    ----------
-    study, source, method, model, textgrids, shard, overwrite, progress
-        As of `speechmix.studies.french.stages.align_corpus`.
-    adapt : bool, optional
-        Adapt or not; default: by synthesis in one process, unless the folder holds words that were
-        placed without.
-    log : callable
-        Takes a sentence that says why nothing is adapted, if the options alone do not say it, and
-        on how many clips the adapted alignment is used.
-
-    Returns
-    -------
-    Path
-        ``words.jsonl``, or the shard's ``words/3-of-48.jsonl``.
-
-    Raises
-    ------
-    InputError
-        As `align_corpus`; and if `adapt` is true with another method or in shards.
+    Options and errors are those of `speechmix.studies.french.stages.align_corpus`, and InputError
+    if `adapt` is true with another method or in shards. By default it adapts by synthesis in one
+    process, unless the folder holds words that were placed without. `log` gets a sentence that says
+    why nothing is adapted, if the options alone do not say it, and on how many clips the adapted
+    alignment is used. Returns ``words.jsonl``, or the shard's ``words/3-of-48.jsonl``.
     """
     study = Path(study)
     uses_other_method = bool(model or textgrids) or method not in ("auto", "synthesis")
@@ -130,29 +115,18 @@ def align_adapted(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Place the words by synthesis, learn the speakers' sounds from that, and place them again with
-    these.
+    """Place the words by synthesis, learn the speakers' sounds from that, and place them again.
 
     Where the score of the first alignment says that the text is what is said, each boundary moves
     by at most 10 ms towards the second; score and doubts stay. Elsewhere the less doubtful
-    alignment is used, then the better scored. Speakers are told by a column `speaker`, `speaker_id`
-    or `client_id`; those of fewer than 12 clips without doubts are taken together, as are all where
-    there is no such column. Nothing is adapted where these are fewer than about 8 clips.
+    alignment is used, then the better scored. Speakers are told apart by a column `speaker`,
+    `speaker_id` or `client_id`; those of fewer than 12 clips without doubts are taken together, as
+    are all where there is no such column. Nothing is adapted where these are fewer than about 8
+    clips.
 
-    Parameters
-    ----------
-    study, source, overwrite, progress
-        As of `speechmix.studies.french.stages.align_corpus`. Takes about twice as long.
-
-    Returns
-    -------
-    Path
-        ``words.jsonl``. The alignment of a line is "synthesis" or "adapted synthesis".
-
-    Raises
-    ------
-    InputError
-        As `align_corpus`.
+    Options and errors are those of `speechmix.studies.french.stages.align_corpus`; it takes about
+    twice as long. Returns ``words.jsonl``, where the alignment of a line is "synthesis" or "adapted
+    synthesis".
     """
     study = Path(study)
     options: JsonObject = {"method": "synthesis", "textgrids": None, "aligner": None}

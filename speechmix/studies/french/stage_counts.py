@@ -28,12 +28,7 @@ _KEPT_OUTCOME = "kept"
 class SelectionCounts:
     """Counts of one selection, beginning with what the stages before it dropped.
 
-    Parameters
-    ----------
-    study : Path
-        Study folder.
-    models : list of str
-        In the order in which they are asked.
+    Models are in the order in which they transcribe.
     """
 
     def __init__(self, study: Path, models: list[str]):
@@ -196,14 +191,7 @@ def write_counts(folder: Path, counts: SelectionCounts) -> None:
 def draw_count_figure(table: pd.DataFrame) -> Figure:
     """Draw what each stage kept and why it dropped the rest.
 
-    Parameters
-    ----------
-    table : DataFrame
-        From `Counts.stage_table`.
-
-    Returns
-    -------
-    matplotlib Figure
+    The table comes from `SelectionCounts.stage_table`.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -257,19 +245,11 @@ def format_stage_counts(folder: Path) -> str:
 
 
 def read_selection_metadata(folder: Path) -> JsonObject:
-    """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates
-    of all transcribed clips.
+    """Return what the page of a run says of how its clips were chosen.
 
-    Parameters
-    ----------
-    folder : path
-        A data set that `select_examples` wrote.
-
-    Returns
-    -------
-    dict
-        "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by
-        column. Empty for a data set without these tables.
+    The folder is a data set that `select_examples` wrote. "stages" are rows of counts.csv, [stage,
+    unit, outcome, count]; "models" are rows of models.csv by column, with error rates of all
+    transcribed clips. Empty for a data set without these tables.
     """
     paths = [Path(folder) / f"{name}.csv" for name in ("counts", "models")]
     if not all(path.is_file() for path in paths):

@@ -12,7 +12,7 @@ Out: a study folder
 
 Each stage goes one clip at a time and can be stopped, resumed and done again alone; see
 `runs.journal`. One that is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it
-would have one; see `stages.stage_files`.
+would have one; see `runs.journal.stage_files`.
 """
 
 from __future__ import annotations
@@ -163,33 +163,13 @@ def align_corpus(
 ) -> Path:
     """Place the words of the mined sentences, or of a whole corpus, and write TextGrids.
 
-    Parameters
-    ----------
-    study : path
-        Study folder.
-    source : path or hub id, optional
-        A corpus to align as it is; default: the folder's mined sentences.
-    method : str
-        One of `speechmix.alignment.METHODS`.
-    model : Model, optional
-        The CTC or Whisper model that aligns.
-    textgrids : path, optional
-        Folder of TextGrids named after the clips (an output folder of the Montreal Forced Aligner,
-        speakers in subfolders or not), to be used instead.
-    shard : Shard
-        Align only the clips that it holds; of the shards that were mined only those must be done
-        which hold some of them.
-
-    Returns
-    -------
-    Path
-        ``words.jsonl``, or the shard's ``words/3-of-48.jsonl``.
-
-    Raises
-    ------
-    InputError
-        If nothing was mined yet, or not all of it (the message names the shards), or the folder
-        holds words aligned with other options.
+    `source` is a corpus to align as it is, instead of the folder's mined sentences. `method` is one
+    of `speechmix.alignment.METHODS`, `model` the CTC or Whisper model that aligns. `textgrids` is a
+    folder of TextGrids named after the clips, to be used instead (an output folder of the Montreal
+    Forced Aligner, speakers in subfolders or not). Of the shards that were mined, only those must
+    be done which hold clips of `shard`. Returns ``words.jsonl``, or the shard's
+    ``words/3-of-48.jsonl``. InputError if nothing was mined yet, or not all of it (the message
+    names the shards), or the folder holds words aligned with other options.
     """
     from .sentence_alignment import align_line, textgrid_digest
 

@@ -54,12 +54,9 @@ def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[JsonObject
 def refuse_outdated_output(
     study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE
 ) -> None:
-    """Refuse an output, or a shard of it, that belongs to other pairs than those at hand.
+    """Raise InputError for an output, or a shard of it, of other pairs than those at hand.
 
-    Raises
-    ------
-    InputError
-        If it does, or one of them is not complete.
+    It is also raised if one of them is not complete.
     """
     shards = list_required_shards(output, shard)
     for part_shard, pairs_digest in zip(

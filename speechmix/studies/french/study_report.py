@@ -60,15 +60,10 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
 def write_page_description(
     run: str | PathLike[str], examples: str | PathLike[str], seeds: Sequence[int]
 ) -> None:
-    """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a
-    title or notes of its own.
+    """Let the page of a run of a study's examples begin as that of `french_study`.
 
-    Parameters
-    ----------
-    run, examples : path
-        Folder of the run; data set that `select_examples` wrote.
-    seeds : sequence of int
-        Of the random twins.
+    A title or notes that the page has already are not replaced. `examples` is a data set that
+    `select_examples` wrote; the seeds are those of the random twins.
     """
     from .dataset import read_dataset_metadata
     from .stage_counts import read_selection_metadata

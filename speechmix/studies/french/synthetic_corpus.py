@@ -37,28 +37,10 @@ _NOISE_DB = (-55.0, -36.0)  # of the noise, below the peak
 class SyntheticExample:
     """One member of a pair.
 
-    Parameters
-    ----------
-    text : str
-    other_text : str
-        What the pair's other member says.
-    audio : float32 array [S]
-        16 kHz, mono.
-    words : tuple of Word
-        In seconds.
-    cue, target : int
-        Indices of words.
-    side : {"left", "right"}
-        Where the cue is, seen from the target.
-    number : {"sg", "pl"}
-    pair : str
-        The same for both members.
-    template : str
-    noun : str
-        In the singular.
-    voice : str
-    control : bool
-        The noun is spelled alike in both numbers.
+    `other_text` is what the pair's other member says; `pair` is the same for both. The audio is
+    float32 [S], 16 kHz, mono; words are in seconds. `cue` and `target` are indices of words, and
+    `side` ("left" or "right") is where the cue is, seen from the target. `number` is "sg" or "pl",
+    `noun` is in the singular, and `control` says that it is spelled alike in both numbers.
     """
 
     text: str
@@ -124,29 +106,10 @@ def speak_pairs(
 ) -> Iterator[tuple[SyntheticExample, SyntheticExample]]:
     """Speak random pairs, the singular first.
 
-    Pair i depends on `seed` and i alone. Sides take turns.
-
-    Parameters
-    ----------
-    count : int
-    seed : int
-    nouns_of, voices_of : {"train", "test"}
-        Splits; "test" holds whole nouns, and whole voices, that "train" does not have.
-    sides : sequence of {"left", "right"}
-    control : float
-        Share of pairs with an invariant noun.
-
-    Raises
-    ------
-    InputError
-        For an unknown split or side.
-    MissingExtraError
-        Without espeakng-loader.
-
-    Examples
-    --------
-    >>> [member.text for member in next(speak_pairs(1, seed=2))]
-    ['une plante', 'des plantes']
+    Pair i depends on `seed` and i alone. Sides take turns. Sides are "left" and "right", splits
+    "train" and "test": "test" holds whole nouns, and whole voices, that "train" does not have.
+    `control` is the share of pairs with an invariant noun. InputError for an unknown split or side;
+    MissingExtraError without espeakng-loader.
     """
     for index in range(count):
         yield random_pair(
@@ -189,26 +152,11 @@ def speak_pair(
     rates: tuple[int, int] = _RATES,
     first_shared_word: int | None = None,
 ) -> tuple[SyntheticExample, SyntheticExample]:
-    """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for
-    both members.
+    """Speak one pair, singular and plural, with random rate, pitch, loudness, silence and noise.
 
-    Parameters
-    ----------
-    text : PairText
-    voice : str
-        As `speak` takes it.
-    random : numpy Generator
-    pair : str
-        Name of the pair.
-    rates : (int, int)
-        Range of the speaking rate, in words per minute; the upper end is excluded.
-    first_shared_word : int, optional
-        With a cue on the left, the word from which on both members have the same sound; by default
-        the target.
-
-    Returns
-    -------
-    singular, plural : Example
+    These are the same for both members. The voice is one of `speak`; `rates` is the range of the
+    speaking rate, in words per minute, the upper end excluded. With a cue on the left, both members
+    have the same sound from `first_shared_word` on, by default the target.
     """
     from ...alignment.espeak import speak
 

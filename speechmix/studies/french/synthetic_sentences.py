@@ -73,19 +73,9 @@ TEMPLATES = {"left": ("noun", "noun verb"), "right": ("noun adjective", "leur", 
 class PairText:
     """One sentence in the singular and in the plural.
 
-    Parameters
-    ----------
-    singular, plural : str
-    cue, target : int
-        Indices of words.
-    side : {"left", "right"}
-        Where the cue is, seen from the target.
-    template : str
-        One of `TEMPLATES`.
-    noun : str
-        In the singular.
-    control : bool
-        The noun is spelled alike in both numbers.
+    `cue` and `target` are indices of words, and `side` ("left" or "right") is where the cue is,
+    seen from the target. `template` is one of `TEMPLATES`, `noun` is in the singular, and `control`
+    says that it is spelled alike in both numbers.
     """
 
     singular: str
@@ -99,13 +89,9 @@ class PairText:
 
 
 def split_nouns(split: str, *, gender: str | None = None) -> list[str]:
-    """Nouns (singular) of a split; every ninth is held out for "test". Invariant nouns are not
-    among them.
+    """Return the singular nouns of a split; every ninth is held out for "test".
 
-    Parameters
-    ----------
-    split : {"train", "test"}
-    gender : {"m", "f"}, optional
+    Invariant nouns are not among them. `gender` ("m" or "f") selects some.
     """
     _check_split(split)
     by_gender = {"m": _MASCULINE_NOUNS, "f": _FEMININE_NOUNS}
@@ -140,13 +126,8 @@ def random_pair_text(
 ) -> PairText:
     """Draw a template and its words.
 
-    Parameters
-    ----------
-    side : {"left", "right"}
-    nouns_of : {"train", "test"}
-        Split whose nouns are used.
-    control : bool
-        Use an invariant noun, in a template whose target is the noun.
+    `side` is "left" or "right", `nouns_of` the split whose nouns are used. `control` takes an
+    invariant noun, in a template whose target is the noun.
     """
     if side not in SIDES:
         raise InputError(f"side must be one of {SIDES}, found {side!r}")

@@ -1,7 +1,5 @@
 """Load templates of homophone pairs by name, set or path.
 
-Templates by the names of their files, of their sets, or by path.
-
 In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with
 the package. Out: checked, immutable `Template`s.
 """

@@ -27,12 +27,9 @@ Range = tuple[int, int]
 class TranscriptComparison(NamedTuple):
     """A transcript against its reference.
 
-    Parameters
-    ----------
-    error_count, word_count : int
-        Edit operations, and words of the reference.
-    aligned_spans : list of (range, range or None)
-        For each word of the reference: its characters there, and in the transcript if it is right.
+    `error_count` counts edit operations, `word_count` words of the reference. `aligned_spans` has
+    for each word of the reference its characters there, and in the transcript if it is right, else
+    None.
     """
 
     error_count: int
@@ -59,18 +56,7 @@ def compare_transcript(reference: str, transcript: str) -> TranscriptComparison:
     """Compare two texts word by word. Where several edits cost the same, jiwer's choice decides
     which words are right.
 
-    Raises
-    ------
-    InputError
-        If the reference has no words.
-    MissingExtraError
-        If jiwer is not installed.
-
-    Examples
-    --------
-    >>> comparison = compare_transcript("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
-    >>> comparison.error_count, comparison.word_count, comparison.find_span((4, 10)), comparison.find_span((22, 28))
-    (1, 6, None, (22, 28))
+    InputError if the reference has no words; MissingExtraError if jiwer is not installed.
     """
     try:
         import jiwer
@@ -126,10 +112,7 @@ def normalized_words(text: str) -> list[tuple[str, Range]]:
 def transcribe_line(model: Model, line: JsonObject, *, max_tokens: int = 200) -> JsonObject:
     """Transcribe one line; return what the stage keeps: transcript, errors, words, wer, tokens.
 
-    Raises
-    ------
-    InputError
-        If the model cannot spell, or the audio is longer than it hears.
+    InputError if the model cannot spell, or the audio is longer than it can take.
     """
     if not model.can_transcribe:
         raise InputError(
@@ -169,22 +152,11 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
 def cue_and_target_positions(
     tokens: Sequence[Range | None] | None, cues: Sequence[Range], target: Range
 ) -> tuple[list[int], list[int]]:
-    """Input positions that hold the cue, and those that predict the target: one before those that
-    hold it.
+    """Return the input positions that hold the cue, and those that predict the target.
 
-    Parameters
-    ----------
-    tokens : sequence of (start, stop) or None, optional
-        From `token_ranges`. Without a decoder both results are empty.
-    cues : sequence of (int, int)
-        Characters of the transcript, of each of the cue's words.
-    target : (int, int)
-        Likewise.
-
-    Examples
-    --------
-    >>> cue_and_target_positions([None, None, (0, 3), (3, 7), (7, 10)], [(0, 3)], (4, 10))
-    ([2], [2, 3])
+    The latter are one before those that hold it. `tokens` come from `token_ranges`; without a
+    decoder both results are empty. Cues and target are ranges of characters of the transcript, one
+    for each of the cue's words.
     """
 
     def list_positions(word: Range) -> list[int]:

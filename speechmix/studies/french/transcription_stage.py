@@ -37,33 +37,14 @@ def transcribe_corpus(
     overwrite: bool = False,
     progress: bool = False,
 ) -> list[Path]:
-    """Let recognisers transcribe the clips that have pairs and words; greedy, Whisper with language
-    and task fixed.
+    """Transcribe the clips that have pairs and words; greedy, Whisper with language and task fixed.
 
-    Parameters
-    ----------
-    study : path
-        Study folder.
-    models : iterable of Model, or of functions that load one
-        Taken one after the other.
-    max_tokens : int
-        Where to stop a decoder that does not.
-    shard : Shard
-        Transcribe only the clips that it holds; see `align_corpus`.
-
-    Returns
-    -------
-    list of Path
-        ``transcripts/<model>.jsonl`` of each model, or the shard's
-        ``transcripts/<model>/3-of-48.jsonl``.
-
-    Raises
-    ------
-    InputError
-        If the words were not placed yet, a model cannot spell, or the folder holds other
-        transcripts of it.
-    MissingExtraError
-        If jiwer is not installed.
+    Models, or functions that load one, are taken one after the other. `max_tokens` stops a decoder
+    that does not stop. Only the clips of `shard` are transcribed: see `align_corpus`. Returns
+    ``transcripts/<model>.jsonl`` of each model, or the shard's
+    ``transcripts/<model>/3-of-48.jsonl``. InputError if the words were not placed yet, a model
+    cannot spell, or the folder holds other transcripts of it; MissingExtraError if jiwer is not
+    installed.
     """
     from .transcript_comparison import transcribe_line
 

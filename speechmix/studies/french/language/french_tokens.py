@@ -50,15 +50,8 @@ _CONSONANTAL_BEGINNING = re.compile(r"onz|ouis?$|ouistiti|uhlan|ulul|y[aeoé]|ou
 class Token(NamedTuple):
     """One written word or sign.
 
-    Parameters
-    ----------
-    key : str
-        For look-ups: lower case, composed, straight apostrophes, œ as oe; a clitic keeps its hyphen
-        ("-il").
-    start, stop : int
-        Half-open range of characters in the text as given.
-    is_capitalized : bool
-        Begins with a capital letter.
+    The key is for look-ups: lower case, composed, straight apostrophes, œ as oe; a clitic keeps its
+    hyphen ("-il"). Start and stop are a half-open range of characters in the text as given.
     """
 
     key: str

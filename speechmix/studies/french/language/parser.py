@@ -1,10 +1,8 @@
 """Parser for French noun phrases and subject pronouns, from the lexicon alone.
 
-A parser for French that needs only the lexicon.
-
 In: a sentence. Out: its tokens and the `Link`s between them. It reads from left to right with
 closed lists and the frequencies of a spelling's readings, and knows no more grammar than the three
-relations of `parsing` need.
+relations of `parser_interface` need.
 """
 
 from __future__ import annotations
@@ -46,19 +44,7 @@ _FIXED_PHRASES = {
 
 
 class LexiconParser:
-    """Find determiner and subject links in French text.
-
-    Parameters
-    ----------
-    lexicon : Lexicon
-
-    Examples
-    --------
-    >>> parser = LexiconParser(Lexicon.load())
-    >>> tokens, links = parser.parse("Pour les jeunes gens qui viennent, ils aiment la tourmente.")
-    >>> [(link.relation, tokens[link.cue].key, tokens[link.target].key) for link in links]
-    [('determiner', 'les', 'gens'), ('subject', 'ils', 'aiment'), ('determiner', 'la', 'tourmente')]
-    """
+    """Find determiner and subject links in French text."""
 
     relations = RELATIONS
 

@@ -29,13 +29,7 @@ FindNounOfDeterminer = Callable[[int], "int | None"]
 class PhraseBoundaries:
     """Ends of the phrases and clauses of a sentence.
 
-    Parameters
-    ----------
-    tokens : sequence of Token
-    kinds : sequence of WordKind
-        Of each token.
-    find_noun : callable
-        Index of a determiner -> that of its noun, or None.
+    `find_noun` takes the index of a determiner and returns that of its noun, or None.
     """
 
     def __init__(

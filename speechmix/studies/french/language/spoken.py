@@ -59,12 +59,8 @@ _NUMBER_PATTERN = re.compile(
 class WrittenWord(NamedTuple):
     """A written word and what is said for it.
 
-    Parameters
-    ----------
-    start, stop : int
-        Half-open range of characters in the text as given.
-    spoken_words : tuple of str
-        Lower case, œ as oe, straight apostrophes; without hyphens, each part a word.
+    Start and stop are a half-open range of characters in the text as given. Spoken words are in
+    lower case, with œ as oe and straight apostrophes, without hyphens: each part is a word.
     """
 
     start: int

@@ -41,12 +41,7 @@ def find_pronoun_verb(
 ) -> FiniteVerb | None:
     """Find the finite verb of a subject pronoun, behind its clitics.
 
-    Parameters
-    ----------
-    kinds : sequence of WordKind
-    pronoun_index : int
-    next_word : callable
-        Index -> that of the next word over hesitations, None at the end.
+    `next_word` returns the index of the next word over hesitations, None at the end.
     """
     pronoun = kinds[pronoun_index]
     previous_key = kinds[pronoun_index - 1].key if pronoun_index else ""
@@ -67,13 +62,7 @@ def find_pronoun_verb(
 class SubjectNouns:
     """The nouns of a sentence, and the verbs whose subjects they are.
 
-    Parameters
-    ----------
-    tokens : sequence of Token
-    kinds : sequence of WordKind
-        Of each token.
-    find_noun : callable
-        Index of a determiner -> that of its noun, or None.
+    `find_noun` takes the index of a determiner and returns that of its noun, or None.
     """
 
     def __init__(

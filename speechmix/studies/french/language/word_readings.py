@@ -22,22 +22,12 @@ _PERSON_ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
 class WordReading(NamedTuple):
     """One thing a spelling can be.
 
-    Parameters
-    ----------
-    lemma, pos, sound : str
-        `pos` is a universal tag (NOUN, VERB, AUX, ADJ, ADV, NUM, ...).
-    gender : str
-        "m", "f" or "" (either).
-    number : str
-        "s", "p" or "sp" (spelled alike in both).
-    frequency : float
-        Per million words, mean of film subtitles and books in Lexique.
-    verb : tuple of (str, str)
-        Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and
-        ``("par:pas", "")`` have no person.
-    meaning : str
-        What a table of one's own says that tells homophones of different lemmas apart ("place" of
-        there, "owner" of their).
+    `pos` is a universal tag (NOUN, VERB, AUX, ADJ, ADV, NUM, ...). `gender` is "m", "f" or ""
+    (either); `number` is "s", "p" or "sp" (spelled alike in both). `frequency` is per million
+    words, the mean of film subtitles and books in Lexique. `verb` is mood with tense, and person
+    with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and ``("par:pas", "")`` have no
+    person. `meaning` tells homophones of different lemmas apart in a user's table ("place" of
+    there, "owner" of their).
     """
 
     lemma: str
@@ -53,22 +43,10 @@ class WordReading(NamedTuple):
 def make_reading(
     form: str, row: tuple[str, ...], known_forms: Container[str], *, is_french: bool
 ) -> WordReading:
-    """Read a row of the lexicon.
+    """Read a row of the lexicon: (sound, lemma, pos, gender, number, frequency, verb[, meaning]).
 
-    Parameters
-    ----------
-    form : str
-    row : tuple of str
-        (sound, lemma, pos, gender, number, frequency, verb[, meaning]).
-    known_forms : container of str
-        Every spelling of the lexicon.
-    is_french : bool
-        Whether the row is Lexique's.
-
-    Raises
-    ------
-    InputError
-        If its frequency is no number.
+    `known_forms` are all spellings of the lexicon; `is_french` says whether it is Lexique.
+    InputError if the frequency is no number.
     """
     sound, lemma, pos, gender, number, frequency, verb, *meaning = row
     features = []
