@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 
 
 def add_model_language(clips: list[Clip], values: Mapping[str, Any]) -> list[Clip]:
-    """Return clips, English where synthesis has to align them and each model is a Whisper for English.
-
-    Parameters
-    ----------
-    clips : list of Clip
-    values : mapping
-        Options of the command.
-    """
+    """Return clips, English where synthesis has to align them and each model is a Whisper for
+    English."""
     is_unknown = [
         not clip.language and clip.words is None and clip.text is not None for clip in clips
     ]

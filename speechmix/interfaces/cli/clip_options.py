@@ -143,10 +143,7 @@ def divide_clips(
 def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:
     """Read the clips of `--clips`, or those of the run that `--out` names; record unusable rows.
 
-    Raises
-    ------
-    InputError
-        If there is no clip, or an option that describes one clip is given for several.
+    InputError if there is no clip, or an option that describes one clip is given for several.
     """
     from ...inputs.clips.clip import Clip
     from ...inputs.clips.clip_names import rename_duplicates
@@ -205,10 +202,7 @@ def _print_numeral_meanings(clip: Clip, description: Mapping[str, str | None]) -
 def collect_aligned_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Clip]:
     """Read clips as `collect_clips`, with word times; record those that cannot be aligned.
 
-    Raises
-    ------
-    InputError
-        If no clip can be used.
+    InputError if no clip can be used.
     """
     from ...alignment import align
 

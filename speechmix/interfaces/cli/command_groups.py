@@ -31,13 +31,7 @@ COMMAND_GROUPS: dict[str, dict[str, int]] = {
 def list_by_group(
     parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[CommandParser]
 ) -> None:
-    """Make a parser's help list its commands by group; call it when all are added.
-
-    Parameters
-    ----------
-    parser : ArgumentParser
-    commands : result of its `add_subparsers`
-    """
+    """Make a parser's help list its commands by group; call it when all are added."""
     help_texts = {action.dest: action.help or "" for action in commands._get_subactions()}
     commands.help = argparse.SUPPRESS
     parser.usage = "%(prog)s COMMAND ..."

@@ -82,10 +82,7 @@ class CommandParser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse the command line, then the options of its `--config` file.
 
-        Raises
-        ------
-        InputError
-            If the file is missing, or has a key that is no option of the command.
+        InputError if the file is missing, or has a key that is no option of the command.
         """
         self.parsed_values.clear()
         arguments = list(sys.argv[1:] if args is None else args)

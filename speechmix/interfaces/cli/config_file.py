@@ -21,19 +21,8 @@ def read_config_arguments(
 ) -> list[str]:
     """Return the options of the `--config` file that the command line does not have.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        The command line.
-    actions : iterable of argparse.Action
-        All options of the command.
-    command : str
-        Its name, for messages.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or has a key that is no option of the command.
+    `actions` are all options of the command. InputError if the file cannot be read, or has a key
+    that is none of them.
     """
     path = _find_config_path(arguments)
     if path is None:

@@ -60,10 +60,7 @@ def add_workers_option(command: OptionContainer) -> None:
 def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Executor:
     """Return the executor that the options name, for models of these sources.
 
-    Raises
-    ------
-    InputError
-        If options contradict each other.
+    InputError if options contradict each other.
     """
     from ...runs.executors.executor import InProcess
 
@@ -84,25 +81,13 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
 
 
 def refuse_executor_options(options: argparse.Namespace, advice: str) -> None:
-    """Raise an error for a shard, workers or a cluster where only this process can compute.
-
-    Raises
-    ------
-    InputError
-        If one is given.
-    """
+    """Raise InputError for a shard, workers or a cluster where only this process can compute."""
     if parse_shard(options).count > 1 or options.workers != "1" or options.engine != _PROCESS:
         raise InputError(f"--shard, --workers and --engine do not apply here: {advice}")
 
 
 def parse_shard(options: argparse.Namespace) -> Shard:
-    """Return the shard of the options.
-
-    Raises
-    ------
-    InputError
-        If it is not written I/N.
-    """
+    """Return the shard of the options; InputError if it is not written I/N."""
     from ...files.shard_assignment import Shard
 
     return Shard.parse(vars(options).get("shard", "1/1"))
@@ -111,10 +96,7 @@ def parse_shard(options: argparse.Namespace) -> Shard:
 def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
     """Return the number of workers, for models of these sources.
 
-    Raises
-    ------
-    InputError
-        If it is no number, or a shard or a cluster is given as well.
+    InputError if it is no number, or a shard or a cluster is given as well.
     """
     from ...files.shard_assignment import WHOLE
     from ...runs.executors.machine_resources import plan_workers

@@ -62,13 +62,7 @@ def list_twin_seeds(options: argparse.Namespace) -> range:
 
 
 def select_only_model(options: argparse.Namespace) -> str:
-    """Return the model of a command that takes one.
-
-    Raises
-    ------
-    InputError
-        If several are given.
-    """
+    """Return the model of a command that takes one; InputError if several are given."""
     if len(options.model) > 1:
         raise InputError(f"expected one --model, found {', '.join(options.model)}")
     source: str = options.model[0]
@@ -131,10 +125,7 @@ def add_evaluated_measures_option(command: OptionContainer) -> None:
 def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:
     """Load a model with the options, and set its decoder prefix or prompt if they name one.
 
-    Raises
-    ------
-    InputError, ModelError
-        As `speechmix.load`, `Model.with_prefix` and `Model.with_prompt` do.
+    Errors are those of `speechmix.load`, `Model.with_prefix` and `Model.with_prompt`.
     """
     from ...adapters.loading.load import load
 
@@ -157,10 +148,7 @@ def create_loaders(
 ) -> list[Callable[[], Model]]:
     """Return functions that load each model, then those for the untrained twins of each.
 
-    Raises
-    ------
-    ModelError
-        If a model does not exist; so a command stops before it makes a folder.
+    ModelError if a model does not exist; so a command stops before it makes a folder.
     """
     from ...adapters.loading.load import check_model_source
 

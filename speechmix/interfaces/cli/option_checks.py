@@ -21,12 +21,7 @@ _FILE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".wav", ".flac", ".mp3", ".ogg", ".o
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise an error for outputs that are no local path, and for inputs that do not exist.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise InputError for outputs that are no local path, and for inputs that do not exist."""
     for path in _list_texts(options, "out"):
         if _URL.match(path):
             raise InputError(
