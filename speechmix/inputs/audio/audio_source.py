@@ -1,7 +1,7 @@
 """Audio of a clip, from a file or from samples in memory.
 
 In: a path, or an array with its sample rate. Out: length in seconds, a hash of the sound, and
-samples, all or a part. A file is asked anew each time, so that one which was replaced is noticed;
+samples, all or a part. A file is read anew each time, so that a replaced one is noticed;
 `speechmix.inputs.audio.loading` remembers what was read last.
 """
 

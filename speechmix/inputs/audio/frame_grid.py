@@ -28,32 +28,12 @@ _ROUNDING_TOLERANCE = 1e-6
 class FrameGrid:
     """Where the encoder frames of one model input lie in time.
 
-    Parameters
-    ----------
-    n_frames : int
-        Number of encoder frames T.
-    stride : float
-        Seconds from one frame to the next.
-    first_centre : float
-        Seconds at the centre of frame 0.
-    width : float
-        Seconds of audio one frame sees before any attention (its receptive field).
-    duration : float
-        Seconds the T frames stand for: the clip's own length, or Whisper's fixed window (30 s).
-    is_fixed_window : bool
-        True if the model always sees `duration` seconds, padded where the clip is shorter
-        (Whisper).
-    bands, first_position : int
-        Positions of a frame, one for each band of frequencies, and those in front of all (AST: the
-        frames of a band lie side by side, band after band).
-
-    Examples
-    --------
-    >>> grid = FrameGrid.from_convolutions(80_000, kernels=(10, 3, 3, 3, 3, 2, 2), strides=(5, 2, 2, 2, 2, 2, 2))
-    >>> grid.n_frames, round(grid.centre(0), 4), round(grid.centre(1), 4)
-    (249, 0.0125, 0.0325)
-    >>> grid.frames_between(0.1, 0.2)
-    (5, 10)
+    There are `n_frames` frames (T), `stride` seconds apart, the first centred at `first_centre`
+    seconds; `width` is the seconds of audio that a frame sees before any attention (its receptive
+    field). The T frames stand for `duration` seconds: the clip's length, or, with `is_fixed_window`
+    (Whisper), a window of 30 s that is padded where the clip is shorter. A frame has `bands`
+    positions, one for each band of frequencies, behind `first_position` positions in front of all
+    (AST: the frames of a band lie side by side, band after band).
     """
 
     n_frames: int

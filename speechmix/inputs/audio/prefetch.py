@@ -1,8 +1,7 @@
 """Audio is read while the model is at work: a thread decodes the files of the clips that follow.
 
 In: clips, or whatever else `speechmix.mix` takes. Out: the same, in the same order. Nothing is
-handed over: `read_audio` keeps the few files read last, and whoever asks for a clip's samples finds
-them there.
+handed over: `read_audio` caches the few files read last, where the samples of a clip are found.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ def prefetch_audio(
     """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip
     passes through.
 
-    An audio file that cannot be read is no error here: whoever asks for its samples is told.
+    An audio file that cannot be read is no error here: reading its samples later raises the error
+    again.
     """
     return prefetch_items(items, lambda clip: clip.audio(sample_rate), count=count)
 

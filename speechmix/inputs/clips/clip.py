@@ -2,7 +2,7 @@
 is about.
 
 In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a
-`Clip`, which reads its audio only when asked and does not change. Cue and target may be named
+`Clip`, which reads its audio only when needed and does not change. Cue and target may be named
 before the words are known (before forced alignment); they are looked up when the words come. Here
 is how a clip is made; its fields and queries are in `immutable_clip`, its sound is in
 `inputs.audio.audio_source`, cutting is in `segments`, and looking words up is in `inputs.words`.
@@ -46,7 +46,7 @@ class Clip(ClipValue):
         With times in seconds; None until they are known.
     cue : int, tuple of int, or None
         Index into `words`, or indices where several words are one cue ("le club" for its verb);
-        None if not asked for, or while there are no words. `cue_words` is a tuple in all cases.
+        None if not requested, or while there are no words. `cue_words` is a tuple in all cases.
     target : int or None
         Likewise, one word.
     foil : str or None

@@ -30,7 +30,7 @@ MAX_SENTENCE_CHARACTERS = (
 
 
 class Origin(NamedTuple):
-    """Where a row stands in its table, and what the table itself calls it.
+    """Position of a row in its table, and the table's name for it.
 
     The row counts lines of the table, 0 where there is no table; name and path are cells as they
     are, "" if there are none.

@@ -1,4 +1,4 @@
-"""Rows of one name are told apart, and a recording that a corpus has twice is used once.
+"""Number rows of one name, and use a recording that a corpus has twice once.
 
 In: the rows of a corpus, in its order. Out: the same, under names of their own, and the second row
 of a recording rejected. What came before is in temporary databases on disk, so 100,000 rows need no

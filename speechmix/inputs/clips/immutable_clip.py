@@ -1,8 +1,8 @@
 """Immutable, checked value behind a clip, with its queries.
 
-In: a recording, and what is known of it (`ClipFields`). Out: a `ClipValue`, whose words are in order
-and within the audio, with cue and target looked up among them; the audio is read only when asked
-for. How a clip is made is in `clip`.
+In: a recording, and what is known of it (`ClipFields`). Out: a `ClipValue`, whose words are in
+order and within the audio, with cue and target looked up among them; the audio is read only when
+needed. How a clip is made is in `clip`.
 """
 
 from __future__ import annotations

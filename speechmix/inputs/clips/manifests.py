@@ -1,8 +1,8 @@
 """A manifest lists many clips: one row a clip, with its audio, text, words, cue and target.
 
-In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is asked for (of
-a clip with words, the header at once). Everything that would stop a long run later (missing files,
-a cue that is no word, words past the end of the audio) is reported while the manifest is read.
+In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is needed (of a
+clip with words, the header at once). Everything that would stop a long run later (missing files, a
+cue that is no word, words past the end of the audio) is reported while the manifest is read.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def read_corpus_clips(
     allow_outside: bool = False,
     on_error: Callable[[int, str, InputError], None] | None = None,
 ) -> Iterator[Clip]:
-    """Clips of a corpus, one after the other; each reads its sound where it lies, when it is asked
-    for it.
+    """Clips of a corpus, one after the other; each reads its sound from its file, when it is
+    needed.
 
     What a row says of words, cue, target, foil and language (a manifest, the JSON of a tar, a cut's
     alignment) the clip has. A clip is small and can be pickled: a process on another machine that

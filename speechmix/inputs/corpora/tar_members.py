@@ -1,7 +1,7 @@
 """Members of a tar, by its headers alone: what each is called, where its bytes are, and how many.
 
-In: an uncompressed tar. Out: `Member`s in its order; what they hold is passed over, and read only
-if it is asked for.
+In: an uncompressed tar. Out: `Member`s in its order; their content is skipped, and read only if it
+is needed.
 """
 
 from __future__ import annotations

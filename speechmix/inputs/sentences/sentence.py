@@ -47,7 +47,7 @@ class Sentence:
     cue, target : int, str or (str, int), optional
         An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or
         ``("les", 2)``; kept as indices. A cue of several words is a list of these, or ``"the
-        keys"``, and a tuple of indices then. Words that are one unit together are asked for with
+        keys"``, and a tuple of indices then. Words that are one unit together are requested with
         "..." between them, ``"ne ... pas"``; `words` has them as one.
     foil : str, optional
         Another spelling of the target, which the model should not prefer.

@@ -30,7 +30,7 @@ RoleRequests: TypeAlias = Mapping[str, Any]
 
 
 class Roles(TypedDict):
-    """Indices of cue and target; None for what is not asked for."""
+    """Indices of cue and target; None for what is not requested."""
 
     cue: Cue | None
     target: int | None
@@ -127,7 +127,7 @@ def find_cue_and_target(
 def _split_request(
     words: Sequence[Word | TextWord], request: object, where: str
 ) -> Sequence[WordRequest] | None:
-    """What is asked for, word by word; None where it is one word."""
+    """Split a request into words; None where it is one word."""
     if isinstance(request, str):
         requested_words = [
             requested_word

@@ -3,7 +3,7 @@
 They are several words of a clip or a sentence that are one unit.
 
 In: words, and requests for cue and target in which "..." (or "…") stands where other words may be:
-``"ne ... pas"``. Out: the words with those that are asked for as one in the first one's place, and
+``"ne ... pas"``. Out: the words, with those requested as one unit at the position of the first, and
 the requests with its index. The label of such a word is "ne … pas"; by it a word that was joined
 before is known again.
 """
@@ -195,7 +195,7 @@ def refuse_multipart_word(word: Word | TextWord, what: str, *, where: str) -> No
 
 
 def _multipart_requests(request: object) -> list[str]:
-    """Which of what is asked for are several words in one."""
+    """Return the requests that are for several words as one unit."""
     entries = request if isinstance(request, (list, tuple)) else [request]
     return [entry for entry in entries if isinstance(entry, str) and len(split_parts(entry)) > 1]
 
@@ -209,7 +209,7 @@ def _replace_by_indices(request: object, indices: Mapping[str, int]) -> object:
 def _find_parts(
     request: str, words: Sequence[AnyWord], parts: list[tuple[int, AnyWord]], where: str
 ) -> tuple[int, ...]:
-    """Places among the atoms of what is asked for as one."""
+    """Return the positions, among the atoms, of the words requested as one unit."""
     normalized_request = _normalize_parts(request)
     matching_indices = [
         index
