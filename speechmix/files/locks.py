@@ -1,10 +1,10 @@
 """Lock a folder, or part of it, for one writing process.
 
 In: a folder that results are written to, and perhaps the part of it (a shard, "3-of-48") that is
-one's own. While the block runs no other process (or thread) writes there; a second one is told who
-does. Writers of different parts do not hinder each other. The operating system lets go of the lock
-when its holder dies, however it dies, so a crash leaves nothing to clean up; only a file system
-without locks needs a hand, and the message says how.
+one's own. While the block runs no other process (or thread) writes there; a second one gets an
+error that names the first. Writers of different parts do not hinder each other. The operating
+system lets go of the lock when its holder dies, however it dies, so a crash leaves nothing to clean
+up; only a file system without locks needs a hand, and the message says how.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measure the seconds that a run spends in each phase.
 
 In: blocks of code with a name (`phase`), and a block that wants to know (`timed_phases`). Out:
-`Seconds`. The time of a phase within another is its own alone. What a thread does beside the one
-that counts is counted under a name of its own, "reading (ahead)", for it is no time that anyone
-waited. A phase costs some microseconds, counted or not.
+`Seconds`. The time of a phase within another is its own alone. The work of another thread has its
+own name, "reading (ahead)", because nobody waited for it. A phase costs some microseconds, counted
+or not.
 """
 
 from __future__ import annotations

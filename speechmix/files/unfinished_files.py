@@ -22,7 +22,7 @@ UNFINISHED = ".unfinished-"
 
 
 def unfinished_name(path: Path, *, one_writer: bool = False) -> Path:
-    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of
+    """Return a name beside `path` that no other file or process has; short, whatever the length of
     `path`'s own name.
 
     With `one_writer` it is always the same for this path.
