@@ -7,9 +7,9 @@ something about the others. `assign_groups` is the one rule of all analyses:
 2. Speakers, where they are known and fewer than the groups of 3. Clips whose cell is empty count as
    one more speaker. A single speaker makes no groups: nothing could be stated, even of this speaker.
 3. Clips that share a pair, a sentence, or the word they ask about (its lemma, where the manifest has
-   one): the connected parts of that relation. Where a study asks about hardly more than one word, all
-   clips would be one group and no uncertainty could be stated; then the word, and the sentence after
-   it, tie nothing.
+   one): the connected parts of that relation. Where a study is about hardly more than one word, all
+   clips would be one group and no uncertainty could be stated; then the word, and the sentence
+   after it, tie nothing.
 
 Where speakers read the same sentences, the coarser of both are the groups, that with fewer values. An
 interval then covers other speakers or other sentences, not both: `group_sentences` says so.
