@@ -262,7 +262,7 @@ def _unit_labels(units: Sequence[Any]) -> list[str]:
 
 
 def _cue_share(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
-    """The cue's share, layer by layer; None where the map cannot be asked."""
+    """The cue's share, layer by layer; None where the map has none."""
     if clip.cue_request is None or clip.target_request is None:
         return None
     try:

@@ -234,7 +234,8 @@ class StartedJob:
 
 
 def score_in_process(started: StartedJob) -> None:
-    """Compute all kinds with one model after the other, and note in the marker where its results are."""
+    """Compute all kinds with one model after the other, and record the part files in the completion
+    record."""
     labels: dict[str, str] = {}
     twins: dict[str, int] = {}
     folder, job = started.folder, started.job

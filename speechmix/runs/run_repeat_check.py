@@ -1,10 +1,10 @@
 """Detect that a repeated run is already complete, so that nothing is recomputed.
 
-In: what is asked, the clips of a shard, models; the marker that the shard left when it was done.
-Out: whether all of it is the same, to the package's own code, and all of its files are as they were
-written. Where anything differs, or a clip could not be scored, the start takes its usual way, clip
-by clip, which uses what is still true and makes the rest. Runs of few clips always do: that takes
-them a second at most.
+In: a request, the clips of a shard, models; the completion record of the shard. Out: whether all of
+it is the same, to the package's own code, and all of its files are as they were written. Where
+anything differs, or a clip could not be scored, the start takes its usual way, clip by clip, which
+uses what is still true and makes the rest. Runs of few clips always do: that takes them a second at
+most.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shard_fingerprint(
 
 @cache
 def _package() -> str:
-    """Hash of the package's own code: whatever is changed in it, nothing is taken to stand."""
+    """Hash the package's code: after any change in it, no result counts as unchanged."""
     folder, hashed = Path(__file__).parents[1], blake2b(digest_size=16)
     for path in sorted(folder.rglob("*.py")):
         hashed.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
@@ -74,7 +74,8 @@ def _package() -> str:
 def read_figure_marks(
     folder: RunFolder, marker: CompletionRecord, drawn_clips: Iterable[Clip]
 ) -> dict[str, FileMark]:
-    """Size and hash of the pictures that are there of some clips, by the models of a marker."""
+    """Size and hash of the pictures that are there of some clips, by the models of a completion
+    record."""
     labels = [str(owner["label"]) for owner, _ in marker.models]
     paths = [folder.figure_path(label, clip) for clip in drawn_clips for label in labels]
     return {

@@ -217,8 +217,8 @@ def find_shard_clips(folder: RunFolder, shard: Shard, *, models: int) -> set[str
 def _read_records(
     folder: RunFolder, shards: Sequence[Shard], run_key: str
 ) -> tuple[dict[Shard, CompletionRecord], str]:
-    """Markers of the shards that are done; and what the last to end was asked, of those that were
-    asked what the run is now."""
+    """Completion records of the shards that are done; and the request of the last to end, among
+    those with the run's present request."""
     markers: dict[Shard, CompletionRecord] = {}
     last: tuple[int, str] = (0, "")
     for shard in shards:

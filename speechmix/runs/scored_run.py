@@ -1,7 +1,7 @@
 """Outcome of a run: counts, skipped clips and tables.
 
-In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads a table each time
-it is asked for.
+In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads a table at each
+access.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Merge the shards of a run into its tables.
 
-In: a marker of each shard (one, where one process did it all), which says what it was asked, what
-it left out and which part files hold its results. Out: the run's tables, in the order of models and
-clips as they were given, whatever the shards; `run.json` says that they stand and which parts they
-are made of. Scores are not touched: they are where their part put them.
+In: a completion record of each shard (one, where one process did it all), which has its request,
+the skipped items and the part files that hold its results. Out: the run's tables, in the order of
+models and clips as they were given, whatever the shards; `run.json` says that they are complete and
+which parts they are made of. Scores are not touched: they are where their part put them.
 """
 
 from __future__ import annotations

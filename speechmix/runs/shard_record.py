@@ -54,12 +54,13 @@ class CompletionRecord:
         self.asked = f"{but_models}+{digest([owner for owner, _ in self.models])}"
 
     def is_of(self, but_models: str) -> bool:
-        """Whether it was asked so, as far as is known before models are loaded."""
+        """Say whether its request was this, as far as is known before models are loaded."""
         return self.asked.startswith(f"{but_models}+")
 
     @staticmethod
     def path(folder: RunFolder, shard: Shard, job: str = "") -> Path:
-        """Return the file of a shard's marker; that of a job that computes kinds alone is in a folder of its own."""
+        """Return the file of a shard's completion record; that of a job that computes kinds alone
+        is in a folder of its own."""
         return folder.shards_dir / job / f"{shard.label}.json"
 
     def write(self, folder: RunFolder, job: str = "") -> None:
@@ -70,7 +71,8 @@ class CompletionRecord:
 
     @classmethod
     def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> CompletionRecord | None:
-        """Return the marker of a shard; None if it is not done, or the marker is damaged."""
+        """Return the completion record of a shard; None if it is not done, or the record is
+        damaged."""
         path = cls.path(folder, shard, job)
         try:
             marker = cls(**read_checked_json(path)) if path.is_file() else None
@@ -89,7 +91,7 @@ def list_shard_labels(folder: RunFolder) -> list[str]:
 def list_missing_shards(
     folder: RunFolder, request_hash: str, count: int, job: str = ""
 ) -> list[int]:
-    """Shards of a run that are not done, or were asked something else."""
+    """Return the shards of a run that are not done, or had another request."""
     markers = (
         (index, CompletionRecord.read(folder, Shard(index, count), job))
         for index in range(1, count + 1)

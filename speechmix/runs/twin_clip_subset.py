@@ -1,9 +1,9 @@
 """Choose the clips that further random twins are run on.
 
-In: the clips of a run. Out: some of them, whole pairs, sentences and words (`evaluation.statistics.groups`) and
-evenly over sides, templates and controls, so that the same question is asked of fewer clips. Speakers are
-no reason to leave clips together: some of each are wanted. The first random twin of a model hears all
-clips, as the trained model does.
+In: the clips of a run. Out: some of them, whole pairs, sentences and words
+(`evaluation.statistics.groups`) and evenly over sides, templates and controls, so that fewer clips
+answer the same question. Speakers are no reason to leave clips together: some of each are wanted.
+The first random twin of a model is run on all clips, as the trained model is.
 """
 
 from __future__ import annotations

@@ -151,7 +151,8 @@ def _run_workers(
     report: Callable[[str], None],
     show: Callable[[int], None],
 ) -> None:
-    """Start workers and hear them until the last has ended; an error of one is raised here."""
+    """Start workers and read their messages until the last has ended; an error of one is raised
+    here."""
     clip_counts = {
         worker.shard: sum(worker.shard.holds(clip.name) for clip in clips) for worker in workers
     }
@@ -176,7 +177,7 @@ def _run_workers(
 def _handle_message(
     worker: _Worker, message: tuple[Any, ...], clip_count: int, report: Callable[[str], None]
 ) -> None:
-    """Take in what a worker says, who has so many clips of its own."""
+    """Handle the message of a worker that has this many clips."""
     kind, *content = message
     if kind == LINE:
         report(f"[{worker.shard}] {content[0]}")
@@ -259,8 +260,7 @@ def _pickle_job(job: RunJob) -> bytes:
 
 @contextmanager
 def _progress_bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
-    """One bar of all workers; what is given is told how many (clip, model) pairs are behind
-    them."""
+    """One bar of all workers; it gets the number of finished (clip, model) pairs."""
     if not progress:
         yield lambda done: None
         return

@@ -1,10 +1,9 @@
 """Names of a stage's output files, one or one per shard.
 
-In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard that asks.
-Out: that file, or those of a stage that was done in shards, `pairs/1-of-48.jsonl` to
+In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard of the
+caller. Out: that file, or those of a stage that was done in shards, `pairs/1-of-48.jsonl` to
 `pairs/48-of-48.jsonl`. A file that has its name is finished; while it is made it is called
-`<name>.unfinished`. How many shards there are stands in the names alone: nobody keeps a list of
-them.
+`<name>.unfinished`. The number of shards is in the file names alone: there is no list of them.
 """
 
 from __future__ import annotations

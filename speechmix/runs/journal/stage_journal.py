@@ -157,8 +157,8 @@ def _write_items(
     make_line: Callable[..., Any],
     former: StoredLines,
 ) -> int:
-    """Write the lines that the unfinished file lacks, behind those that still stand; returns how
-    many items there are."""
+    """Write the lines that the unfinished file lacks, behind those that are still valid; returns
+    how many items there are."""
     count, end_offset, standing, flushed = 0, file.tell(), True, -math.inf
     for key, item in items:
         stored = decode_checked_line(file.readline()) if standing else None

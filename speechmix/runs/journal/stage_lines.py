@@ -3,8 +3,8 @@
 In: JSON lines as `runs.journal` writes them, in one file or in one a shard. Out: its lines, if it
 is whole; its options and inputs; a digest of what a later stage reads of it.
 
-The files of shards are read as one: each of their lines says at which place of the corpus its clip
-stands (`POSITION`), and they are merged by it. So the lines and their order are those of one process,
+The files of shards are read as one: each of their lines has the position of its clip in the corpus
+(`POSITION`), and they are merged by it. So the lines and their order are those of one process,
 whatever the number of shards.
 """
 

@@ -53,8 +53,8 @@ STOPPED = (
 
 
 class _ReadMaps:
-    """Maps that were read, kept for the next who asks, as many as `_MAX_MAP_BYTES` hold; and why
-    others cannot be read."""
+    """Cache of maps that were read, as many as `_MAX_MAP_BYTES` hold; and why others cannot be
+    read."""
 
     def __init__(self) -> None:
         self._maps: dict[Hashable, dict[tuple[str, str], MixingMap] | SpeechmixError] = {}
@@ -128,8 +128,8 @@ class StoredRun:
         """Every cell of every map, opened lazily: a `pyarrow.dataset.Dataset` with model, init,
         seed, measure and stack.
 
-        Columns as in data_templates/tables.md. Nothing is read before it is asked for, and then
-        only those folders, columns and row groups that are needed.
+        Columns as in data_templates/tables.md. Nothing is read before it is needed, and then only
+        those folders, columns and row groups that are needed.
 
         Raises
         ------

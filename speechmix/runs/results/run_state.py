@@ -192,7 +192,7 @@ class RunState:
             return False
 
     def _read_or_set_aside(self, report: Callable[[str], None]) -> JsonObject:
-        """What run.json says; nothing if there is none. A damaged one is set aside."""
+        """Read run.json; nothing if there is none. A damaged one is set aside."""
         path = self.folder.description_path
         if not path.exists():
             return {}

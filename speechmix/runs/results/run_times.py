@@ -1,7 +1,7 @@
 """Where the time of a run went: seconds by model and phase, of all starts and shards.
 
 In: blocks in which a shard works on the clips, or on one model. Out:
-``results/.shards/times-3-of-48.json`` of each shard, added to at every start that asks the same;
+``results/.shards/times-3-of-48.json`` of each shard, added to at every start with the same request;
 ``times.csv`` of the whole run. No result depends on them, and they are the only numbers in a run's
 folder that are others the next time.
 """

@@ -58,8 +58,8 @@ def read_clip_maps(run: StoredRun, name: str, *, unreadable: list[str] | None = 
 def _maps_by_model(
     run: StoredRun, name: str, fingerprint: str, reasons: list[str]
 ) -> Iterator[dict[tuple[str, str], MixingMap]]:
-    """Maps of a clip, model by model; those of another fingerprint are of an earlier start that
-    asked otherwise: left out."""
+    """Maps of a clip, model by model; those of another fingerprint are of an earlier start with
+    another request: left out."""
     for part in find_map_parts(run.parts):
         maps = {
             key: mixing_map

@@ -51,7 +51,7 @@ def read_row_maps(folder: RunFolder, part: Part, clip: str, content: str) -> Ite
 
 
 def _read_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> MixingMap | None:
-    """One map; None if its scores were not asked to be kept."""
+    """One map; None if its scores were not stored."""
     where = f"{part.path}, clip {clip!r}"
     try:
         map_labels = labels_from_text(dict(labels))
@@ -119,7 +119,7 @@ def _check_part(path: Path, recorded_mark: FileMark, mark: object) -> None:
 
 @lru_cache(maxsize=2)
 def _row_group(path: Path, group: int, mark: object) -> pa.Table:
-    """A row group: the next clip that is asked for may well lie in it too."""
+    """A row group: the next clip may well lie in it too."""
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
     rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
     # what unpacking took: of many row groups a quarter of a gigabyte

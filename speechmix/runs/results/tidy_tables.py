@@ -125,8 +125,8 @@ def role_text(clip: Clip, name: str) -> str:
 
 
 def _target_rows(mixing_map: MixingMap, clip: Clip) -> list[str]:
-    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column
-    to look at.
+    """Return the target rows whose cue contribution can be computed: in a decoder, a target the cue
+    comes after has no cue column to look at.
 
     None of a decoder that was fed another text than the clip's: its own transcript, or a
     translation.
