@@ -2,8 +2,8 @@
 twins as thin lines.
 
 In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all
-its models have been asked, so that a twin is there; one that shows what is asked for is not drawn
-again, one that shows something else goes.
+models have their results, so that a twin is there; a figure that is up to date is not drawn again,
+a stale one is replaced.
 """
 
 from __future__ import annotations

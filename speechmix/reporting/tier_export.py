@@ -79,8 +79,8 @@ def export_tiers(
     Raises
     ------
     InputError
-        If the run has no such clip or no maps of its words, no model has anything of what was asked
-        for, or `out` is a file's name. A model that has nothing of it is passed over.
+        If the run has no such clip or no maps of its words, no model has any of the requested
+        results, or `out` is a file's name. A model that has nothing of it is passed over.
     """
     if out is not None and Path(out).suffix.lower() in TIER_SUFFIXES:
         raise InputError(

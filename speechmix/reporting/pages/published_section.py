@@ -2,8 +2,8 @@
 
 In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions
 are drawn on one scale with the published ones, of all tokens of the target as those are; of the
-deciding token alone only where that is asked for, and then the title says so. Accuracies of probes
-are on a scale of their own.
+deciding token alone only on request, and then the title says so. Accuracies of probes are on a
+scale of their own.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def cue_figure(
     Raises
     ------
     InputError
-        If a column is missing, no row is left, or `rows` asks for several measures at once.
+        If a column is missing, no row is left, or `rows` selects several measures at once.
     """
     _check_axis(x)
     target_rows = target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)

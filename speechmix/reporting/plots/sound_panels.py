@@ -1,7 +1,7 @@
 """Draw waveform and spectrogram of a clip with its words, cue and target.
 
 In: a `Clip`. Out: two panels in a figure that the caller owns. Times are seconds; frequencies end
-at 8 kHz, which is what the models hear.
+at 8 kHz, the upper limit of the models' input.
 """
 
 from __future__ import annotations
