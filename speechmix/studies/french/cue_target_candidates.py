@@ -84,7 +84,7 @@ def exclusion_reason(
 def find_numeral_and_attractor(
     tokens: Sequence[Token], link: Link, number: str, lexicon: Lexicon
 ) -> tuple[bool, bool]:
-    """Whether a number word stands between cue and target, and whether a word of the other number
+    """Whether a number word is between cue and target, and whether a word of the other number
     does."""
     words = tokens_between(tokens, link)
     if not words or not number:

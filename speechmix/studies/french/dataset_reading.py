@@ -164,7 +164,7 @@ def _clip_from_example(example: JsonObject, root: Path) -> Clip:
 
 
 def _role_requests(example: JsonObject) -> tuple[Any, int]:
-    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
+    """Return a clip's requests for cue and target; a cue in several parts is one word, behind whose
     first the others are none."""
     cue, target = example["cue_indices"] or example["cue"], example["target"]
     if not isinstance(cue, list) or len(cue) < 2 or len(split_parts(example["cue_word"])) < 2:

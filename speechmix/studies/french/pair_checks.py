@@ -23,8 +23,8 @@ def find_exclusion_reason(
     keep_doubtful: bool,
     doubts: list[str],
 ) -> tuple[str, str]:
-    """Kind of reason and reason why a pair is no example, before anyone was asked to spell it;
-    empty if it may be one."""
+    """Kind of reason and reason why a pair is no example, before any model spells it; empty if it
+    may be one."""
     indices = [*example["cue_indices"], example["target"]]
     if None in indices or len(set(indices)) < len(indices):
         return (
@@ -88,8 +88,8 @@ def check_spelling(
 def balance_rules(
     study: Path, candidates: Iterable[PairCandidate], balance: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-    """By template, the columns to balance (its own, and those asked for of all), and how many
-    readings it gives."""
+    """By template, the columns to balance (those of the template, and those requested for all), and
+    how many readings it gives."""
     mined_templates = {
         template["name"]: template
         for template in read_stage_options(study / PAIRS).get("templates", ())

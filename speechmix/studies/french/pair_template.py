@@ -68,7 +68,7 @@ class Template:
         Universal tags.
     partner_contrasts : tuple of str
         Contrasts (`speechmix.studies.french.contrasts.CONTRASTS`) that the target and its other
-        spelling may make; empty: no partner is asked for. "invariant": only nouns that are spelled
+        spelling may make; empty: no partner is needed. "invariant": only nouns that are spelled
         alike in both numbers, a control.
     missing_partner_action : {"drop", "keep"}
     max_words_between : int

@@ -37,7 +37,7 @@ class Link(NamedTuple):
         Whether the noun is the first of several subjects that "et" joins (le club et Alexander se
         séparent): the verb is plural then, whatever the determiner says.
     is_impersonal : bool
-        Whether the cue is a subject that stands for nobody (il y avait), so that no number is told.
+        Whether the cue is a subject that stands for nobody (il y avait), so that it has no number.
     """
 
     relation: str

@@ -67,7 +67,7 @@ def select_examples(
         Study folder with pairs, words and transcripts.
     models : sequence of str, optional
         Models that must spell cue and target right, as they are called in `transcripts/`; default:
-        all that are there. An empty one asks nobody.
+        all that are there. With an empty one no model is needed.
     contrasts : sequence of str, optional
         Kinds of contrast (`speechmix.studies.french.contrasts.CONTRASTS`) that become examples;
         default: those that a pair's template says, of the study's own the number in the third

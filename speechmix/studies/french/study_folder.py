@@ -102,7 +102,7 @@ def transcript_digest(line: Mapping[str, Json]) -> str:
 
 
 def make_corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
-    """Line of a row whose pairs nobody asked for."""
+    """Return the line of a row whose pairs were not requested."""
     if isinstance(row, RejectedRow):
         return {"why": row.reason_kind, "reason": row.reason}
     line: JsonObject = {

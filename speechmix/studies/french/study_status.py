@@ -1,8 +1,8 @@
 """Status of a study: done, missing and stopped shards of each stage.
 
 In: a study folder. Out: a table with a row a stage and model, the same as a text, and the numbers
-of the shards to submit again. Nothing is written, and no lock is taken: it may be asked while
-shards are at work.
+of the shards to submit again. Nothing is written, and no lock is taken: it can be read while shards
+are at work.
 """
 
 from __future__ import annotations
