@@ -1,7 +1,7 @@
 """Give clips without a language that of models that know no other.
 
-In: clips and the options of a command. Out: the clips; nobody is asked for `--language` if a Whisper
-for English is all that reads them.
+In: clips and the options of a command. Out: the clips; `--language` is not needed if a Whisper for
+English is all that reads them.
 """
 
 from __future__ import annotations

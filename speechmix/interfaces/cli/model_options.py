@@ -78,7 +78,7 @@ def add_loading_options(command: OptionContainer, *, precision: bool = False) ->
 
 
 def add_task_option(command: OptionContainer) -> None:
-    """Add the task that the decoder of a Whisper is told."""
+    """Add the task in the decoder prefix of a Whisper."""
     from ...inputs.clips.clip_metadata import TASKS
 
     command.add_argument(
