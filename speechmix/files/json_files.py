@@ -46,16 +46,7 @@ def parse_json(text: str, *, where: str) -> Json:
 
 
 def write_checked_json(path: str | PathLike[str], content: Mapping[str, object]) -> None:
-    """Write a JSON object with a checksum of its content, whole or not at all.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = f"{tempfile.mkdtemp()}/marker.json"
-    >>> write_checked_json(path, {"done": 3})
-    >>> read_checked_json(path)
-    {'done': 3}
-    """
+    """Write a JSON object with a checksum of its content, whole or not at all."""
     write_json(path, {**content, "checksum": digest(json.loads(json.dumps(content)))})
 
 

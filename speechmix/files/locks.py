@@ -81,18 +81,7 @@ def hold_lock(
 
 
 def is_held(folder: str | PathLike[str], lock_name: str = "") -> bool:
-    """Whether some process (or thread) holds a folder, or a part of it, now; nothing is written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> with hold_lock(folder):
-    ...     is_held(folder), is_held(folder, "3-of-48")
-    (True, False)
-    >>> is_held(folder)
-    False
-    """
+    """Whether some process (or thread) holds a folder, or a part of it, now; nothing is written."""
     lock_file, holder_file = _lock_files(Path(folder), lock_name)
     if sys.platform == "win32":
         return holder_file.is_file()  # also where a holder died

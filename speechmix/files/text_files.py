@@ -72,16 +72,6 @@ def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
 
     Such cells start with ``=``, ``+``, ``@``, a tab, or a ``-`` that is not a number's; `read_csv`
     takes the apostrophe off again.
-
-    Examples
-    --------
-    >>> import tempfile, pandas as pd
-    >>> path = Path(tempfile.mkdtemp()) / "clips.csv"
-    >>> write_csv(pd.DataFrame({"clip": ["=1+1", "-t-il", "les"], "share": [-0.5, 0.25, 1.0]}), path)
-    >>> path.read_text().split()
-    ['clip,share', "'=1+1,-0.5", "'-t-il,0.25", 'les,1.0']
-    >>> read_csv(path)["clip"].tolist()
-    ['=1+1', '-t-il', 'les']
     """
     table = quote_formulas(table)
     # A carriage return within a cell is only put in quotation marks where it is part of the line's

@@ -66,18 +66,7 @@ _counting: ContextVar[Seconds | None] = ContextVar("counting", default=None)
 
 @contextmanager
 def timed_phases(seconds: Seconds) -> Iterator[None]:
-    """Count the phases of a block; what belongs to none of them is "other".
-
-    Examples
-    --------
-    >>> from time import sleep
-    >>> seconds = Seconds()
-    >>> with timed_phases(seconds), phase("forward"):
-    ...     with phase("attention"):
-    ...         sleep(0.02)
-    >>> sorted(seconds.by_phase), seconds.by_phase["forward"] < 0.02 <= seconds.by_phase["attention"]
-    (['attention', 'forward', 'other'], True)
-    """
+    """Count the phases of a block; what belongs to none of them is "other"."""
     context_token = _counting.set(seconds)
     begun = seconds.begin()
     try:

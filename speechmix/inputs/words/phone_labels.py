@@ -90,13 +90,7 @@ def convert_to_ipa(
 
 def are_phone_labels(words: Sequence[Word]) -> bool:
     """Whether words are phones by their labels: all short, with letters that only IPA has, or all
-    ARPABET with its stress.
-
-    Examples
-    --------
-    >>> are_phone_labels([Word("l", 0, 1), Word("ə", 1, 2), Word("ʃ", 2, 3)])
-    True
-    """
+    ARPABET with its stress."""
     labels = [word.text for word in words if not is_non_unit(word.text, PHONE)]
     is_ipa = all(len(label) <= 3 for label in labels) and any(
         0x250 <= ord(letter) <= 0x2AF for label in labels for letter in label

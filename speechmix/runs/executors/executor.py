@@ -27,13 +27,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class InProcess:
-    """This process does all clips, or those of one shard.
-
-    Examples
-    --------
-    >>> InProcess(Shard(3, 48)).shard.label
-    '3-of-48'
-    """
+    """This process does all clips, or those of one shard."""
 
     shard: Shard = WHOLE
 

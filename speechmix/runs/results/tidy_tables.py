@@ -176,13 +176,6 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     A manifest's column that is called like one of a run's tables (clip, seconds, alignment,
     fingerprint, model, layer, ...) is here `manifest_<name>`, so that it can neither replace it nor
     clash with it when tables are merged.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="a", meta={"clip": "b", "model": "c", "speaker": "d"})
-    >>> clip_table([clip]).loc[0, ["clip", "manifest_clip", "manifest_model", "speaker"]].tolist()
-    ['a', 'b', 'c', 'd']
     """
     return facts_table([clip_facts(clip) for clip in clips])
 
