@@ -60,7 +60,14 @@ _DARK_COLORS = {
 
 def page_svg(figure: Figure) -> bytes:
     """Render a figure as SVG with text as text and colours as variables. The same figure gives the
-    same bytes."""
+    same bytes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> b"@media screen and (prefers-color-scheme: dark)" in page_svg(Figure())
+    True
+    """
     from matplotlib import rc_context
 
     buffer = io.StringIO()

@@ -135,7 +135,13 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
 
 
 def parser_code(name: str) -> str:
-    """Hash of the file of a parser of one's own, which decides what is mined; "" for the others."""
+    """Hash of the file of a parser of one's own, which decides what is mined; "" for the others.
+
+    Examples
+    --------
+    >>> parser_code("lexicon")
+    ''
+    """
     module, _, function = name.partition(":")
     if not function or module == "spacy":
         return ""
