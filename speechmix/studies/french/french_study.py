@@ -19,6 +19,7 @@ from ...adapters.loading.load import load
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
+from ...runs.progress import ProgressLines
 from ...runs.score_clips import score_clips
 from ...runs.speech_ablations import speech_ablation
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
@@ -188,7 +189,7 @@ def french_study(
         "figures": figures,
         "ablation": True,
         "overwrite": overwrite,
-        "progress": sys.stderr.isatty(),
+        "progress": sys.stderr.isatty() or ProgressLines(),
         "report": print if verbose else lambda line: None,
         "skipped": skipped,
         "twin_clips": twin_clips or None,
