@@ -151,9 +151,11 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
     right: dict[str, list[Clip]] = {}
     pairs, chosen_pairs = Counter[str](), Counter[str]()
 
+    progress = ProgressLines()
     nouns = range(len(template["nouns"].split()))
     tries = [pair for noun in nouns for pair in noun_pairs(template, noun)]
     tries += word_pairs(template)
+    most = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in tries})
 
     def all_clips() -> Iterator[Clip]:
         for spoken in tries:
@@ -182,6 +184,7 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
             if len(pair) == 2:
                 chosen[clip.meta["noun"], clip.meta["side"]] = pair
                 chosen_pairs[clip.meta["template"]] += 1
+        progress("choose", 2 * len(chosen), min(limit or most, most))
     for frame, count in pairs.items():
         print(f"{frame}: {chosen_pairs[frame]} of {count} pairs with all cues and targets right")
     return [clip for pair in chosen.values() for clip in pair][:limit]
