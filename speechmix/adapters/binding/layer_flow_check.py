@@ -20,14 +20,9 @@ from .self_check_states import is_norm, states_agree
 
 
 def check_layer_flow(block: Block, recorder: PartRecorder, layer_label: str) -> None:
-    """Check one layer.
+    """Check that each part of a layer reads what the table says; a ModelError if not.
 
     Where the table does not describe the feed-forwards, the attention blocks alone are checked.
-
-    Raises
-    ------
-    ModelError
-        If a part reads something else than the table says.
     """
     _LayerFlow(block, recorder, layer_label).check()
 

@@ -23,13 +23,8 @@ _SCORE_TOLERANCE = 1e-4
 
 
 def check_projections(block: Block, recorder: PartRecorder, layer_label: str) -> None:
-    """Check the projections of all attention blocks of a layer.
-
-    Raises
-    ------
-    ModelError
-        If one makes something else.
-    """
+    """Check the projections of all attention blocks of a layer; a ModelError if one returns
+    something else than the table says."""
     if block.n_targets < _MIN_POSITIONS:
         return
     for index, spec in enumerate(block.stack.spec.blocks):

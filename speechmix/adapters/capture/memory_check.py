@@ -25,18 +25,10 @@ _PEAK_FACTOR = 3.5
 
 
 def check_fits(model: ModelDescription, n_samples: int) -> None:
-    """Refuse a clip whose forward pass needs more memory than there is.
+    """Refuse a clip of `n_samples` at the model's rate whose forward pass needs more memory than
+    there is.
 
-    Parameters
-    ----------
-    model : ModelDescription
-    n_samples : int
-        Of the clip, at the model's rate.
-
-    Raises
-    ------
-    InputError
-        It says what is needed, what is free, and about how long a clip may be.
+    The InputError says what is needed, what is free, and about how long a clip may be.
     """
     sample_bytes = bytes_per_sample(model)
     available_bytes = free_bytes(model.device) if sample_bytes else None

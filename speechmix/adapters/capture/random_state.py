@@ -43,19 +43,8 @@ def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
     """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
     contexts may be nested.
 
-    Parameters
-    ----------
-    *modules : nn.Module
-        Each run of one of them begins with the same numbers, and the rows of its batch share normal
-        and uniform noise.
-
-    Examples
-    --------
-    >>> before = torch.get_rng_state()
-    >>> with isolated_random_numbers():
-    ...     drawn = torch.rand(3)
-    >>> torch.equal(before, torch.get_rng_state())
-    True
+    Each run of one of the modules begins with the same numbers, and the rows of its batch share
+    normal and uniform noise.
     """
     outer_mode: _GeneratorMode | None = getattr(_CONTEXT, "mode", None)
     mode = _GeneratorMode() if outer_mode is None else outer_mode

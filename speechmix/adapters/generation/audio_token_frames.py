@@ -27,24 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AudioTokens:
-    """Positions of a decoder that stand for sound.
+    """Positions of a decoder that stand for sound: the half-open range start to stop.
 
-    Parameters
-    ----------
-    start, stop : int
-        Half-open range of the decoder's positions.
-    frames, positions : int
-        The projector's step: positions [start + k positions, start + (k + 1) positions) stand for
-        the encoder's frames [k frames, (k + 1) frames).
-    answer_position : int, optional
-        The position that holds the answer's first token; None if it is not known where the prompt
-        ends.
-
-    Examples
-    --------
-    >>> audio_tokens = AudioTokens(3, 103, frames=2, positions=1)
-    >>> [(span.start, span.stop) for span in audio_tokens.convert_frame_spans([Span(0, 10), Span(11, 20)])]
-    [(3, 8), (8, 13)]
+    The projector's step: positions [start + k positions, start + (k + 1) positions) stand for the
+    encoder's frames [k frames, (k + 1) frames). `answer_position` holds the answer's first token;
+    None if it is not known where the prompt ends.
     """
 
     start: int
@@ -59,12 +46,7 @@ class AudioTokens:
         return (self.stop - self.start) // self.positions
 
     def check(self, n_frames: int, name: str) -> None:
-        """Raise if so many frames of the encoder cannot have become these positions.
-
-        Raises
-        ------
-        InputError
-        """
+        """Raise an InputError if so many frames of the encoder cannot have become these positions."""
         if (
             not n_frames < (self.n_windows + 1) * self.frames
             or not (self.n_windows - 1) * self.frames < n_frames
@@ -80,12 +62,10 @@ class AudioTokens:
     def list_clip_spans(
         self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]
     ) -> list[Span]:
-        """Units of a clip's sound, as ``spans_on(grid)`` makes them, in positions of the decoder.
+        """Convert the units of a clip's sound, as ``spans_on(grid)`` makes them, to positions of
+        the decoder.
 
-        Raises
-        ------
-        InputError
-            As `spans_on`, where there are more words than steps of the projector.
+        More words than steps of the projector are an InputError.
         """
         try:
             return [
@@ -166,11 +146,8 @@ class _StopBeforeDecoder(Exception):
 def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     """Run an audio language model's base, no further than the stacks need.
 
-    Raises
-    ------
-    InputError
-        If there are no tokens for the decoder, or not one audio token for each position of the
-        sound.
+    An InputError says that there are no tokens for the decoder, or not one audio token for each
+    position of the sound.
     """
     ids, decoder = inputs.get("input_ids"), cast("nn.Module", base.language_model)
     if ids is None:

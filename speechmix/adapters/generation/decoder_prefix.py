@@ -37,13 +37,10 @@ _ENGLISH_VOCABULARY = 51_864  # tokens of a Whisper for English alone; of others
 
 
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
-    """Raise unless the model can be told this.
+    """Raise an InputError unless the model can take this prefix.
 
-    Raises
-    ------
-    InputError
-        For a model that is no Whisper with its tokenizer, an unknown task or language, and
-        timestamps it has no tokens for.
+    It cannot if it is no Whisper with its tokenizer, if the task or language is unknown, or if it
+    has no tokens for timestamps.
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
@@ -194,13 +191,8 @@ def nearest_timestamp(model: Model, seconds: float) -> tuple[int, str]:
 
 
 def require_transcription(model: Model, what: str) -> None:
-    """Raise if the decoder is told to translate, where a text is asked about that is said in the
-    clip.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError if the decoder is set to translate, where the text must be what is said
+    in the clip."""
     if model.prefix.task != "transcribe":
         raise InputError(
             f"{what} is about a text in the language spoken, and {model.name} is told to "

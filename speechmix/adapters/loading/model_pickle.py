@@ -72,13 +72,8 @@ class ModuleRecipe:
         )
 
     def build(self) -> nn.Module:
-        """Build the module.
-
-        Raises
-        ------
-        ModelError
-            If its parts are not those that its config says.
-        """
+        """Build the module; a ModelError if its parameters and buffers are not those that its
+        config says."""
         with torch.random.fork_rng(devices=[]):
             module = self.model_class(self.config)
         try:
@@ -134,11 +129,8 @@ def restore_model(
 ) -> Model:
     """Make a model of its contents.
 
-    Raises
-    ------
-    ModelError
-        If its architecture is not registered in this process, or a module with parametrized weights
-        cannot be built again.
+    A ModelError says that its architecture is not registered in this process, or that a module with
+    parametrized weights cannot be built again.
     """
     module = module.build() if isinstance(module, ModuleRecipe) else module
     fields = dict(fields)
