@@ -105,9 +105,9 @@ class PostAttentionModules:
     """What lies behind a layer's studied attention, where its table describes all of it: the way of
     a change.
 
-    `norm` is the studied block's own, `convolution` lies between attention and feed-forwards, and `closing_norm`
-    is behind the last residual sum. In a layer whose feed-forward runs in parallel to attention
-    nothing lies behind it, and all fields are empty.
+    `norm` is the studied block's own, `convolution` lies between attention and feed-forwards, and
+    `closing_norm` is behind the last residual sum. In a layer whose feed-forward runs in parallel
+    to attention nothing lies behind it, and all fields are empty.
     """
 
     norm: nn.Module | None

@@ -134,13 +134,7 @@ def is_installed(facts: MeasureFacts) -> bool:
 
 
 def measure_revision(name: str) -> int:
-    """Revision of a measure or a mixing ratio; 1 for an unknown name.
-
-    Examples
-    --------
-    >>> measure_revision("attention")
-    1
-    """
+    """Revision of a measure or a mixing ratio; 1 for an unknown name."""
     facts = find_facts(name)
     return 1 if facts is None else facts.revision
 

@@ -50,12 +50,8 @@ def attention_norm(
 def pool_part_norms(
     block: Block, units: Units, linearized_block: LinearizedBlock, *, batch_size: int = 2048
 ) -> Tensor:
-    """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
-
-    Returns
-    -------
-    Tensor [W_t, W_s]
-    """
+    """Return norms || t_ij || [W_t, W_s] of the vectors of a decomposition, pooled over frame
+    pairs."""
     return _pooled_norms(block, units, linearized_block, False, batch_size)
 
 

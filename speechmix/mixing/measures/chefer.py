@@ -98,13 +98,7 @@ def check_chefer_covers(model: Model) -> None:
 
 
 def require_position(run: GradientPass) -> int:
-    """Position whose state the objective is read from.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """Return the position whose state the objective is read from; an InputError if there is none."""
     details = run.objective.details
     position: int | None = details.get("position", details.get("row"))
     if position is None:

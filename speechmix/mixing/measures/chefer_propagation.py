@@ -26,18 +26,11 @@ def propagate_relevance(
     stack: str,
     layers: Sequence[int],
 ) -> list[Tensor]:
-    """Row `position` of the relevances of what enters some layers of a stack, [K] each.
+    """Return row `position` of the relevances of what enters some layers of a stack, [K] each.
 
-    Parameters
-    ----------
-    model : Model
-    weighted : mapping of (stack, layer) to Tensor [Q, K]
-        A_bar.
-    position : int
-        In the stack that reads: the decoder's where there is one.
-    stack : str
-        Whose rows are returned: "encoder", "decoder" or "cross".
-    layers : sequence of int
+    `weighted` holds A_bar [Q, K] by stack and layer. `position` counts in the stack that reads: the
+    decoder's where there is one. `stack` says whose rows are returned: "encoder", "decoder" or
+    "cross".
     """
     output_stack = model.capabilities.output_stack
     self_attention = [

@@ -146,20 +146,10 @@ class GradientPass:
 
 
 class RetainedGraph(Generic[Key]):
-    """Numbers of one pass forward, whose graph is kept until each of them has been taken back
-    through it.
+    """Values of one forward pass, whose graph is retained until each has been differentiated.
 
-    Parameters
-    ----------
-    values : sequence of Tensor [n]
-        One for each objective; of several runs the sum is differentiated.
-    ends : dict of key to Tensor
-        What they are differentiated by.
-
-    Raises
-    ------
-    InputError
-        If a number depends on no state.
+    Each of `values` [n] belongs to one objective; the n runs are summed. `ends` holds what they are
+    differentiated by. A value that depends on no state is an InputError.
     """
 
     def __init__(self, values: Sequence[Tensor], ends: Mapping[Key, Tensor]):
@@ -182,15 +172,7 @@ class RetainedGraph(Generic[Key]):
 
 
 class SharedPasses:
-    """What passes of the same inputs for several objectives share.
-
-    Parameters
-    ----------
-    model : Model
-    inputs : dict of str to Tensor
-    layers : dict of str to sequence of int
-    objectives : sequence of Objective [P]
-    """
+    """What passes of the same inputs for P objectives share."""
 
     def __init__(
         self,

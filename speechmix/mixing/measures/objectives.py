@@ -51,24 +51,11 @@ if TYPE_CHECKING:
 def resolve_objective(
     option: Any, model: Model, clip: Clip | Sentence | None, prepared: PreparedInputs
 ) -> Objective:
-    """Resolve the option of `mix` for one clip.
+    """Resolve the option `objective` of `mix` for one clip, sentence, or prepared inputs (None).
 
-    Parameters
-    ----------
-    option : str, tuple, callable or Objective
-        As in `mix`. An objective is taken as it is. A callable is given the output of the model
-        with its head, of a batch of one, and returns a scalar.
-    clip : Clip, Sentence or None
-        None for prepared inputs.
-    prepared : PreparedInputs
-
-    Raises
-    ------
-    ModelError
-        If the model has no head.
-    InputError
-        If there is no target (or foil, for a contrast) and it cannot be told what the number should
-        be.
+    An `Objective` is returned as it is. A callable is called with the output of the model with its
+    head, for a batch of one, and returns a scalar. A model without a head is a ModelError; an
+    objective that needs a target or foil that the item lacks is an InputError.
     """
     require_head(model)
     if isinstance(option, Objective):

@@ -84,24 +84,10 @@ def prefetch_inputs(
     """Yield items in order, while a thread reads the sound of the `count` clips that follow and
     makes the model's features.
 
-    Within `Model.unchanged` the features are found by whoever asks next
-    (`adapters.capture.activation_cache.extract_features`); outside it only the sound is read. What is no clip passes
-    through, and a clip that cannot be read is no error here. Texts are not tokenised in the thread:
-    tokenizers may be asked by one thread at a time.
-
-    Parameters
-    ----------
-    model : Model
-    items : iterable
-        Clips, or whatever else `mix` takes.
-    count : int
-        As many as share a forward pass.
-
-    Examples
-    --------
-    >>> with model.unchanged():                                                           # doctest: +SKIP
-    ...     for group in split_into_groups(prefetch_inputs(model, clips, count=8), 8):
-    ...         mix(model, group, clips_at_once=8)
+    Set `count` to the number that share a forward pass. Within `Model.unchanged` the features are
+    found by whoever needs them next (`adapters.capture.encoder_cache.extract_features`); outside it
+    only the sound is read. Items that are no clips pass through, and a clip that cannot be read is
+    no error here. Texts are not tokenised in the thread: tokenizers are not safe for threads.
     """
     if (
         model.activation_cache is None

@@ -161,12 +161,10 @@ def run_forward(
     request: MixRequest,
     precision: Precision,
 ) -> list[str | None]:
-    """The forward pass of the items together; their blocks are handled while it runs.
+    """Run the forward pass of the items together; their blocks are handled while it runs.
 
-    Returns
-    -------
-    list of str or None
-        For each item, what the model writes instead of its text (`describe_unheard_text`).
+    Returns, for each item, what the model writes instead of its text (`describe_unheard_text`), or
+    None.
     """
     item_inputs = [view.prepared.inputs for view in views]
     if model.capabilities.is_transducer:  # only the encoder runs

@@ -29,15 +29,9 @@ Item = Clip | Sentence | str | Inputs
 
 
 class View(ABC):
-    """One item as a model sees it. Prepared once the stacks are known, then labelled before the
-    forward pass.
+    """One item as a model sees it; `item` is None for prepared inputs.
 
-    Attributes
-    ----------
-    item : Clip, Sentence or None
-        None for prepared inputs.
-    prepared : PreparedInputs
-        The model's inputs, and the decoder's tokens.
+    It is prepared once the stacks are known, then labelled before the forward pass.
     """
 
     prepared: PreparedInputs

@@ -44,18 +44,10 @@ ObjectiveOption = str | Sequence[int] | Sequence[str] | Callable[[Any], "torch.T
 
 @dataclass(frozen=True)
 class MixRequest:
-    """What is to be scored and how scores are defined; the fields are the options of `mix`, in one
-    form and checked.
+    """What is to be scored and how scores are defined: the options of `mix`, normalised and
+    checked.
 
-    Raises
-    ------
-    InputError
-        If an option cannot be; the message says what was expected.
-
-    Examples
-    --------
-    >>> MixRequest.of({"measures": "attention", "layers": 3}).layers
-    (3,)
+    The InputError of a wrong option says what was expected.
     """
 
     measures: tuple[str, ...] = ("value_zeroing",)
@@ -93,13 +85,9 @@ class MixRequest:
 
     @classmethod
     def of_run(cls, options: Mapping[str, Any]) -> MixRequest:
-        """Request of a run, which may be resumed: no option may be unknown, or a function.
+        """Make the request of a run, which may be resumed: no option may be unknown, or a function.
 
-        Raises
-        ------
-        InputError
-            As for any request; and for a function, which cannot be compared with that of an
-            earlier start.
+        A function is an InputError, because it cannot be compared with that of an earlier start.
         """
         option_names = [option.name for option in fields(cls)]
         unknown_options = set(options) - set(option_names)

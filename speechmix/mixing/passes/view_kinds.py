@@ -32,13 +32,8 @@ from .requested_spans import audio_spans, spans_at_positions
 
 
 def make_view(model: Model, item: Item, request: MixRequest) -> View:
-    """View of one item, not yet prepared for the stacks.
-
-    Raises
-    ------
-    InputError
-        If the model takes nothing of the kind.
-    """
+    """Make the view of one item, not yet prepared for the stacks; an InputError if the model takes
+    no such item."""
     if isinstance(item, Mapping):
         return InputsView(model, item, request)
     view_type = _VIEWS[model.capabilities.input_kind]
