@@ -135,13 +135,10 @@ def _name_other_method(model: Model) -> str:
 
 
 def _add_phones(clip: Clip, language: str | None) -> Clip:
-    """Phones for words whose times are known: those that synthesis places in each word, stretched
-    with it.
+    """Add phones to words whose times are known: those that synthesis places in each word,
+    stretched with it.
 
-    Raises
-    ------
-    InputError
-        If the words are no single words in one piece each, as synthesis needs them.
+    Words that are not single words in one piece each, as synthesis needs them, are an InputError.
     """
     words = clip.spoken_words
     if not words or any(word.pieces or len(aligned_words(word.text)) != 1 for word in words):

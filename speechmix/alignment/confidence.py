@@ -68,25 +68,13 @@ class Warp:
 class Evidence:
     """What is known of an alignment.
 
-    Parameters
-    ----------
-    recording : RecordingCepstra
-    natural : array [W]
-        Seconds each word lasts in the synthesis.
-    warp : Warp
-        Of the text.
-    ways : tuple of Warp
-        The same with other settings that are as good.
-    decoys : tuple of Warp
-        Of each word played backwards, in other orders: the same voices say the same sounds, but not
-        what the recording has. What a path through that costs is what one for a text that does not
-        belong to the recording would.
-    likeness : float
-        How alike the recording and the speakers, as they are, go along the path
-        (`Chorus.likeness`).
-    borders, phone_boundaries : array [2, W, T] and [2, P, T]
-        What the cheapest path of the text costs with each word's or phone's first and last frame in
-        each place (`border_costs`).
+    `natural` [W] are the seconds each word lasts in the synthesis. `warp` is the path of the text,
+    and `ways` are the same with other settings that are as good. `decoys` are of each word played
+    backwards, in other orders: the same voices say the same sounds, but not what the recording has,
+    so a path through them costs what one for a wrong text would. `likeness` says how alike the
+    recording and the unchanged speakers are along the path (`Chorus.likeness`). `borders` [2, W, T]
+    and `phone_boundaries` [2, P, T] are what the cheapest path of the text costs with each word's
+    or phone's first and last frame in each frame of the recording (`border_costs`).
     """
 
     recording: RecordingCepstra

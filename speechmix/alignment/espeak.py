@@ -27,20 +27,12 @@ PITCHES = (0, 99)
 
 @dataclass(frozen=True, eq=False)
 class Speech:
-    """A synthetic utterance.
+    """A synthetic utterance: float32 audio [S], mono, in [-1, 1].
 
-    Parameters
-    ----------
-    audio : float32 array [S]
-        Mono, in [-1, 1].
-    sample_rate : int
-        Hz.
-    words : tuple of Word
-        One for each item of ``aligned_words(text)``, in seconds. A word ends where the next begins, or
-        where the pause before the next begins. Words that espeak-ng speaks as one ("parce que")
-        share its time by number of letters.
-    phonemes : tuple of Word
-        The phonemes (IPA, with stress marks) in seconds; a pause has an empty text.
+    There is one of `words` for each item of ``aligned_words(text)``, in seconds. A word ends where
+    the next begins, or where the pause before the next begins. Words that espeak-ng speaks as one
+    ("parce que") share its time by number of letters. `phonemes` are in IPA, with stress marks; a
+    pause has an empty text.
     """
 
     audio: np.ndarray
@@ -120,17 +112,12 @@ def espeak_voices() -> dict[str, str]:
     """Return the language codes that `speak` takes, with the name of each voice.
 
     Any of them can be followed by a speaker variant, as in ``"fr+f2"``; see `list_variants`.
-
-    Examples
-    --------
-    >>> espeak_voices()["fr-be"]
-    'French (Belgium)'
     """
     return {code: name for code, (name, _) in voice_table().items()}
 
 
 def list_variants() -> list[str]:
-    """Return the speaker list_variants that can follow a language code: ``f1``, ``m3``, ...
+    """Return the speaker variants that can follow a language code: ``f1``, ``m3``, ...
 
     Examples
     --------

@@ -41,17 +41,11 @@ _STRESS = str.maketrans("", "", "ˈˌ")
 
 @dataclass(frozen=True, eq=False)
 class SpeakerVoice:
-    """Mixtures of Gaussians of S sounds, G Gaussians each at most (those that are not there weigh
-    nothing), D features.
+    """Mixtures of Gaussians of S sounds, at most G Gaussians each (absent ones have no weight), D
+    features.
 
-    Parameters
-    ----------
-    sounds : tuple of (str, int)
-        The first is any speech.
-    weights : array [S, G]
-    means, variances : array [S, G, D]
-    shift, scale : float
-        A distance is ``shift + scale * (log p(frame | any speech) - log p(frame | sound))``.
+    The first of `sounds` is any speech; `weights` are [S, G], `means` and `variances` [S, G, D]. A
+    distance is ``shift + scale * (log p(frame | any speech) - log p(frame | sound))``.
     """
 
     sounds: tuple[Sound, ...]
@@ -91,13 +85,7 @@ class SpeakerVoice:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SpeakerVoice:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        InputError
-            If the file is damaged.
-        """
+        """Read what `save` wrote; an InputError if the file is damaged."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -118,16 +106,7 @@ class SpeakerVoice:
 
 def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds
-    apart.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> said = {("a", 0): rng.normal(2, 1, (90, 4)), ("s", 0): rng.normal(-2, 1, (90, 4))}
-    >>> to_a, to_s = learn_voice(said).distances(np.full((1, 4), 2.0), [("a", 0), ("s", 0)])[0]
-    >>> bool(to_a < 0.7 < to_s)
-    True
-    """
+    apart."""
     frames_by_phoneme: dict[Sound, list[np.ndarray]] = {}
     for (phoneme, _), some in frames.items():
         frames_by_phoneme.setdefault((phoneme, WHOLE), []).append(some)
@@ -212,13 +191,11 @@ def _log_likelihood(
 def frames_by_sound(
     clips: Iterable[tuple[RecordingCepstra, Sequence[Word]]],
 ) -> dict[Sound, np.ndarray]:
-    """Frames of clips by the sound that lies there, each [n, D]; at most some thousands of a sound,
-    of the first clips.
+    """Return frames [n, D] of clips by the sound that lies there; at most some thousands of a
+    sound, of the first clips.
 
-    Parameters
-    ----------
-    clips : iterable of (RecordingCepstra, sequence of Word)
-        With the phonemes of an alignment, in seconds (`speechmix.alignment.Alignment.phonemes`).
+    Each recording comes with the phonemes of its alignment, in seconds
+    (`speechmix.alignment.Alignment.phonemes`).
     """
     collected: dict[Sound, list[np.ndarray]] = {}
     counts: dict[Sound, int] = {}
