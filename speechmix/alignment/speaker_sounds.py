@@ -1,8 +1,8 @@
 """Learn the sounds of a speaker from aligned clips, and score frames against them.
 
-In: frames of clips, by the phoneme that an alignment puts there. Out: an `SpeakerVoice`, which gives
+In: frames of clips, by the phoneme that an alignment puts there. Out: a `SpeakerVoice`, which gives
 distances between the frames of another clip and sounds, in the units of the synthetic speakers'
-(`synthetic_voices`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
+(`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model (scikit-learn's,
 diagonal covariance).
 """

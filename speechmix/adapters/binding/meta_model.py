@@ -2,7 +2,7 @@
 
 In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be
 counted in a second, however large it is: of a hub id only the config is downloaded. Code that looks
-at a number on its way runs there within `Counting` (scoring.operations), which answers for it.
+at a number on its way runs there within an `OperationCounter` (extension estimate), which answers for it.
 """
 
 from __future__ import annotations
