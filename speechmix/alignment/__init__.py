@@ -115,7 +115,7 @@ def align(
 
 
 def resolve_method(model: Model | None, method: str) -> str:
-    """The method that is meant, which for "auto" depends on the model."""
+    """Return the alignment method; that of "auto" depends on the model."""
     from .ctc import has_ctc_head
 
     if method != "auto":

@@ -104,7 +104,7 @@ def _script(letter: str) -> str:
 
 @lru_cache(maxsize=256)
 def _shared_name_length(letters: tuple[str, ...], voice: str) -> int:
-    """How many phonemes are the same at the start of what a voice says for each of these letters."""
+    """Number of phonemes that a voice's names of these letters have in common at the start."""
     readings = [_phonemes(letter, voice)[0] for letter in letters]
     count = 0
     for phonemes in zip(*readings, strict=False):

@@ -183,7 +183,8 @@ def phone_features(
 
 
 def _boundary_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
-    """What the cheapest path costs more that has a boundary over 20 ms from where it lies [2, P]."""
+    """Additional cost of the cheapest path that has a boundary over 20 ms from where it lies [2,
+    P]."""
     edges = np.array([(phone.start, phone.end) for phone in phones]).T / _FRAME
     frames = edges + np.array([[0.5], [-0.5]])  # the first and the last one of the phone
     is_far = np.abs(np.arange(costs.shape[2]) - frames[:, :, None]) > NEAR / _FRAME

@@ -1,10 +1,10 @@
 """Learn the sounds of a speaker from aligned clips, and score frames against them.
 
-In: frames of clips, by the phoneme that an alignment puts there. Out: a `SpeakerVoice`, which gives
-distances between the frames of another clip and sounds, in the units of the synthetic speakers'
-(`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
-2017) a sound is a third of a phoneme, and a mixture of Gaussians its model (scikit-learn's,
-diagonal covariance).
+In: frames of clips, by the phoneme that an alignment puts there. Out: a `SpeakerVoice`, which
+returns distances between the frames of another clip and sounds, in the units of the synthetic
+speakers' (`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner
+(McAuliffe et al. 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model
+(scikit-learn's, diagonal covariance).
 """
 
 from __future__ import annotations
@@ -131,8 +131,7 @@ def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
 
 
 def _fit_mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, means and variances of a mixture of a number of Gaussians that the frames can
-    bear."""
+    """Weights, means and variances of a mixture of as many Gaussians as the frames are enough for."""
     from sklearn.mixture import GaussianMixture
 
     step = max(1, len(frames) // (_MOST * (_GAUSSIANS_OF_ANY if most == _GAUSSIANS_OF_ANY else 1)))
@@ -176,7 +175,7 @@ def _normalise_distances(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]
 def _log_likelihood(
     frames: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
 ) -> np.ndarray:
-    """Of frames [T, D] by a mixture: [T]."""
+    """Log-likelihood [T] of frames [T, D] by a mixture."""
     has_weight = weights > 0
     deviances = (
         (frames[:, None] - means[has_weight]) ** 2 / variances[has_weight]

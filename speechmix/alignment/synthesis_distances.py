@@ -1,8 +1,8 @@
 """Distances between the frames of a recording and of synthetic speech in several voices.
 
-In: what is heard of a recording, several synthetic speakers of one text, the tempo of each word.
-Out: distances between every frame of the recording and of the synthesis, that of the nearest
-speaker. Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral
+In: features of a recording, several synthetic speakers of one text, the tempo of each word. Out:
+distances between every frame of the recording and of the synthesis, that of the nearest speaker.
+Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral
 coefficients.
 """
 

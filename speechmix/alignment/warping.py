@@ -3,7 +3,7 @@ the words.
 
 In: distances between T frames of a recording and N of a synthesis, what a gap costs in each frame,
 the word of each synthetic frame. Out: for each frame of the recording its synthetic frame, or the
-gap it lies in; and what it would cost to have a word's border elsewhere.
+gap it lies in; and what it would cost to have a word's boundary elsewhere.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Reading:
     ids: list[int]
 
     def of(self, logits: Tensor) -> list[float]:
-        """Return the probability of each sub-token, from logits [T, V]."""
+        """Return the probability of each sub-token from logits [T, V]."""
         return [
             logits[rows].softmax(dim=-1)[:, token].mean().item()
             for rows, token in zip(self.rows, self.ids, strict=True)

@@ -182,7 +182,7 @@ class ProjectionHalf(nn.Module):
 
     @property
     def projection(self) -> tuple[nn.Module, int]:
-        """The projection that this is a half of, and which."""
+        """The projection that this is a half of, and which half."""
         return self._full_projection[0], self._half_index
 
     @property

@@ -224,8 +224,8 @@ class _LayerFlow:
         *,
         padding: int = 0,
     ) -> Tensor:
-        """Return what a part gave for these states in the forward pass; what it gives, if its weights
-        were used without running it."""
+        """Return a part's recorded output for these states; run the part if its weights were used
+        without running it."""
         assert part is not None
         if isinstance(part, ProjectionHalf):
             projection, half_index = part.projection

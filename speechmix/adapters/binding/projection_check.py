@@ -1,7 +1,7 @@
 """Check that a table's value, key and query projections make the values, keys and queries of
 attention.
 
-In: a layer that has just run. One position of what a projection gives is changed and the attention
+In: a layer that has just run. One position of a projection's output is changed and the attention
 module is run again: what its attention call reads must change if the table says so, and else stay.
 """
 
@@ -107,7 +107,7 @@ def _compare_calls(
 ) -> dict[str, bool]:
     """Return for each role whether its vectors differ between two calls.
 
-    In the second call a projection gave other vectors at one position. Where only weights were
+    In the second call a projection returned other vectors at one position. Where only weights were
     captured, a changed key changes the weights of other positions, too.
     """
     changes = {

@@ -67,7 +67,7 @@ class PassRecord:
 
     @contextmanager
     def watch(self) -> Iterator[PassRecord]:
-        """Record what runs beside the listed layers while the block lasts."""
+        """Record what runs outside the listed layers while the block lasts."""
         listed = {layer.module for stack in self.model.stacks.values() for layer in stack.layers}
         with ExitStack() as hooks:
             for name, stack in self.model.stacks.items():

@@ -1,7 +1,7 @@
 """Features of a clip's audio and the encoder's states for them, computed once within `Model.unchanged`.
 
-In: a model and clips. Out: tensors that every question about the same audio shares: maps, ablation
-and transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
+In: a model and clips. Out: tensors that all calls for the same audio share: maps, ablation and
+transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
 identified by its hash (`Clip.audio_hash`).
 """
 

@@ -234,15 +234,15 @@ class LayerRun:
 
 
 def _project_context(attention: AttentionModules, context: Tensor) -> Tensor:
-    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected)
-    [N, P, H d]."""
+    """Return an attention module's output for another context [N, P, H, d]: [N, P, D], or
+    (unprojected) [N, P, H d]."""
     joined_heads = context.flatten(2)
     return attention.output(joined_heads) if attention.includes_output else joined_heads
 
 
 def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
-    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
-    the tensor's place."""
+    """Return a module's output, a tensor alone or first among others, with that tensor replaced by
+    another [N, P, D]."""
     states = pack_like(first_output(output), states)
     return (states, *output[1:]) if isinstance(output, tuple) else states
 

@@ -138,8 +138,8 @@ class MeasurableModel(ModelDescription):
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """For a while weights and feature extractor stay as they are: what is made of them is made
-        once.
+        """Promise that weights and feature extractor do not change while the block lasts: what is
+        computed from them is computed once.
 
         What is made of the weights for one clip serves the next (on a CPU); what is made of a
         clip's sound, features and the states of a Whisper's encoder, serves the next question about

@@ -30,7 +30,8 @@ _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 @contextmanager
 def exclusive_access(module: nn.Module) -> Iterator[None]:
-    """Have a module for one thread: others that want it, or anything that it shares with it, wait.
+    """Lock a module for one thread: others that need it, or anything that shares parts with it,
+    wait.
 
     Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
     own base model share them.

@@ -59,7 +59,7 @@ def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
 
 
 class _GeneratorMode(TorchFunctionMode):
-    """Hands a generator to functions that draw and were given none."""
+    """Passes a generator to functions that draw random numbers without one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _GeneratorMode(TorchFunctionMode):
         self._row_count = 1
 
     def start_run(self, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        """Begin with the first number again, for as many rows as the module is given."""
+        """Begin with the first number again, for as many rows as the module's batch has."""
         self._generators.clear()
         tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim)
         self._row_count = len(next(tensors, [0]))

@@ -1,10 +1,10 @@
 """Decoder positions that stand for sound, and the encoder frames of each.
 
-In an audio language model what the encoder gives goes through a projector and takes the place of
+In an audio language model the encoder's output goes through a projector and takes the place of
 audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
 frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
-Granite-speech 15 and 3). Out: a `AudioTokens`, read off the ids, which turns words and frames of the
-sound into units of the decoder, by the rule of frames: a position belongs to the word that the
+Granite-speech 15 and 3). Out: an `AudioTokens`, read off the ids, which turns words and frames of
+the sound into units of the decoder, by the rule of frames: a position belongs to the word that the
 centre of its frames lies in.
 """
 
@@ -109,8 +109,8 @@ class AudioTokens:
         """Targets and sources of the decoder: prompt, sound and answer in one row.
 
         A source is what its position holds. So is a target up to the answer; from there on its
-        position is labelled with the token that it writes, as behind an encoder. So of a word that
-        is said and written the sound gives, the text gives and receives.
+        position is labelled with the token that it writes, as behind an encoder. So a word that is
+        said and written is a source in its sound, and source and target in its text.
         """
         first_predicting_position = (
             len(tokens.ids) if self.answer_position is None else self.answer_position - 1
@@ -140,7 +140,7 @@ class AudioTokens:
 
 
 class _StopBeforeDecoder(Exception):
-    """Raised where the decoder would begin, when only the encoder is asked about."""
+    """Raised where the decoder would begin, when only the encoder is measured."""
 
 
 def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:

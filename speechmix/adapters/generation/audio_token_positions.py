@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def find_audio_token_id(config: Config) -> int | None:
-    """Id of the token that stands for sound in a decoder's input; None if a model has none, or hears nothing
-    (a size of Gemma 4 without an encoder of sound)."""
+    """Id of the token that stands for sound in a decoder's input; None if a model has none, or
+    takes no sound (a size of Gemma 4 without an encoder of sound)."""
     if getattr(config, "audio_config", config) is None:
         return None
     parts = (config, getattr(config, "audio_config", None))

@@ -31,7 +31,8 @@ class DecoderPrefix:
 
     @property
     def description(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prefix."""
+        """What differs from the default, for names in tables and files; empty for the default
+        prefix."""
         phrases = [
             self.task if self.task != "transcribe" else "",
             f"as {self.language}" if self.language else "",
@@ -42,7 +43,7 @@ class DecoderPrefix:
 
     @property
     def hash_values(self) -> tuple[str, str | None, bool] | None:
-        """For hashes; None for the usual prefix."""
+        """The values for hashes; None for the default prefix."""
         return astuple(self) if self.description else None
 
 
@@ -67,7 +68,8 @@ class Prompt:
 
     @property
     def description(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prompt."""
+        """What differs from the default, for names in tables and files; empty for the default
+        prompt."""
         phrases = [
             self.text if self.text != TRANSCRIBE else "",
             f"answer: {self.answer}" if self.answer else "",

@@ -5,9 +5,9 @@
 
 In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language.
 Out: ids. The prefix belongs to the model, not to one call: whatever runs the decoder (maps,
-transcripts, interventions) is told the same, and `Model.fingerprint`, which everything stored is
-compared by, holds it. Radford et al. 2023, Robust Speech Recognition via Large-Scale Weak
-Supervision, figure 1.
+transcripts, interventions) uses it, and `Model.fingerprint`, by which stored results are compared,
+includes it. Radford et al. 2023, Robust Speech Recognition via Large-Scale Weak Supervision, figure
+1.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
 
 def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     """Ids the decoder starts from: start, language and task where the model is multilingual, no
-    timestamps unless asked.
+    timestamps by default.
 
     Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a
-    text (the language that a multilingual Speech2Text writes). A clip's language that the decoder
-    is not told is warned of, once for each model.
+    text (the language that a multilingual Speech2Text writes). A clip's language that is not in the
+    prefix is warned of, once for each model.
     """
     if model.capabilities.is_transducer:
         return [model.config.blank_token_id]
@@ -105,8 +105,8 @@ def prefix_labels(model: Model, prefix: Sequence[int]) -> list[str]:
 
 
 def _warn_of_language(model: Model, clip: Clip, *, decoder_language: str | None) -> None:
-    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or
-    none."""
+    """Warn of a clip's language that is not in the decoder's prefix: that has another, always the
+    same, or none."""
     if clip.language is None or clip.language == decoder_language:
         return
     decoder_behavior = (
@@ -212,7 +212,8 @@ def _check_language(
 
 
 def _detect_language(model: Model, clip: Clip, languages: dict[str, int]) -> str:
-    """Return the language the model itself finds likeliest; a random model cannot be asked."""
+    """Return the language the model itself finds likeliest; an InputError for an untrained twin or
+    a model without a head."""
     if model.init == "random" or model.module is model.base:
         raise InputError(
             f"{clip.name}: say the language (language='fr'; --language fr on the command line, a "

@@ -87,8 +87,8 @@ def tokenize_clip(model: Model, clip: Clip) -> tuple[Tokens, GeneratedText | Non
 def feed_generated_text(
     model: Model, prepared: PreparedInputs, generated_text: GeneratedText
 ) -> None:
-    """Have a decoder fed the very tokens of the translation that the model wrote, where its text
-    has other tokens."""
+    """Feed a decoder exactly the tokens of the translation that the model generated, where its text
+    is tokenised otherwise."""
     prepared.generated_text = generated_text
     if prepared.decoder_tokens.ids != list(generated_text.ids):
         prepared.tokens = _tokenize_generated_text(model, generated_text)

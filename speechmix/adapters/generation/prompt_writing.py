@@ -119,6 +119,6 @@ def _apply_chat_template(processor: Processor, content: Any) -> str:
 
 
 def _sampling_rate_option(processor: Processor) -> JsonObject:
-    """Whisper's extractor wants to hear what the rate is."""
+    """Return the sampling rate as an option, because Whisper's extractor requires it."""
     extractor = getattr(processor, "feature_extractor", None)
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}

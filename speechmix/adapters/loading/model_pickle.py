@@ -2,7 +2,7 @@
 
 A family's table holds functions, which pickle does not take. So it is looked up by the module's
 `model_type` where the model is restored: an architecture of your own must be registered there
-before. In: a model. Out: what it is made of again.
+before. In: a model. Out: what it is built again from.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ModuleRecipe:
 
     @classmethod
     def from_module(cls, module: Any) -> ModuleRecipe:
-        """What a module is built again from."""
+        """Make the recipe that a module is built again from."""
         trainable_names = tuple(
             name for name, weight in module.named_parameters() if weight.requires_grad
         )

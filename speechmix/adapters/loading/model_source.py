@@ -1,8 +1,8 @@
 """Tell apart model objects, folders and hub ids, and refuse anything else.
 
-In: whatever was given to `load`. Out: a module that can be measured, or a place to read one from,
-or an error that says what the thing is and what to pass instead. Options go under the names they
-have in transformers, too.
+In: the first argument of `load`. Out: a module that can be measured, or a folder or hub id to read
+one from, or an error that says what the argument is and what to pass instead. Options go under the
+names they have in transformers, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Pool a finished map's units into larger ones: frames or sub-words into words, or into spans that
-are given.
+"""Pool a finished map's units into larger ones: frames or sub-words into words, or into requested
+spans.
 
 In: a `MixingMap`. Out: scores averaged over the positions of a target, averaged or summed over
 those of a source, and the new units. A word in pieces is one unit.
@@ -98,7 +98,7 @@ def _group_by_word(units: Sequence[Span], multipart_words: Collection[int]) -> l
 
 
 def _label_span(span: Span, units: list[Span]) -> Span:
-    """A span that is asked for by its positions alone, called by the units in it."""
+    """Label a span that is requested by its positions alone with the labels of its units."""
     joined_span = replace(_join_units(units, {}), kind="word")
     return (
         replace(joined_span, pieces=span.pieces, times=_unit_intervals(units))

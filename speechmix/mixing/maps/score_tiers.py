@@ -96,7 +96,7 @@ def score_tiers(
     cue: Cue | None = None,
     layers: Layers = "all",
 ) -> dict[str, list[Word]]:
-    """Words, and for each map and layer what they give to the target.
+    """Words, and for each map and layer their shares in the target.
 
     Parameters
     ----------

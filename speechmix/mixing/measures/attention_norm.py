@@ -85,7 +85,7 @@ def _pooled_norms(
 def _diagonal(
     block: Block, target_positions: Tensor, alpha: Tensor, linearized_block: LinearizedBlock
 ) -> Tensor:
-    """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
+    """Contribution of each row to itself, with the residual stream's part: t_ii [R, D]."""
     weights = alpha.gather(2, target_positions.expand(len(alpha), -1)[..., None])  # [H, R, 1]
     context = (weights * block.values[:, target_positions]).transpose(0, 1)  # [R, H, d]
     vectors = context.flatten(1) @ block.output_weight.flatten(0, 1)

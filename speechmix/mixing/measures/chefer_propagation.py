@@ -85,7 +85,8 @@ def _cross_attention_weights(
 def _propagate_through_encoder(
     encoder_relevance: Tensor, weighted: list[Tensor], layers: Sequence[int]
 ) -> list[Tensor]:
-    """What is heard [K], times R_n^ee that starts at some of the encoder's layers, [K] each."""
+    """Multiply the relevance [K] of the encoder's output by R_n^ee that starts at some of its
+    layers, [K] each."""
     rows = []
     for first_layer in layers:
         sums = torch.ones_like(encoder_relevance)

@@ -131,8 +131,8 @@ class GradientPass:
         return {key: gradient[0] for key, gradient in gradients.items()}
 
     def check(self) -> None:
-        """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has
-        been computed."""
+        """Raise an `InputError` if the objective was not finite somewhere; called once, when all
+        has been computed."""
         if not self.shared_passes.objectives:
             return
         values = self.shared_passes.take_evaluated_values(self.objective_index)
@@ -159,7 +159,7 @@ class RetainedGraph(Generic[Key]):
         self._ends = dict(ends)
 
     def gradients(self, objective_index: int) -> dict[Key, Tensor]:
-        """Gradients of one objective by each end, zeros where it does not depend on it; asked
+        """Gradients of one objective by each end, zeros where it does not depend on it; called
         once."""
         value, ends = self._values.pop(objective_index), list(self._ends.values())
         optional_gradients = torch.autograd.grad(

@@ -1,4 +1,4 @@
-"""What gradient measures explain: one number that the model gives out about the target word.
+"""What gradient measures explain: one number of the model's output about the target word.
 
 In: `mix(objective=)`, a model and its clip, sentence or prepared inputs. Out: an `Objective`, a
 differentiable function of the model's output, with the label of the map's only row. With z the
@@ -92,7 +92,7 @@ def resolve_objective(
 
 
 def one_position_advice(model: Model) -> str:
-    """What to ask for instead of a number that is not read at one position of a model's output."""
+    """Objectives to request instead of one that is not read at one position of a model's output."""
     if model.has_label_head:
         return (
             "The label of a sound is read off a mean of several positions: ask gradient_input or "
@@ -251,7 +251,7 @@ def _text_objective(
 
 
 def _classifier_objective(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
-    """A classifier's: of the label that it gives, or of those that are named."""
+    """Objective of a classifier: of the label that it predicts, or of those that are named."""
     from .classifier_objective import label_objective
 
     kind, names = (option, ()) if isinstance(option, str) else ("auto", tuple(option))

@@ -1,7 +1,7 @@
 """DeepLift's rescale rule at the activations of an unmodified model, by captum.
 
-In: a function of states that runs activations inside a module. Out: parts of each number that it
-gives. One pass forward for all numbers, and one back for each.
+In: a function of states that runs activations inside a module. Out: contributions to each of its
+outputs. One pass forward for all numbers, and one back for each.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ def clip_bytes(model: Model) -> int:
     """About how many bytes a clip of 30 s (or a text of as many tokens) takes while it passes
     through a layer.
 
-    For each position what is caught of a layer: states, queries, keys, values, context and what the
-    attention block gives (8 D), what enters and leaves the feed-forward's activation (3 F); or, if
-    that is more, what a convolution over the waveform reads and writes.
+    For each position what is captured of a layer: states, queries, keys, values, context and the
+    attention block's output (8 D), what enters and leaves the feed-forward's activation (3 F); or,
+    if that is more, what a convolution over the waveform reads and writes.
     """
     width = max(
         (
@@ -150,8 +150,8 @@ def pad_batch(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, 
 
 
 def pair_batch_bytes(device: torch.device) -> int:
-    """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is
-    free."""
+    """Bytes that one batch of pairs may take; computed once a pass, because a GPU is slow to report
+    its free memory."""
     if device.type != "cuda":
         return CPU_BATCH_BYTES
     free_bytes, _ = torch.cuda.mem_get_info(device)

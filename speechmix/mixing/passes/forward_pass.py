@@ -64,7 +64,7 @@ def compute_maps(
 ) -> list[Maps]:
     """Maps of items that share a forward pass; each takes the next of the folders.
 
-    What is `make_observer` them, of a single item, is told of the same blocks.
+    The observer that `make_observer` makes for a single item is called with the same blocks.
     """
     item_folders = list(itertools.islice(folders, len(items)))
     views = [make_view(model, item, request) for item in items]

@@ -1,8 +1,8 @@
 """Whether a model writes the text of a clip, from the states of the forward pass that its maps are of.
 
-In: the output of the pass. Out: a note where a CTC model's likeliest letters are another text, or where a decoder
-that is fed the text finds other tokens much likelier. Of a recording that is too soft, say, the model
-hears nothing, and no share in its maps would show it.
+In: the output of the pass. Out: a note where a CTC model's likeliest letters are another text, or
+where a decoder that is fed the text finds other tokens much likelier. In a recording that is too
+soft, say, the model recognises nothing, and no share in its maps would show it.
 """
 
 from __future__ import annotations

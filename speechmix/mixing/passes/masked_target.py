@@ -25,8 +25,8 @@ def is_masked_model(model: Model) -> bool:
 
 
 def replace_target_by_mask(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
-    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked
-    for there."""
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is read
+    there."""
     if not isinstance(sentence.target, int):
         return sentence, None
     target = sentence.words[sentence.target]

@@ -1,6 +1,6 @@
 """Compute the maps of one item for several objectives.
 
-In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that
+In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` returns for that
 objective alone. What does not depend on the objective is computed once: the forward pass, whose
 graph is kept while each objective is taken back through it.
 """

@@ -74,8 +74,8 @@ class MixRequest:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> MixRequest:
-        """Request of options as `mix` takes them: one measure, stack, layer or target may stand
-        alone."""
+        """Request of options as `mix` takes them: one measure, stack, layer or target needs no
+        list."""
         normalized_options = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
             normalized_options[name] = as_unique_tuple(options[name])
@@ -119,7 +119,7 @@ class MixRequest:
 
 
 def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
-    """One option value, or a sequence of them, as a tuple without doubles; None stays None."""
+    """One option value, or a sequence of them, as a tuple without duplicates; None stays None."""
     if value is None:
         return None
     return (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))

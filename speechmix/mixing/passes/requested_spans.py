@@ -1,6 +1,6 @@
 """Resolve the spans of frames or words that a request names.
 
-In: a clip and its frames, or ranges of positions as a user gives them; a request. Out: `Span`s,
+In: a clip and its frames, or ranges of positions as a user passes them; a request. Out: `Span`s,
 the units of the encoder's side of a `View`.
 """
 
