@@ -46,25 +46,11 @@ def speak(
 ) -> Speech:
     """Synthesise a text.
 
-    Parameters
-    ----------
-    voice : str
-        A language code of `espeak_voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant
-        ("fr+f2").
-    rate : int
-        Words per minute, 80 to 450.
-    pitch : int
-        0 to 99.
-    sample_rate : int
-        Hz of the result; espeak-ng itself works at 22,050 Hz.
-
-    Raises
-    ------
-    InputError
-        For a text without words, an unknown voice or variant, a rate or pitch out of range, or letters
-        that the voice cannot read.
-    MissingExtraError
-        If espeakng-loader is not installed.
+    `voice` is a language code of `espeak_voices` ("fr", "fr-be", "en-us"), optionally with a speaker
+    variant ("fr+f2"); `rate` is in words per minute, 80 to 450; `pitch` is 0 to 99. The audio is
+    resampled to `sample_rate` from the 22,050 Hz of espeak-ng. An InputError says that the text has
+    no words, that voice, variant, rate or pitch cannot be, or that the voice cannot read some
+    letters; a MissingExtraError, that espeakng-loader is not installed.
 
     Examples
     --------
