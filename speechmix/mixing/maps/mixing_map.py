@@ -1,9 +1,9 @@
 """MixingMap: scores of one measure in one stack, with labels and provenance.
 
 Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that
-receives, the *source* the one that gives. Scores are raw; normalising, dropping units, averaging
-heads and rolling out are explicit later steps, each of which returns a new map and notes itself in
-`provenance["steps"]`.
+receives, the *source* the one that contributes. Scores are raw; normalising, dropping units,
+averaging heads and rolling out are explicit later steps, each of which returns a new map and notes
+itself in `provenance["steps"]`.
 """
 
 from __future__ import annotations

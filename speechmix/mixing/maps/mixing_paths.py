@@ -29,15 +29,10 @@ Node = tuple[str, int]  # side ("encoder", "decoder") and unit
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What one layer does, from above: every node's sources.
+    """What one layer does, from above: every node's sources with their weights.
 
-    Parameters
-    ----------
-    name : str
-        As it stands in a route: "encoder 3", "cross 1".
-    crossing : str
-        The same for a step from the decoder to the encoder's output.
-    sources : dict of Node to list of (Node, float)
+    `name` is its name in a route ("encoder 3", "cross 1"); `crossing`, the same for a step from the
+    decoder to the encoder's output.
     """
 
     name: str

@@ -59,11 +59,8 @@ class ScoreMap:
     def head(self, index: int) -> Self:
         """One head alone, counted from 0, of a map that keeps its heads.
 
-        Raises
-        ------
-        InputError
-            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``),
-            or not this one.
+        An InputError says that the map has no heads (`mix` averages them unless ``heads="each"``),
+        or not this one.
 
         Examples
         --------
