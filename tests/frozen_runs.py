@@ -82,21 +82,7 @@ def commands(clips: str) -> dict[str, list[list[str]]]:
         "one_clip": [
             ["explain", one, "--model", WHISPER, *text, "--out", "why.html"],
             ["ground", one, "--model", WHISPER, "--language", "fr", "--out", "ground"],
-            [
-                "ablate",
-                one,
-                "--model",
-                CTC,
-                *text,
-                "--cue",
-                "nos",
-                "--target",
-                "maisons",
-                "--foil",
-                "maison",
-                "--out",
-                "ablation.csv",
-            ],
+            ["ablate", one, "--model", CTC, *text, *pair, "--out", "ablation.csv"],
         ],
     }
 

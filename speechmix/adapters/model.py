@@ -1,8 +1,9 @@
 """A loaded model with what speechmix knows about it: its family, its stacks, its front end, where
 it came from.
 
-`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. What can be read off it
-is in `description`, what its decoder is told in `prefix`, what it writes by itself in `writing`.
+`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. Its description is in
+`ModelDescription`, what begins its decoder's input in `prefix` or `prompt`, and what it generated
+in `generated_texts`.
 """
 
 from __future__ import annotations
@@ -202,12 +203,12 @@ class Model(MeasurableModel):
     def with_prompt(
         self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False
     ) -> Model:
-        """Return an audio language model that is asked something else: the same weights, another
-        name and fingerprint.
+        """Return an audio language model with another prompt: the same weights, another name and
+        fingerprint.
 
-        A model as it is loaded is asked to transcribe, and its decoder is fed the clip's text as
-        the answer, as a Whisper's is. Asked something else, it answers for itself, unless the
-        answer is given.
+        A model as it is loaded is prompted to transcribe, and its decoder is fed the clip's text as
+        the answer, as a Whisper's is. With another prompt it generates its answer, unless an answer
+        is given.
 
         Parameters
         ----------

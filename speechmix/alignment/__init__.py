@@ -115,7 +115,7 @@ def align(
 
 
 def resolve_method(model: Model | None, method: str) -> str:
-    """The method that is meant, which for "auto" depends on the model."""
+    """Return the alignment method; that of "auto" depends on the model."""
     from .ctc import has_ctc_head
 
     if method != "auto":
@@ -135,13 +135,10 @@ def _name_other_method(model: Model) -> str:
 
 
 def _add_phones(clip: Clip, language: str | None) -> Clip:
-    """Phones for words whose times are known: those that synthesis places in each word, stretched
-    with it.
+    """Add phones to words whose times are known: those that synthesis places in each word,
+    stretched with it.
 
-    Raises
-    ------
-    InputError
-        If the words are no single words in one piece each, as synthesis needs them.
+    Words that are not single words in one piece each, as synthesis needs them, are an InputError.
     """
     words = clip.spoken_words
     if not words or any(word.pieces or len(aligned_words(word.text)) != 1 for word in words):

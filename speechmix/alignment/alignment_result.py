@@ -47,31 +47,18 @@ _APOSTROPHES, _MINUS_SIGNS = ("'", "’"), ("-", "−")
 class Alignment:
     """Words of a transcript with their times.
 
-    Parameters
-    ----------
-    words : tuple of Word
-        One for each item of ``aligned_words(text)``, in order, in seconds; words do not overlap, and a
-        pause belongs to none of them. ``Word.score`` is between 0 (no better than any other place
-        or text) and 1 (fits as well as the right words do); by synthesis, the probability that
-        neither border is more than 100 ms off.
-    method : str
-        Which aligner made it: "synthesis", "ctc", ...
-    score : float
-        The same for the whole clip, 0 to 1: the mean over the words, weighted by their duration,
-        unless the aligner says otherwise (synthesis: the probability that the text is what is
-        said). Scores of different methods are not on one scale.
-    doubts : tuple of str
-        Plain sentences, each a reason why the alignment cannot be trusted. Empty if there is none.
-    phonemes : tuple of Word
-        Where each phoneme (IPA, with stress marks) is heard, in seconds, by aligners that tell.
-    phones : tuple of Word
-        The phones of each word, without gaps inside it, labels in IPA; `Word.score` is the
-        probability that neither boundary is more than 20 ms off. Empty if the aligner has none.
+    There is one of `words` for each item of ``aligned_words(text)``, in order, in seconds; words do
+    not overlap, and a pause belongs to none of them. ``Word.score`` is between 0 (no better than
+    any other place or text) and 1 (fits as well as the right words do); by synthesis, the
+    probability that neither boundary is more than 100 ms off. `score` is the same for the whole
+    clip: the mean over the words, weighted by their duration, unless the aligner says otherwise
+    (synthesis: the probability that the text is what is said). Scores of different methods are not
+    on one scale.
 
-    Examples
-    --------
-    >>> Alignment((Word("oui", 0.2, 0.5, 0.9),), method="ctc", score=0.9).trusted
-    True
+    `doubts` are sentences, each a reason why the alignment cannot be trusted. `phonemes` say where
+    each phoneme (IPA, with stress marks) is, in seconds; `phones` are those of each word, without
+    gaps inside it, in IPA, and their ``Word.score`` is the probability that neither boundary is
+    more than 20 ms off. Both are empty if the aligner has none.
     """
 
     words: tuple[Word, ...]
@@ -110,15 +97,11 @@ def list_unsure_words(words: Iterable[Word], min_score: float = MIN_TRUSTED_WORD
 
 
 def later_changes(method: str, language: str | None, *, has_model: bool) -> JsonObject:
-    """Say what changed without a revision of all word times, for the cache keys of those it concerns.
+    """Say what changed without a revision of all word times, for the cache keys of those it
+    concerns.
 
-    These are the wildcards of CTC, the doubts of other methods than synthesis and outside French, and the
-    heads of a Whisper that names none.
-
-    Examples
-    --------
-    >>> later_changes("synthesis", "fr", has_model=False), later_changes("ctc", "fr", has_model=True)
-    ({}, {'doubts': 3})
+    These are the wildcards of CTC, the doubts of other methods than synthesis and outside French,
+    and the heads of a Whisper that names none.
     """
     by_synthesis = method == "synthesis" or (method == "auto" and not has_model)
     is_french = (language or "").startswith("fr")
@@ -129,9 +112,10 @@ def later_changes(method: str, language: str | None, *, has_model: bool) -> Json
 def aligned_words(text: str) -> list[str]:
     """Split a transcript at white space into its written words.
 
-    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is read aloud (``%``,
-    ``€``, ``&``) is one. Punctuation that touches a word stays on it, and ``l'enfant`` or ``petits-pois`` is one word:
-    white space is the only boundary that every transcript and every corpus agrees on.
+    A token of nothing but punctuation (``« : ! ? — …``) is no word and is dropped; a sign that is
+    read aloud (``%``, ``€``, ``&``) is one. Punctuation that touches a word stays on it, and
+    ``l'enfant`` or ``petits-pois`` is one word: white space is the only boundary that every
+    transcript and every corpus agrees on.
 
     Examples
     --------

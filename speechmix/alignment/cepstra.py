@@ -35,8 +35,8 @@ _LOUD_FRAMES = 6  # frames, 30 ms, that reach the level of a run
 
 @dataclass(frozen=True, eq=False)
 class RecordingCepstra:
-    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's
-    mel power [40].
+    """Features of a recording: mel power [T, 40], energy in dB [T], its quiet and loud levels, the
+    noise's mel power [40].
 
     In the energy a mel band counts the less, the more noise there is in it.
     """

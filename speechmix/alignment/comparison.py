@@ -22,28 +22,12 @@ Aligner = Callable[[Clip], tuple[Word, ...]]
 
 
 def compare_aligners(clips: Iterable[Clip], aligners: Mapping[str, Aligner]) -> pd.DataFrame:
-    """Align clips with every aligner.
+    """Align clips that have text with every aligner, a function of a clip.
 
-    Parameters
-    ----------
-    clips : iterable of Clip
-        With text.
-    aligners : mapping of name -> function of a clip
-        Each returns the same number of words for a clip. An error of this package is recorded.
-
-    Returns
-    -------
-    DataFrame
-        Columns clip, method, word (index), text, start, end, score, seconds_taken (of the clip, on
-        its first word), reason (of a failure; then word, start and end are missing). A clip's own
-        words are the method "reference".
-
-    Examples
-    --------
-    >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.1, 0.3), ("livres", 0.3, 0.9)])
-    >>> table = compare_aligners([clip], {"late": lambda clip: [Word(w.text, w.start + 0.02, w.end) for w in clip.words]})
-    >>> summarize_aligners(table)[["method", "against", "start_ms", "within_50_ms"]].values.tolist()
-    [['late', 'reference', 20.0, 100.0]]
+    Each aligner returns the same number of words for a clip; an error of this package is recorded.
+    The table has the columns clip, method, word (index), text, start, end, score, seconds_taken (of
+    the clip, on its first word), reason (of a failure; then word, start and end are missing). A
+    clip's own words are the method "reference".
     """
     rows = []
     for clip in clips:
@@ -60,19 +44,12 @@ def compare_aligners(clips: Iterable[Clip], aligners: Mapping[str, Aligner]) -> 
 
 
 def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
-    """Summarise a table of `compare_aligners`.
+    """Summarise a table of `compare_aligners`, one row per method.
 
-    Returns
-    -------
-    DataFrame
-        One row per method: against what it is measured ("reference", or "others": their median),
-        words, failures (clips), median distance of word starts and ends in ms, share of the starts
-        within 20, 50 and 100 ms in %, median seconds a clip.
-
-    Raises
-    ------
-    InputError
-        If no clip was aligned by any method.
+    The columns say against what it is measured ("reference", or "others": their median), words,
+    failures (clips), median distance of word starts and ends in ms, share of the starts within 20,
+    50 and 100 ms in %, median seconds a clip. If no clip was aligned by any method, an InputError
+    is raised.
     """
     placed = table[table.reason.isna()]
     if placed.empty:

@@ -38,8 +38,8 @@ class Warp:
     """A path through the recording: the slot that each frame belongs to (-1 in a gap) [T], and what
     that costs [T].
 
-    NaN in a gap are: where the synthesis is then, in seconds on the first speaker's clock (`times`)
-    [T]; and which share of other sounds of the text would be nearer (`nearer`) [T].
+    `times` [T], where the synthesis is then, in seconds on the first speaker's clock, and `nearer`
+    [T], the share of other sounds of the text that would be nearer, are NaN in a gap.
     """
 
     owner: np.ndarray
@@ -68,25 +68,13 @@ class Warp:
 class Evidence:
     """What is known of an alignment.
 
-    Parameters
-    ----------
-    recording : RecordingCepstra
-    natural : array [W]
-        Seconds each word lasts in the synthesis.
-    warp : Warp
-        Of the text.
-    ways : tuple of Warp
-        The same with other settings that are as good.
-    decoys : tuple of Warp
-        Of each word played backwards, in other orders: the same voices say the same sounds, but not
-        what the recording has. What a path through that costs is what one for a text that does not
-        belong to the recording would.
-    likeness : float
-        How alike the recording and the speakers, as they are, go along the path
-        (`Chorus.likeness`).
-    borders, phone_boundaries : array [2, W, T] and [2, P, T]
-        What the cheapest path of the text costs with each word's or phone's first and last frame in
-        each place (`border_costs`).
+    `natural` [W] are the seconds each word lasts in the synthesis. `warp` is the path of the text,
+    and `ways` are the same with other settings that are as good. `decoys` are of each word played
+    backwards, in other orders: the same voices say the same sounds, but not what the recording has,
+    so a path through them costs what one for a wrong text would. `likeness` says how alike the
+    recording and the unchanged speakers are along the path (`Chorus.likeness`). `borders` [2, W, T]
+    and `phone_boundaries` [2, P, T] are what the cheapest path of the text costs with each word's
+    or phone's first and last frame in each frame of the recording (`border_costs`).
     """
 
     recording: RecordingCepstra
@@ -123,8 +111,8 @@ class Evidence:
 
     @cached_property
     def spread(self) -> np.ndarray:
-        """Mean distance in frames between where a word's borders lie and where the ways have them
-        [W]."""
+        """Mean distance in frames between where a word's boundaries lie and where the ways have
+        them [W]."""
         distance: np.ndarray = np.abs(self._all_edges - self.edges).mean(0).mean(1)
         return distance
 
@@ -151,8 +139,8 @@ class Evidence:
 
     @cached_property
     def margin(self) -> np.ndarray:
-        """What the cheapest path costs more that has a border of the word over 100 ms from where it
-        lies [W], -20 to 20."""
+        """Additional cost of the cheapest path that has a boundary of the word over 100 ms from
+        where it lies [W], -20 to 20."""
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
         near_costs = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
@@ -223,8 +211,8 @@ def text_features(evidence: Evidence) -> np.ndarray:
 
 
 def word_confidence(evidence: Evidence) -> np.ndarray:
-    """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is
-    said."""
+    """Probability [W] that neither boundary of a word is more than 100 ms off, if the text is what
+    is said."""
     weights, intercept = _FAR_WEIGHTS
     confidence: np.ndarray = 1 - _logistic(word_features(evidence) @ weights + intercept)
     return confidence
@@ -285,8 +273,7 @@ def _logistic(x: np.ndarray) -> np.ndarray:
 
 
 def _trim_edges(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:
-    """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is not
-    heard."""
+    """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is silent."""
     if first == 0 or owner[first - 1] < 0:
         first += int(np.argmax(np.append(sound[first : min(first + 20, last)], True)))
     if last == len(owner) - 1 or owner[last + 1] < 0:

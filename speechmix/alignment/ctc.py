@@ -49,27 +49,11 @@ def has_ctc_head(model: Model) -> bool:
 def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     """Place the words of a transcript by CTC forced alignment.
 
-    Parameters
-    ----------
-    model : Model
-        With a CTC head, its feature extractor and its tokenizer (`speechmix.load` of a folder or
-        hub id has them).
-    audio : ndarray [samples]
-        Mono, at ``model.sample_rate``.
-    text : str
-
-    Returns
-    -------
-    Alignment
-        A word's score is the mean probability of its letters on the path, with 0 for letters that the
-        model does not know, and at most 0.5 then; the clip's, that of all letters that it knows.
-
-    Raises
-    ------
-    AlignmentError
-        If the model has no CTC head, the text no words, or more letters than the audio has frames.
-    InputError
-        If the audio is shorter than a frame.
+    The model has a CTC head, its feature extractor and its tokenizer; the audio is mono, at
+    ``model.sample_rate``. A word's score is the mean probability of its letters on the path, with 0
+    for letters that the model does not know, and at most 0.5 then; the clip's, that of all letters
+    that it knows. An AlignmentError says that the model has no CTC head, or that the text has no
+    words or more letters than the audio has frames; audio shorter than a frame is an InputError.
     """
     if not has_ctc_head(model) or model.feature_extractor is None:
         raise AlignmentError(

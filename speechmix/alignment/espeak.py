@@ -27,20 +27,12 @@ PITCHES = (0, 99)
 
 @dataclass(frozen=True, eq=False)
 class Speech:
-    """A synthetic utterance.
+    """A synthetic utterance: float32 audio [S], mono, in [-1, 1].
 
-    Parameters
-    ----------
-    audio : float32 array [S]
-        Mono, in [-1, 1].
-    sample_rate : int
-        Hz.
-    words : tuple of Word
-        One for each item of ``aligned_words(text)``, in seconds. A word ends where the next begins, or
-        where the pause before the next begins. Words that espeak-ng speaks as one ("parce que")
-        share its time by number of letters.
-    phonemes : tuple of Word
-        The phonemes (IPA, with stress marks) in seconds; a pause has an empty text.
+    There is one of `words` for each item of ``aligned_words(text)``, in seconds. A word ends where
+    the next begins, or where the pause before the next begins. Words that espeak-ng speaks as one
+    ("parce que") share its time by number of letters. `phonemes` are in IPA, with stress marks; a
+    pause has an empty text.
     """
 
     audio: np.ndarray
@@ -54,25 +46,11 @@ def speak(
 ) -> Speech:
     """Synthesise a text.
 
-    Parameters
-    ----------
-    voice : str
-        A language code of `espeak_voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant
-        ("fr+f2").
-    rate : int
-        Words per minute, 80 to 450.
-    pitch : int
-        0 to 99.
-    sample_rate : int
-        Hz of the result; espeak-ng itself works at 22,050 Hz.
-
-    Raises
-    ------
-    InputError
-        For a text without words, an unknown voice or variant, a rate or pitch out of range, or letters
-        that the voice cannot read.
-    MissingExtraError
-        If espeakng-loader is not installed.
+    `voice` is a language code of `espeak_voices` ("fr", "fr-be", "en-us"), optionally with a speaker
+    variant ("fr+f2"); `rate` is in words per minute, 80 to 450; `pitch` is 0 to 99. The audio is
+    resampled to `sample_rate` from the 22,050 Hz of espeak-ng. An InputError says that the text has
+    no words, that voice, variant, rate or pitch cannot be, or that the voice cannot read some
+    letters; a MissingExtraError, that espeakng-loader is not installed.
 
     Examples
     --------
@@ -120,17 +98,12 @@ def espeak_voices() -> dict[str, str]:
     """Return the language codes that `speak` takes, with the name of each voice.
 
     Any of them can be followed by a speaker variant, as in ``"fr+f2"``; see `list_variants`.
-
-    Examples
-    --------
-    >>> espeak_voices()["fr-be"]
-    'French (Belgium)'
     """
     return {code: name for code, (name, _) in voice_table().items()}
 
 
 def list_variants() -> list[str]:
-    """Return the speaker list_variants that can follow a language code: ``f1``, ``m3``, ...
+    """Return the speaker variants that can follow a language code: ``f1``, ``m3``, ...
 
     Examples
     --------

@@ -26,15 +26,11 @@ _STRESS_MARKS = str.maketrans("", "", "ˈˌ-")
 
 
 def find_unread_words(tokens: Sequence[str], voice: str, *, switches: bool) -> list[str]:
-    """Words that a voice would spell by the names of their letters.
+    """Return the words that a voice, an espeak-ng identifier, would spell by the names of their
+    letters.
 
-    Parameters
-    ----------
-    tokens : sequence of str
-    voice : str
-        Identifier of an espeak-ng voice.
-    switches : bool
-        Whether the voice speaks a part of them in another language: else no Latin word is spelled.
+    `switches` says that the voice speaks some of them in another language: else no Latin word is
+    spelled.
 
     Examples
     --------
@@ -108,7 +104,7 @@ def _script(letter: str) -> str:
 
 @lru_cache(maxsize=256)
 def _shared_name_length(letters: tuple[str, ...], voice: str) -> int:
-    """How many phonemes are the same at the start of what a voice says for each of these letters."""
+    """Number of phonemes that a voice's names of these letters have in common at the start."""
     readings = [_phonemes(letter, voice)[0] for letter in letters]
     count = 0
     for phonemes in zip(*readings, strict=False):

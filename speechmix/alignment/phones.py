@@ -83,17 +83,12 @@ def _closure_start(
 def phone_boundary_costs(
     times: np.ndarray, distances: np.ndarray, gap: np.ndarray, speech: Speech
 ) -> np.ndarray:
-    """What the cheapest path costs with each phone's first and last frame in each place, as
-    `warping.border_costs` says it of words [2, P, T]; infinite for a phone without a synthetic frame.
+    """Return what the cheapest path costs with each phone's first and last frame in each frame of
+    the recording, [2, P, T], as `warping.border_costs` does for words.
 
-    Parameters
-    ----------
-    times : array [N]
-        Seconds of the synthetic frames on the first speaker's clock.
-    distances : array [T, N]
-    gap : array [T]
-    speech : Speech
-        Of the first speaker.
+    `times` [N] are seconds of the synthetic frames on the first speaker's clock; `distances` are
+    [T, N], `gap` is [T]; `speech` is the first speaker's. A phone without a synthetic frame costs
+    infinitely much.
     """
     phones, _ = spoken_phones(speech)
     slot = np.searchsorted([phone.start for phone in phones], times, side="right") - 1
@@ -132,22 +127,12 @@ def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...
 def place_phones(
     evidence: Evidence, speech: Speech, word_times: Sequence[Sequence[float]]
 ) -> tuple[tuple[Word, ...], np.ndarray]:
-    """Lay the phones of the first synthetic speaker over the recording.
+    """Place the phones of the first synthetic speaker, on whose clock the evidence is, in the
+    recording.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    speech : Speech
-        Of the first speaker, on whose clock the evidence is.
-    word_times : sequence of (start, end)
-        Seconds of each word in the recording; its first phone begins and its last one ends with it.
-
-    Returns
-    -------
-    phones : tuple of Word
-        Without scores.
-    spread : array [P, 2]
-        Mean distance in seconds between a phone's start or end and where the ways have it.
+    `word_times` are (start, end) in seconds: a word's first phone begins, and its last one ends,
+    with it. Returns phones without scores, and the spread [P, 2]: the mean distance in seconds
+    between a phone's start or end and where the other ways have it.
     """
     spoken, owners = spoken_phones(speech)
     ways = (evidence.warp, *evidence.ways)
@@ -198,7 +183,8 @@ def phone_features(
 
 
 def _boundary_margins(costs: np.ndarray, phones: Sequence[Word]) -> np.ndarray:
-    """What the cheapest path costs more that has a boundary over 20 ms from where it lies [2, P]."""
+    """Additional cost of the cheapest path that has a boundary over 20 ms from where it lies [2,
+    P]."""
     edges = np.array([(phone.start, phone.end) for phone in phones]).T / _FRAME
     frames = edges + np.array([[0.5], [-0.5]])  # the first and the last one of the phone
     is_far = np.abs(np.arange(costs.shape[2]) - frames[:, :, None]) > NEAR / _FRAME

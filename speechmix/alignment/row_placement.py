@@ -11,36 +11,18 @@ _MEDIAN_FILTER_FRAMES = 7
 
 
 def place_rows(attention: np.ndarray, is_loud: np.ndarray) -> np.ndarray:
-    """Give each row its stretch of frames by the attention of some heads.
+    """Give each row its stretch of frames by the attention [heads, rows, frames] of some heads.
 
-    Parameters
-    ----------
-    attention : array [heads, rows, frames]
-        Over the frames of the sound alone; no more rows than frames.
-    is_loud : bool array [frames]
-        See `find_loud_frames`.
-
-    Returns
-    -------
-    int array [rows + 1]
-        Edges of the stretches, from the first frame of the first to the end of the last.
+    The frames are those of the sound alone (at least one for each row); `is_loud` [frames] is from
+    `find_loud_frames`. Returns the edges [rows + 1] of the stretches, from the first frame of the
+    first to the end of the last.
     """
     return place_by_evidence(head_evidence(attention).mean(0), is_loud)
 
 
 def place_by_evidence(evidence: np.ndarray, is_loud: np.ndarray) -> np.ndarray:
-    """Place rows as `place_rows` does, by the mean evidence of some heads, or of many sets at once.
-
-    Parameters
-    ----------
-    evidence : array [..., rows, frames]
-        Means of `head_evidence` over heads.
-    is_loud : bool array [frames]
-
-    Returns
-    -------
-    int array [..., rows + 1]
-    """
+    """Place rows as `place_rows` does, by the mean `head_evidence` [..., rows, frames] of some
+    heads, or of many sets at once; edges [..., rows + 1]."""
     n_rows, n_frames = evidence.shape[-2:]
     first, last = map(int, trim_silence(0, n_frames, is_loud))
     if last - first < n_rows:
@@ -78,14 +60,7 @@ def find_loud_frames(audio: np.ndarray, n_frames: int) -> np.ndarray:
 def trim_silence(
     start: int | np.ndarray, stop: int | np.ndarray, is_loud: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranges of frames without the quiet ones at their edges; a quiet range stays.
-
-    Examples
-    --------
-    >>> start, stop = trim_silence(0, 4, np.array([False, True, True, False]))
-    >>> int(start), int(stop)
-    (1, 3)
-    """
+    """Return ranges of frames without the quiet ones at their edges; a quiet range stays."""
     loud = np.flatnonzero(is_loud)
     before, until = np.searchsorted(loud, start), np.searchsorted(loud, stop)
     if not len(loud):
@@ -95,22 +70,10 @@ def trim_silence(
 
 
 def find_row_starts(evidence: np.ndarray) -> np.ndarray:
-    """Cut the frames into one stretch for each row, in order, so that the evidence in them is
-    greatest.
+    """Cut the frames into one stretch for each row, in order, so that the evidence [..., rows,
+    frames] in them is greatest.
 
-    Parameters
-    ----------
-    evidence : array [..., rows, frames]
-
-    Returns
-    -------
-    int array [..., rows]
-        First frame of each row's stretch; each has at least one frame.
-
-    Examples
-    --------
-    >>> find_row_starts(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])).tolist()
-    [0, 2]
+    Returns the first frame of each row's stretch, [..., rows]; each has at least one frame.
     """
     n_rows, n_frames = evidence.shape[-2:]
     cuts = evidence.reshape(-1, n_rows, n_frames)

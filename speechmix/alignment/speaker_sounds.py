@@ -1,10 +1,10 @@
 """Learn the sounds of a speaker from aligned clips, and score frames against them.
 
-In: frames of clips, by the phoneme that an alignment puts there. Out: an `SpeakerVoice`, which gives
-distances between the frames of another clip and sounds, in the units of the synthetic speakers'
-(`synthetic_voices`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
-2017) a sound is a third of a phoneme, and a mixture of Gaussians its model (scikit-learn's,
-diagonal covariance).
+In: frames of clips, by the phoneme that an alignment puts there. Out: a `SpeakerVoice`, which
+returns distances between the frames of another clip and sounds, in the units of the synthetic
+speakers' (`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner
+(McAuliffe et al. 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model
+(scikit-learn's, diagonal covariance).
 """
 
 from __future__ import annotations
@@ -41,17 +41,11 @@ _STRESS = str.maketrans("", "", "ˈˌ")
 
 @dataclass(frozen=True, eq=False)
 class SpeakerVoice:
-    """Mixtures of Gaussians of S sounds, G Gaussians each at most (those that are not there weigh
-    nothing), D features.
+    """Mixtures of Gaussians of S sounds, at most G Gaussians each (absent ones have no weight), D
+    features.
 
-    Parameters
-    ----------
-    sounds : tuple of (str, int)
-        The first is any speech.
-    weights : array [S, G]
-    means, variances : array [S, G, D]
-    shift, scale : float
-        A distance is ``shift + scale * (log p(frame | any speech) - log p(frame | sound))``.
+    The first of `sounds` is any speech; `weights` are [S, G], `means` and `variances` [S, G, D]. A
+    distance is ``shift + scale * (log p(frame | any speech) - log p(frame | sound))``.
     """
 
     sounds: tuple[Sound, ...]
@@ -91,13 +85,7 @@ class SpeakerVoice:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SpeakerVoice:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        InputError
-            If the file is damaged.
-        """
+        """Read what `save` wrote; an InputError if the file is damaged."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -118,16 +106,7 @@ class SpeakerVoice:
 
 def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds
-    apart.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> said = {("a", 0): rng.normal(2, 1, (90, 4)), ("s", 0): rng.normal(-2, 1, (90, 4))}
-    >>> to_a, to_s = learn_voice(said).distances(np.full((1, 4), 2.0), [("a", 0), ("s", 0)])[0]
-    >>> bool(to_a < 0.7 < to_s)
-    True
-    """
+    apart."""
     frames_by_phoneme: dict[Sound, list[np.ndarray]] = {}
     for (phoneme, _), some in frames.items():
         frames_by_phoneme.setdefault((phoneme, WHOLE), []).append(some)
@@ -152,8 +131,7 @@ def learn_voice(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
 
 
 def _fit_mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, means and variances of a mixture of a number of Gaussians that the frames can
-    bear."""
+    """Weights, means and variances of a mixture of as many Gaussians as the frames are enough for."""
     from sklearn.mixture import GaussianMixture
 
     step = max(1, len(frames) // (_MOST * (_GAUSSIANS_OF_ANY if most == _GAUSSIANS_OF_ANY else 1)))
@@ -197,7 +175,7 @@ def _normalise_distances(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]
 def _log_likelihood(
     frames: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
 ) -> np.ndarray:
-    """Of frames [T, D] by a mixture: [T]."""
+    """Log-likelihood [T] of frames [T, D] by a mixture."""
     has_weight = weights > 0
     deviances = (
         (frames[:, None] - means[has_weight]) ** 2 / variances[has_weight]
@@ -212,13 +190,11 @@ def _log_likelihood(
 def frames_by_sound(
     clips: Iterable[tuple[RecordingCepstra, Sequence[Word]]],
 ) -> dict[Sound, np.ndarray]:
-    """Frames of clips by the sound that lies there, each [n, D]; at most some thousands of a sound,
-    of the first clips.
+    """Return frames [n, D] of clips by the sound that lies there; at most some thousands of a
+    sound, of the first clips.
 
-    Parameters
-    ----------
-    clips : iterable of (RecordingCepstra, sequence of Word)
-        With the phonemes of an alignment, in seconds (`speechmix.alignment.Alignment.phonemes`).
+    Each recording comes with the phonemes of its alignment, in seconds
+    (`speechmix.alignment.Alignment.phonemes`).
     """
     collected: dict[Sound, list[np.ndarray]] = {}
     counts: dict[Sound, int] = {}

@@ -68,43 +68,16 @@ def align_by_synthesis(
 ) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
-    Parameters
-    ----------
-    audio : float array [S]
-        Mono. Silence of any length before, between and after the words.
-    text : str
-        What is said. Hesitations may be missing from it; words that are not said should not be in
-        it.
-    language : str
-        A language code of `speechmix.alignment.espeak.espeak_voices`.
-    sample_rate : int
-        Hz.
-    speaker_voice : SpeakerVoice, optional
-        The speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_sounds`).
+    The audio [S] is mono, with silence of any length before, between and after the words.
+    Hesitations may be missing from the text; words that are not said should not be in it.
+    `language` is one of `speechmix.alignment.espeak.espeak_voices`; `speaker_voice` holds the
+    speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_sounds`). A word's
+    score is the probability that neither of its boundaries is more than 100 ms off, if the text is
+    what is said; the clip's, that it is (see `confidence`).
 
-    Returns
-    -------
-    Alignment
-        One word for each item of ``aligned_words(text)``. A word's score is the probability that neither
-        of its borders is more than 100 ms off, if the text is what is said; the clip's, that it is
-        (see `confidence`).
-
-    Raises
-    ------
-    AlignmentError
-        If the text has no words, the audio no speech, or the audio is too short or too long for the
-        text.
-    InputError
-        For a language that espeak-ng does not speak.
-    MissingExtraError
-        If espeakng-loader is not installed.
-
-    Examples
-    --------
-    >>> speech = speak("le chat dort", voice="fr-be+m7", rate=140)
-    >>> alignment = align_by_synthesis(speech.audio, "le chat dort", language="fr")
-    >>> [abs(placed.start - word.start) < 0.03 for placed, word in zip(alignment.words, speech.words)]
-    [True, True, True]
+    An AlignmentError says that the text has no words, the audio no speech, or that the audio is too
+    short or too long for the text; a language that espeak-ng does not speak is an InputError, and
+    espeakng-loader that is not installed a MissingExtraError.
     """
     with run_on_one_thread():
         chorus, transcript_words = _speak_chorus(audio, text, language, sample_rate, speaker_voice)

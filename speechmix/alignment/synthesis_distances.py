@@ -1,8 +1,8 @@
 """Distances between the frames of a recording and of synthetic speech in several voices.
 
-In: what is heard of a recording, several synthetic speakers of one text, the tempo of each word.
-Out: distances between every frame of the recording and of the synthesis, that of the nearest
-speaker. Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral
+In: features of a recording, several synthetic speakers of one text, the tempo of each word. Out:
+distances between every frame of the recording and of the synthesis, that of the nearest speaker.
+Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral
 coefficients.
 """
 
@@ -50,16 +50,10 @@ class SpeechPlan:
 
 
 class Chorus:
-    """Several speakers of one text, beside a recording.
+    """Several speakers of one text, beside a recording; the first one's clock is that of all plans.
 
-    Parameters
-    ----------
-    recording : RecordingCepstra
-    speakers : list of Speech
-        Of the same text; the first one's clock is that of all plans.
-    speaker_voice : SpeakerVoice, optional
-        The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its
-        and the speakers'.
+    `speaker_voice` holds the recorded speaker's own sounds: where it knows a sound, the distance is
+    the mean of its and the speakers'.
     """
 
     def __init__(
@@ -90,16 +84,10 @@ class Chorus:
         speaker_indices: Sequence[int],
     ) -> np.ndarray:
         """Distance between every frame of the recording and of the synthesis, [T, N]: that of the
-        nearest speaker.
+        nearest of the speakers at `speaker_indices`.
 
-        Parameters
-        ----------
-        plan : SpeechPlan
-        fitted : (SpeechPlan, int array [T]), optional
-            An earlier plan and the path found with it: the speakers' cepstra are mapped to the
-            recording's along it.
-        speaker_indices : sequence of int
-            Which speakers.
+        `fitted` is an earlier plan and the path [T] found with it: the speakers' cepstra are mapped
+        to the recording's along it.
         """
         voiced = (
             self.recording.energy > self.recording.speech_level
@@ -138,14 +126,10 @@ class Chorus:
         """How alike the recording and the speakers' own voices go: mean correlation of the slow
         cepstra, -1 to 1.
 
-        Unlike `distances`, nothing is fitted to the recording: a text that is not what is said can
-        be bent to its voice, but then the voices themselves say something else.
-
-        Parameters
-        ----------
-        times : array [T]
-            For each frame of the recording, where the synthesis is: seconds on the first speaker's
-            clock, NaN in a gap.
+        For each frame of the recording, `times` [T] says where the synthesis is: seconds on the
+        first speaker's clock, NaN in a gap. Unlike `distances`, nothing is fitted to the recording:
+        a text that is not what is said can be bent to its voice, but then the voices themselves say
+        something else.
         """
         in_words = np.isfinite(times)
         spoken = np.mean(

@@ -1,8 +1,8 @@
 """Run small matrix products on one thread.
 
 The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads
-took three to four times the processor time of one thread, to the same word times; and what an
-alignment gives does not hang on how many cores there are.
+took three to four times the processor time of one thread, to the same word times; and an alignment
+does not depend on the number of cores.
 """
 
 from __future__ import annotations

@@ -32,28 +32,13 @@ _MIN_TRUSTED_SCORE = 0.2
 
 
 def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment:
-    """Place the words of a transcript by the path of a transducer.
+    """Place the words of a transcript by the path of a transducer, which has its feature extractor
+    and its tokenizer.
 
-    Parameters
-    ----------
-    model : Model
-        A transducer with its feature extractor and its tokenizer.
-    audio : ndarray [samples]
-        Mono, at ``model.sample_rate``.
-    text : str
-
-    Returns
-    -------
-    Alignment
-        A word's score is the mean probability of its tokens where they are emitted; the clip's,
-        that of all tokens.
-
-    Raises
-    ------
-    AlignmentError
-        If the model is no transducer, the text has no words, or more tokens than a path can have.
-    InputError
-        If the audio is shorter than a frame.
+    The audio is mono, at ``model.sample_rate``. A word's score is the mean probability of its
+    tokens where they are emitted; the clip's, that of all tokens. An AlignmentError says that the
+    model is no transducer, or that the text has no words or more tokens than a path can have; audio
+    shorter than a frame is an InputError.
     """
     if not (model.capabilities.is_transducer and model.can_transcribe):
         raise AlignmentError(

@@ -3,7 +3,7 @@ the words.
 
 In: distances between T frames of a recording and N of a synthesis, what a gap costs in each frame,
 the word of each synthetic frame. Out: for each frame of the recording its synthetic frame, or the
-gap it lies in; and what it would cost to have a word's border elsewhere.
+gap it lies in; and what it would cost to have a word's boundary elsewhere.
 """
 
 from __future__ import annotations
@@ -35,36 +35,20 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
 
     Each frame of the recording takes a synthetic frame (the one before it in the path, or the next,
     or up to three on) or lies in a gap; a gap is entered from a word's last frame and left into the
-    next word's first one.
-
-    Parameters
-    ----------
-    distances : array [T, N]
-    gap : array [T]
-        Cost of lying in a gap.
-    word : int array [N]
-        Word of each synthetic frame: 0 … W-1, ascending, none missing.
-
-    Returns
-    -------
-    int array [T]
-        Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
+    next word's first one. `distances` are [T, N], `gap` [T] is the cost of lying in a gap, and
+    `word` [N] the word of each synthetic frame: 0 … W-1, ascending, none missing. Returns the
+    synthetic frame of each frame of the recording [T], or ``-1 - k`` in the gap before word k.
     """
     path: np.ndarray = _warp_path(distances, gap, word, _entering_costs(word))[0]
     return path
 
 
 def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
-    """What the cheapest path costs that has a word's border in a given frame: the forward-backward
-    algorithm with minima.
+    """Return what the cheapest path costs that has a word's boundary in a given frame: the
+    forward-backward algorithm with minima.
 
-    Takes what `cheapest_path` takes.
-
-    Returns
-    -------
-    float array [2, W, T]
-        For each word and frame: of the paths on which that frame is the word's first one, and on
-        which it is its last one.
+    Takes what `cheapest_path` takes. For each word and frame [2, W, T]: the cost of the paths on
+    which that frame is the word's first one, and on which it is its last one.
     """
     enter = _entering_costs(word)
     _, at_last, in_gap = _warp_path(distances, gap, word, enter)

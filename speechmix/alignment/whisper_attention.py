@@ -131,17 +131,9 @@ def list_doubts(words: Sequence[Word], score: float, uncovered: float) -> tuple[
 class TextAttention:
     """Cross-attention of a decoder while it is fed the text of a clip.
 
-    Parameters
-    ----------
-    weights : array [L H, rows, frames]
-        Over the frames of the audio alone; rows sum to one.
-    owners : sequence of int or None [rows]
-        Index of the word whose token each row predicts.
-    grid : FrameGrid
-    is_loud : bool array [frames]
-        See `find_loud_frames`.
-    first_position : int
-        Position of the first row in the decoder.
+    `weights` [L H, rows, frames] are over the frames of the audio alone; rows sum to one. `owners`
+    are indices of the word whose token each row predicts, or None. `is_loud` [frames] is from
+    `find_loud_frames`; `first_position` is the position of the first row in the decoder.
     """
 
     weights: np.ndarray
@@ -155,12 +147,8 @@ def read_text_attention(model: Model, clip: Clip) -> TextAttention:
     """Feed a clip's text to the decoder of any speech model with cross-attention, and return the
     weights.
 
-    Raises
-    ------
-    AlignmentError
-        If the text has more tokens than the audio has frames.
-    InputError
-        If the text cannot be fed, or the model is set to translate.
+    A text with more tokens than the audio has frames is an AlignmentError; one that cannot be fed,
+    or a model that is set to translate, an InputError.
     """
     from ..adapters.generation.decoder_prefix import require_transcription
     from ..adapters.generation.decoder_text import decoder_tokens
@@ -189,12 +177,8 @@ def read_text_attention(model: Model, clip: Clip) -> TextAttention:
 
 
 def word_rows(owners: Sequence[int | None], words: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the first and the last row of each word.
-
-    Raises
-    ------
-    AlignmentError
-        If a word has no token of its own.
+    """Return the first and the last row of each word; an AlignmentError if a word has no token of
+    its own.
 
     Examples
     --------

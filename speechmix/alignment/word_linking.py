@@ -28,33 +28,12 @@ def link_words(
     *,
     spoken: Callable[[str], str] = str,
 ) -> tuple[Word, ...]:
-    """Give written words the times of heard ones.
+    """Give the words of a transcript, as (written, spoken) pairs, the times of timed words.
 
-    Parameters
-    ----------
-    transcript_words : sequence of (as written, as spoken)
-    timed_words : sequence of Word
-        In time order.
-    spoken : callable
-        What turns a heard label into words as spoken.
-
-    Returns
-    -------
-    tuple of Word
-        One for each written word, with the mean score of the heard words it lies in.
-
-    Raises
-    ------
-    AlignmentError
-        If a written word is not among the heard ones and no unknown one stands where it should be,
-        and for a heard word with something cut out.
-
-    Examples
-    --------
-    >>> written = [("L'", "l'"), ("enfant", "enfant"), ("80", "quatre vingts")]
-    >>> heard = [Word("l'enfant", 0.0, 0.7), Word("quatre", 1.0, 1.2), Word("vingts", 1.2, 1.5)]
-    >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link_words(written, heard)]
-    [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
+    `timed_words` are in time order; `spoken` turns their labels into words as spoken. Each written
+    word gets the mean score of the timed words it lies in. An AlignmentError says that a written
+    word is not among the timed ones, with no unknown one where it should be, or that a timed word
+    has something cut out.
     """
     timed_words = [part for _, part in list_parts(timed_words)]
     if broken := next((word for word in timed_words if word.pieces), None):

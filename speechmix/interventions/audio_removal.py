@@ -87,23 +87,7 @@ def mute(
 def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
     """Return the clip with the samples of some words scaled: 1 keeps a word, 0 mutes it.
 
-    Parameters
-    ----------
-    clip : Clip
-        With words.
-    gains : dict of int to float
-        Factor of the samples, by the index of the word.
-
-    Raises
-    ------
-    InputError
-        If the clip has no such word.
-
-    Examples
-    --------
-    >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)])
-    >>> float(scale_words(clip, {0: 0.25}).audio(16_000)[4_800])
-    0.25
+    `gains` are factors by word index; a word that the clip does not have is an InputError.
     """
     _check_word_indices(clip, gains)
     audio = clip.audio(FILL_SAMPLE_RATE).copy()
@@ -116,12 +100,8 @@ def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
 def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     """Return the clip with another clip's audio of some words, without word times.
 
-    The audio keeps the other clip's length, so later words move.
-
-    Raises
-    ------
-    InputError
-        If a word has more pieces in one clip than in the other.
+    The audio keeps the other clip's length, so later words move. A word with more pieces in one
+    clip than in the other is an InputError.
     """
     audio, donor = clip.audio(FILL_SAMPLE_RATE), other.audio(FILL_SAMPLE_RATE)
     interval_pairs: list[tuple[_Interval, _Interval]] = []

@@ -75,20 +75,12 @@ def ablate(
 def ablate_with_control(
     model: Model, clip: Clip | Sentence, *, by_layer: bool = False
 ) -> pd.DataFrame:
-    """Ablate the cue and, as a control, another word of about its length.
+    """Ablate the cue and, as a control, another word of about its length; with `by_layer`, also the
+    cue in each layer of each stack by itself.
 
-    Parameters
-    ----------
-    model, clip
-        As for `ablate`.
-    by_layer : bool
-        Also ablate the cue in each layer of each stack by itself.
-
-    Returns
-    -------
-    DataFrame
-        Columns source ("cue", "another word"; "" for the intact row), ablated, layer (missing: all
-        of the stack), margin, right. No row for another word if there is none (`control_words`).
+    The table has the columns source ("cue", "another word"; "" for the intact row), ablated, layer
+    (missing: all of the stack), margin, right. It has no row for another word if there is none
+    (`control_words`).
     """
     decision = _prepare_spelling(model, clip, clip.cue_words)
     word_indices = {CUE: clip.cue_words, CONTROL: control_words(clip)}
@@ -124,17 +116,8 @@ def _ablate_sources(
 def control_words(item: Clip | Sentence) -> tuple[int, ...]:
     """Return control words: as many as the cue has, neither cue nor target, of about its lengths.
 
-    For each of the cue's words, the longest first, the unused word nearest in length. Empty if there
-    are too few.
-
-    Examples
-    --------
-    >>> from speechmix import Sentence
-    >>> sentence = Sentence("les gros livres rouges", cue="les", target="livres")
-    >>> [sentence.words[index].text for index in control_words(sentence)]
-    ['gros']
-    >>> control_words(sentence.replace(cue="les gros"))
-    ()
+    For each of the cue's words, the longest first, the unused word nearest in length. Empty if
+    there are too few.
     """
     lengths = [
         word.seconds if isinstance(word, Word) else len(word.text) for word in item.words or ()

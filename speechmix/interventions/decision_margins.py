@@ -27,12 +27,7 @@ MarginFunction = Callable[[np.ndarray], np.ndarray]
 class RemovalMargins:
     """Margins of an item without any set of its words, each set run once.
 
-    Parameters
-    ----------
-    decision : Decision
-    side : {"sound", "text", "both"}
-    fill : str
-        Of "both", as "zeros + remove".
+    `side` is "sound", "text" or "both"; the fill of "both" is written as "zeros + remove".
     """
 
     def __init__(self, decision: Decision, side: str, fill: str):
@@ -44,13 +39,8 @@ class RemovalMargins:
         return len(self._cache)
 
     def players(self, words: Sequence[int | Sequence[int]] | None = None) -> list[Source]:
-        """Return the sources that can be removed, all or some of them.
-
-        Raises
-        ------
-        InputError
-            If there is none.
-        """
+        """Return the sources that can be removed, all or some of them; an InputError if there is
+        none."""
         sources = self.decision.select_sources(side_stack(self.decision, self.side), words)
         players = [source for source in sources if not self._has_decision_position(source)]
         if not players:
@@ -62,10 +52,8 @@ class RemovalMargins:
     def margins(self, removed: Iterable[Iterable[int]]) -> np.ndarray:
         """Return the margin without each of these sets of words, in nats, [N].
 
-        Raises
-        ------
-        InputError
-            If there is nothing to fill with, or the position that is read would be removed.
+        An InputError says that there is nothing to fill with, or that the position that is read
+        would be removed.
         """
         sets = [tuple(sorted(set(words))) for words in removed]
         for source in self.decision.select_sources(side_stack(self.decision, self.side), None):
@@ -100,13 +88,8 @@ class RemovalMargins:
         return margins
 
     def scaled_margins(self, gains: Sequence[dict[int, float]]) -> np.ndarray:
-        """Return the margin with words scaled in the sound, for each of these gains by word, [N].
-
-        Raises
-        ------
-        InputError
-            If it is no sound.
-        """
+        """Return the margin with words scaled in the sound, for each of these gains by word, [N];
+        an InputError for an item without sound."""
         if self.side != SOUND:
             raise InputError(
                 f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or not"

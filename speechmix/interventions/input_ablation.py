@@ -165,16 +165,9 @@ def side_stack(decision: Decision, side: str) -> str:
 def build_word_removals(
     decision: Decision, words: Sequence[int], *, side: str, fill: str
 ) -> tuple[Removal, ...]:
-    """Build the removals that remove some words from an input together.
+    """Build the removals that remove some words from an input together; none for the intact input.
 
-    Parameters
-    ----------
-    decision : Decision
-    words : sequence of int
-        Empty for the intact input.
-    side : {"sound", "text", "both"}
-    fill : str
-        For "both", as "zeros + remove".
+    `side` is "sound", "text" or "both"; the fill of "both" is written as "zeros + remove".
     """
     if not words:
         return ()

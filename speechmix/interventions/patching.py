@@ -191,31 +191,17 @@ def _pair_sources(
 
 
 def match_positions(count: int, positions: Sequence[int]) -> list[int]:
-    """Match `count` positions with the other's positions at the same share of the length.
-
-    Examples
-    --------
-    >>> match_positions(4, [10, 11])
-    [10, 10, 11, 11]
-    """
+    """Match `count` positions with the other's positions at the same share of the length."""
     return [positions[int((index + 0.5) * len(positions) / count)] for index in range(count)]
 
 
 def capture_states(
     model: Model, inputs: Mapping[str, Tensor], what: str
 ) -> Mapping[tuple[str, int], Tensor]:
-    """Capture the states [T, D] that enter ("states"), or the values [H, T, d] in ("values"), every layer of a run.
+    """Capture the states [T, D] that enter ("states"), or the values [H, T, d] in ("values"), every
+    layer of a run, by stack and layer.
 
-    Parameters
-    ----------
-    model : Model
-    inputs : mapping of str to Tensor [1, ...]
-        On the model's device, in the dtype of its states.
-    what : {"states", "values"}
-
-    Returns
-    -------
-    mapping of (stack, layer) to Tensor
+    The inputs [1, ...] are on the model's device, in the dtype of its states.
     """
     donor_states: dict[tuple[str, int], Tensor] = {}
 

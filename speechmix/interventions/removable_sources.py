@@ -25,21 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """What an intervention takes away from a stack: a word, several together, or a token.
+    """What an intervention removes from a stack: a word, several together, or a token.
 
-    Parameters
-    ----------
-    index : int
-        Among the item's words (of several, the first); of a token its position; of prepared inputs,
-        among the stack's units.
-    label : str
-    positions : tuple of int
-        In the stack: frames or tokens.
-    members : tuple of Source
-        Of several words, each by itself.
-    word_index : int or None
-        Index of the word that this is, or a token is part of; None of several words and of prepared
-        inputs.
+    `index` counts the item's words (of several, the first); of a token it is the position, of
+    prepared inputs the unit of the stack. `positions` are frames or tokens of the stack; `members`,
+    of several words, each by itself. `word_index` is the word that this is, or that a token belongs
+    to; None for several words and prepared inputs.
     """
 
     index: int
@@ -110,15 +101,8 @@ def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
 
 
 def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[Source, ...]]:
-    """List the sources of each stack of a model that can be removed from a prepared item.
-
-    Parameters
-    ----------
-    model : Model
-    view : View
-        Prepared for all stacks.
-    units : {"word", "token"}
-    """
+    """List the sources ("word" or "token") of each stack that can be removed from an item; its view
+    is prepared for all stacks."""
     words = None if view.item is None else [word.text for word in view.item.words or ()]
     sources = {
         stack: tokens_as_sources(view.sources(stack))

@@ -66,26 +66,13 @@ def change_inputs(
     inputs: Mapping[str, Tensor],
     removals: Sequence[Removal],
 ) -> tuple[dict[str, Tensor], RowIndices]:
-    """Apply removals to the inputs of an item, at most one to each input of tokens.
+    """Apply removals to the inputs [1, ...] of an item (None for prepared inputs), at most one to
+    each input of tokens.
 
-    Parameters
-    ----------
-    model : Model
-    item : Clip, Sentence or None
-        Whose inputs they are.
-    inputs : dict of str to Tensor [1, ...]
-    removals : sequence of Removal
-
-    Returns
-    -------
-    inputs : dict of str to Tensor [1, ...]
-    row_indices : tuple of int or None
-        For each position of the unchanged inputs the row of the new logits: that of the last token up to it that is left.
-
-    Raises
-    ------
-    InputError
-        If a fill is not possible, nothing would be left, or the sound of something else than a clip should change.
+    The row indices say, for each position of the unchanged inputs, which row of the new logits
+    stands for it: that of the last token up to it that is left. They are None where no row moves.
+    An InputError says that a fill is not possible, that nothing would be left, or that the sound of
+    something else than a clip should change.
     """
     new_inputs, row_indices = dict(inputs), None
     if any(removal.side == SOUND for removal in removals):

@@ -114,13 +114,8 @@ def run_interventions(
 
 
 class InterventionCache:
-    """What is read of interventions, each of which is run once.
-
-    Parameters
-    ----------
-    decision, read
-        As for `run_interventions`.
-    """
+    """Results of interventions, each of which is run once; `decision` and `read` are those of
+    `run_interventions`."""
 
     def __init__(self, decision: Decision, reader: Reader | None = None):
         self._decision, self._reader = decision, reader

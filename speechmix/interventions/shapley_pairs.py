@@ -29,13 +29,7 @@ _MIN_WARNING_NATS = 0.1  # smaller interactions are not worth a warning
 
 
 def exact_interactions(players: int, margins: MarginFunction) -> np.ndarray:
-    """Compute interactions [n, n] from the margins of all 2^n sets; symmetric, NaN on the diagonal.
-
-    Examples
-    --------
-    >>> exact_interactions(2, lambda sets: 1.0 * (sets[:, 0] ^ sets[:, 1])).tolist()  # exclusive or
-    [[nan, -2.0], [-2.0, nan]]
-    """
+    """Compute interactions [n, n] from the margins of all 2^n sets; symmetric, NaN on the diagonal."""
     set_numbers = np.arange(2**players)
     sets = (set_numbers[:, None] >> np.arange(players)) % 2 == 1
     set_margins, sizes = margins(sets), sets.sum(axis=1)
@@ -68,12 +62,6 @@ def sampled_interactions(
     Two players that follow each other in a random order have in front of them a set drawn with the
     weights of the definition. The orders are those of `sampled_shapley` with the same seed: one set
     more is run for each pair of neighbours.
-
-    Examples
-    --------
-    >>> found, errors = sampled_interactions(3, lambda sets: 4.0 * (sets[:, 0] & sets[:, 2]), samples=20, seed=0)
-    >>> found.round(9).tolist()[0], errors.round(9).tolist()[0]
-    ([nan, 0.0, 4.0], [nan, 0.0, 0.0])
     """
     rng = np.random.default_rng(seed)
     values_by_pair: dict[tuple[int, int], list[float]] = {

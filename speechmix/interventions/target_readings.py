@@ -28,15 +28,10 @@ ARG_MAX, TRANSCRIPT, MARGIN, TEXT = READINGS = ("arg-max", "transcript", "margin
 
 @dataclass(frozen=True)
 class Reading:
-    """Probabilities of a word's sub-tokens.
+    """Probabilities of a word's sub-tokens; `name` is "arg-max" or "transcript".
 
-    Parameters
-    ----------
-    name : {"arg-max", "transcript"}
-    rows : list of list of int
-        By sub-token: one row, or the frames of a letter, over which the mean is taken.
-    ids : list of int
-        By sub-token: which token.
+    By sub-token, `rows` are one row, or the frames of a letter, over which the mean is taken, and
+    `ids` say which token is read there.
     """
 
     name: str
@@ -44,7 +39,7 @@ class Reading:
     ids: list[int]
 
     def of(self, logits: Tensor) -> list[float]:
-        """Return the probability of each sub-token, from logits [T, V]."""
+        """Return the probability of each sub-token from logits [T, V]."""
         return [
             logits[rows].softmax(dim=-1)[:, token].mean().item()
             for rows, token in zip(self.rows, self.ids, strict=True)
@@ -52,19 +47,8 @@ class Reading:
 
 
 def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
-    """List the readings of a clip's target.
-
-    Parameters
-    ----------
-    decision : Decision
-    intact_logits : Tensor [T, V]
-        Logits of the clip as it is.
-
-    Raises
-    ------
-    InputError
-        If the target has no token, or no frame.
-    """
+    """List the readings of a clip's target in the logits [T, V] of the clip as it is; an InputError
+    if the target has no token, or no frame."""
     clip = require_clip(decision)
     if decision.prepared.tokens is None:
         frames = _target_frames(decision, clip)
@@ -111,13 +95,7 @@ def read_values(
 
 
 def require_clip(decision: Decision) -> Clip:
-    """Return the clip of a decision.
-
-    Raises
-    ------
-    InputError
-        If it is about a text, or prepared inputs.
-    """
+    """Return the clip of a decision; an InputError if it is about a text, or prepared inputs."""
     if not isinstance(decision.item, Clip):
         raise InputError(f"{decision.name}: expected a clip, whose sound can be silenced")
     return decision.item

@@ -115,29 +115,12 @@ def blank_tokens(
     fill: str | int,
     side: str = _TEXT_INPUT,
 ) -> tuple[dict[str, Tensor], list[int]]:
-    """Return inputs with some tokens blanked.
+    """Return inputs [1, T] with some tokens blanked, and the former positions of the tokens that
+    remain.
 
-    Parameters
-    ----------
-    model : Model
-        With its tokenizer.
-    inputs : dict of str to Tensor [1, T]
-    positions : sequence of int
-    fill : {"mask", "unk", "pad", "remove"} or int
-        A token of the tokenizer, or the id of any; padding is also left out by the attention mask,
-        where the model takes one.
-    side : {"input_ids", "decoder_input_ids"}
-
-    Returns
-    -------
-    inputs : dict of str to Tensor
-    kept_positions : list of int
-        Former positions of the tokens that there are now.
-
-    Raises
-    ------
-    InputError
-        If the tokenizer has no such token, or nothing would be left.
+    `fill` is "mask", "unk", "pad", "remove" or a token's id; padding is also excluded by the
+    attention mask, where the model takes one. `side` is "input_ids" or "decoder_input_ids". An
+    InputError says that the tokenizer has no such token, or that nothing would be left.
     """
     if fill not in TOKEN_FILLS and not isinstance(fill, int):
         raise InputError(f"fill should be one of {TOKEN_FILLS}, found {fill!r}")

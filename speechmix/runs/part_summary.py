@@ -1,7 +1,8 @@
 """Say in one line what was computed of a part of a run: one model or twin and its clips.
 
 In: what `result_line` takes of each clip. Out: the line of a single clip as it is; of several, how
-many were scored, whose word times may be wrong, and which transcripts differ from their texts.
+many were scored, whose word times may be wrong, which clips the model does not transcribe, and
+which transcripts differ from their texts.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from ..adapters.model import Model
 from ..alignment.alignment_result import without_calibration_note
 from ..files.json_files import Json
 from ..inputs.clips.clip import Clip
-from ..inputs.words.transcript_accuracy import count_word_errors
+from ..inputs.words.transcript_accuracy import count_word_errors, is_other_text
 from .results.tidy_tables import result_line
 
-_MAX_NAMES = 5  # of a list of clips; clips.csv has them all
+_MAX_NAMES = 5  # of a list of clips; the tables have them all
 
 
 class PartSummary:
@@ -29,7 +30,8 @@ class PartSummary:
         self._clip_count = self._transcript_count = 0
         self._single_line = ""
         self._doubtful_names: list[str] = []
-        self._differing_names: list[str] = []
+        self._other_text_names: list[str] = []
+        self._differing_names: list[str] = []  # by less
 
     def add(self, clip: Clip, shares: Sequence[Mapping[str, Json]], transcript: str | None) -> None:
         """Add a clip, as `result_line` takes it."""
@@ -40,7 +42,9 @@ class PartSummary:
             self._doubtful_names.append(clip.name)
         if transcript is not None and clip.text is not None:
             self._transcript_count += 1
-            if count_word_errors(clip.text, transcript, clip.language):
+            if is_other_text(transcript, clip.text, clip.language):
+                self._other_text_names.append(clip.name)
+            elif count_word_errors(clip.text, transcript, clip.language):
                 self._differing_names.append(clip.name)
 
     def line(self) -> str | None:
@@ -53,10 +57,15 @@ class PartSummary:
                 f"word times may be wrong in {len(self._doubtful_names)} "
                 f"({_list_names(self._doubtful_names)}; clips.csv says why)"
             )
-        if self._differing_names:
+        if count := len(self._other_text_names):
             phrases.append(
-                f"{len(self._differing_names)} of {self._transcript_count} transcripts differ from "
-                f"the text ({_list_names(self._differing_names)})"
+                f"writes another text for {count} clip{'s' * (count > 1)}: "
+                f"{_list_names(self._other_text_names)} (see transcripts.csv)"
+            )
+        if count := len(self._differing_names):
+            phrases.append(
+                f"{count} of {self._transcript_count} transcripts differ{'s' * (count == 1)} from the "
+                f"text by some words ({_list_names(self._differing_names)})"
             )
         return "; ".join(phrases)
 

@@ -1,7 +1,9 @@
-"""Progress of a job over its clips: a bar on standard error, or calls of a function."""
+"""Progress of a job over its clips: a bar on standard error, lines, or calls of a function."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -9,6 +11,27 @@ Item = TypeVar("Item")
 # Whether a bar is shown; or a function that gets a stage, how many clips are done, and of how many.
 Progress = bool | Callable[[str, int, int], None]
 ALIGN = "align"  # the stage of word times
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressLines:
+    """Print how far a stage is, on standard error: at its end, and every ten seconds before.
+
+    Examples
+    --------
+    >>> progress: Progress = sys.stderr.isatty() or ProgressLines()  # a bar in a terminal, else lines
+    """
+
+    def __init__(self) -> None:
+        self._printed_at = time.monotonic()
+
+    def __call__(self, stage: str, done_count: int, total: int) -> None:
+        """Print a line, if it is time for one."""
+        now = time.monotonic()
+        is_due = now - self._printed_at >= _SECONDS_BETWEEN_LINES
+        if total and (done_count == total or is_due):
+            print(f"{stage}: {done_count} of {total} clips", file=sys.stderr, flush=True)
+            self._printed_at = now
 
 
 def show_progress(

@@ -7,7 +7,7 @@ In: models (or functions that load them), clips, options of `speechmix.mix`. Out
     scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
     maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
     cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
-    transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
+    transcripts.parquet, .csv                 what trained models write for drawn clips (ablation: for all), and its error rate
     ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
     clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
     faithfulness.csv, faithfulness_values.csv with the kind faithfulness: which measures rank the words that count

@@ -25,11 +25,15 @@ def summary_of(init, clips, transcripts):
 
 def test_doubtful_word_times_and_other_transcripts_are_named():
     clips = [named_clip(f"c{i}", doubts=["Words overlap."] if i else ()) for i in range(8)]
-    line = summary_of("trained", clips, ["les livres", "les lits", None, *["Les livres."] * 5])
-    assert line == (
+    transcripts = ["les livres", "les lits", None, "merci", *["Les livres."] * 4]
+    assert summary_of("trained", clips, transcripts) == (
         "tiny: 8 clips scored; word times may be wrong in 7 (c1, c2, c3, c4, c5 and 2 more; "
-        "clips.csv says why); 1 of 7 transcripts differ from the text (c1)"
+        "clips.csv says why); writes another text for 1 clip: c3 (see transcripts.csv); "
+        "1 of 7 transcripts differs from the text by some words (c1)"
     )
+    line = summary_of("trained", clips, ["merci"] * 8)
+    assert "writes another text for 8 clips: c0, c1, c2, c3, c4 and 3 more (see" in line
+    assert "differ" not in line
     assert summary_of("random", clips, [None] * 8) == "tiny: 8 clips scored"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from speechmix.extensions.grounding.grounded_words import ground_words
+from speechmix.extensions.grounding.grounding import Grounding
 from speechmix.extensions.grounding.loop_heads import head_effects, trace_loop
 from speechmix.extensions.grounding.loops import find_loops, select_copies
 from speechmix.extensions.grounding.readers import find_reader
+from speechmix.extensions.grounding.word_readings import INTACT
 
 from .planted_decoders import planted, window_of
 
@@ -49,6 +52,41 @@ def test_a_loop_is_traced_and_written_without_its_heads():
     assert loop.heads[0][2] > 10
     assert "ab c ab c" not in loop.without_heads
     assert f"layer {head[0]} head {head[1]}" in loop.sentence(words)
+
+
+def test_a_long_loop_is_traced_over_its_first_repeats():
+    model, head = planted(0, loop=1.5, period=3)
+    reader = find_reader(model, "fr")
+    reads: list[int] = []
+    run = reader._run
+    reader._run = lambda ids, states: reads.append(ids.shape[1]) or run(ids, states)
+    for repeats, untraced_count in ((8, 0), (14, 6)):
+        readings = reader.read(window_of(model, "xy " + " ".join(["ab"] * repeats)))
+        words = ground_words(readings, 0)
+        [loop] = find_loops(readings.words)
+        reads.clear()
+        traced = trace_loop(loop, words, [readings], reader)
+        n_prefix = readings.window.n_prefix
+        assert set(reads) == {
+            n_prefix + 3 * 9 - 1
+        }  # up to the token that predicts the last one read
+        assert traced.untraced_count == untraced_count
+        assert traced.heads[0][:2] == head
+        grounding = Grounding("a", 2.0, "tiny", tuple(words), (traced,))
+        note = f"heads were looked for without {untraced_count} of its words"
+        assert (note in grounding.summary) == bool(untraced_count)
+        assert ("without its last 6 words" in traced.sentence(words)) == bool(untraced_count)
+        content = json.loads(json.dumps(grounding.to_json()))
+        assert content["loops"][0]["untraced_count"] == untraced_count
+        assert Grounding.from_json(content).loops == (traced,)
+
+
+def test_what_is_behind_the_words_read_changes_nothing():
+    model, _ = planted(0, loop=1.5, period=5)
+    reader = find_reader(model, "fr")
+    readings = reader.read(window_of(model, LOOPING))
+    read = reader.sum_log_probabilities(readings, range(3, 7), 2)
+    assert read == pytest.approx([readings.log_probabilities[INTACT][3:7].sum()] * 2, abs=1e-4)
 
 
 def test_a_decoder_that_ignores_the_sound_has_no_grounded_word():

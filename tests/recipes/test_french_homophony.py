@@ -29,7 +29,7 @@ def recipe():
     return module
 
 
-@pytest.mark.long  # `make demo` does the same
+@pytest.mark.long  # `make demo` does a shorter one
 @pytest.mark.usefixtures("undrawn")
 def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
     recipe, tmp_path, capsys, monkeypatch
@@ -45,7 +45,9 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
         recipe.main(["--out", str(tmp_path), "--figures", "1", "--twins", "1", "--device", "cpu"])
         == 0
     )
-    printed = capsys.readouterr().out
+    captured = capsys.readouterr()
+    printed = captured.out
+    assert "score tiny-french-ctc: 8 of 8 clips\n" in captured.err  # no terminal: lines, no bar
     assert "32 done, 0 skipped" in printed  # 8 clips, two models, trained and random
     assert f"page: {tmp_path / 'index.html'}" in printed
     table = pd.read_csv(tmp_path / "cue_contribution.csv")

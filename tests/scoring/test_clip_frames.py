@@ -8,6 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.mixing.maps.mixing_paths import strongest_routes
 
 from .test_mix import clip_of, whisper_that_hears
 
@@ -50,8 +51,18 @@ def test_the_padding_is_a_target_only_where_it_is_included(whisper):
         assert (found.targets, found.sources) == (whole.targets[:count], whole.sources)
         np.testing.assert_allclose(found.scores, whole.scores[:, :count], rtol=1e-6, atol=1e-9)
     assert included["value_zeroing", "encoder"].rollout().scores.shape[-2] == len(whole.sources)
-    with pytest.raises(InputError, match=r"include=\['padding'\]"):
-        by_default["value_zeroing", "encoder"].rollout()
+    by_layers = by_default["value_zeroing", "encoder"]
+    for combine in (
+        by_layers.rollout,
+        lambda: by_default.composed("value_zeroing"),
+        lambda: strongest_routes(by_default, "value_zeroing", 0),
+        lambda: strongest_routes(by_default, "value_zeroing", 0, stack="encoder"),
+    ):
+        with pytest.raises(InputError, match=r"include=\['padding'\]\) makes .* a target") as error:
+            combine()
+        assert "window=" not in str(error.value)  # the call was right, but for the padding
+    assert len(by_layers.without("padding").rollout().sources) == len(by_layers.targets)
+    assert strongest_routes(included, "value_zeroing", 0).shares
 
 
 def test_the_padding_column_is_that_of_all_its_values_at_zero(whisper):

@@ -46,16 +46,8 @@ class StackTable(Protocol):
 class Stack:
     """A `StackSpec` bound to a loaded model.
 
-    Parameters
-    ----------
-    spec : StackSpec
-    holder : nn.Module
-        What runs the layers: the encoder, the decoder, or the base model itself.
-    layers : tuple of Layer
-    final_norm : nn.Module, optional
-    heads, width : int
-    unknown_sum_reason : str
-        Why its residual sums are not known; empty if they are.
+    `holder` is the module that runs the layers: the encoder, the decoder, or the base model itself.
+    `unknown_sum_reason` says why its residual sums are not known; it is empty if they are.
     """
 
     spec: StackSpec
@@ -77,11 +69,8 @@ class Stack:
 def bind_stacks(family: StackTable, module: PretrainedModule, base: nn.Module) -> dict[str, Stack]:
     """Find all stacks of a family's table in a model.
 
-    Raises
-    ------
-    ModelError
-        If the table, perhaps borrowed from another architecture, does not fit the config or the
-        parts.
+    A table, perhaps borrowed from another architecture, that does not fit the config or the modules
+    is a ModelError.
     """
     table_location = "the config"
     try:
@@ -101,13 +90,10 @@ def bind_stacks(family: StackTable, module: PretrainedModule, base: nn.Module) -
 
 
 def bind_stack(spec: StackSpec, base: nn.Module, heads: int) -> Stack | None:
-    """Find a stack in a base model; None if the model has no such part (an encoder alone has no
+    """Find a stack in a base model; None if the model has no such stack (an encoder alone has no
     decoder).
 
-    Raises
-    ------
-    ModelError
-        If the table names what the model does not have.
+    A table that names modules the model does not have is a ModelError.
     """
     if not hasattr(base, spec.layers.split(".")[0]):
         return None

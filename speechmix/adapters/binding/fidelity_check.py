@@ -29,13 +29,10 @@ _ROUNDING = 100
 
 
 def match_original_states(model: Model) -> None:
-    """Bind a model's stacks so that what is measured is the model that was given.
+    """Bind a model's stacks so that what is measured is the model that was passed.
 
-    Raises
-    ------
-    ModelError
-        If the model computes something else under the implementation that its attention is read
-        from.
+    A ModelError says that the model computes something else under the attention implementation that
+    can be read.
     """
     state_difference = measure_difference(model)
     if state_difference is None:

@@ -144,7 +144,7 @@ def _check_replay(block: Block, layer_label: str, *, check_all_rows: bool) -> No
 
 
 def _check_output_varies(block: Block, recorder: PartRecorder, layer_label: str) -> None:
-    """Check that attention gives positions different outputs: those of a projection of zeros are
+    """Check that attention's outputs differ between positions: those of a projection of zeros are
     all its bias."""
     index = block.stack.spec.block_index
     calls = recorder.calls.get(block.modules.attentions[index].output, ())

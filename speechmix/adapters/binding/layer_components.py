@@ -18,18 +18,10 @@ from torch import Tensor, nn
 class AttentionModules:
     """One attention block of a layer, as an `AttentionSpec` names its modules.
 
-    Parameters
-    ----------
-    module, value, key, output : nn.Module
-        The attention module and its projections.
-    includes_output : bool
-        True if the output projection is a part of the attention module (in BERT it follows it).
-    norm, query, branch_norm : nn.Module, optional
-        Where the table names them.
-    needs_eager : bool
-        Whether attention is read off its own softmax.
-    is_rerun : bool
-        Whether it is known by its function alone, and layers run as a whole.
+    `includes_output` is True if the output projection is inside the attention module (in BERT it
+    follows it). `norm`, `query` and `branch_norm` are None where the table does not name them.
+    `needs_eager` says that attention is read from the module's own softmax, `is_rerun` that only
+    its function is known, so that layers run as a whole.
     """
 
     module: nn.Module
@@ -67,10 +59,7 @@ class FeedForwardModules:
 class ConvolutionModules:
     """A convolution over positions, as a `ConvolutionSpec` names its modules.
 
-    Attributes
-    ----------
-    left, right : int
-        Positions before and behind its own that a row's window holds.
+    `left` and `right` count the positions before and after a row that its window holds.
     """
 
     norm: nn.Module
@@ -102,11 +91,7 @@ class LaterAttention:
     """An attention block behind the studied one, known well enough for a change of its queries to
     be carried through.
 
-    Parameters
-    ----------
-    attention_index : int
-        Which of the layer's attention blocks it is.
-    norm, query, output : nn.Module
+    `attention_index` counts the layer's attention blocks.
     """
 
     attention_index: int
@@ -120,19 +105,9 @@ class PostAttentionModules:
     """What lies behind a layer's studied attention, where its table describes all of it: the way of
     a change.
 
-    Parameters
-    ----------
-    norm : nn.Module
-        The studied block's own.
-    attentions : tuple of LaterAttention
-    feed_forwards : tuple of FeedForwardModules
-    convolution : ConvolutionModules, optional
-        Between them.
-    closing_norm : nn.Module, optional
-        Behind the last residual sum.
-
-    In a layer whose feed-forward runs beside attention nothing lies behind it, and all of this is
-    empty.
+    `norm` is the studied block's own, `convolution` lies between attention and feed-forwards, and
+    `closing_norm` is behind the last residual sum. In a layer whose feed-forward runs in parallel
+    to attention nothing lies behind it, and all fields are empty.
     """
 
     norm: nn.Module | None
@@ -147,17 +122,8 @@ class Layer:
     """One layer of a stack: its module, its attention blocks and feed-forwards in the order they
     run.
 
-    Parameters
-    ----------
-    module : nn.Module
-    attentions : tuple of AttentionModules
-    feed_forwards : tuple of FeedForwardModules
-    studied_index : int
-        Which of `attentions` the stack studies.
-    convolution : ConvolutionModules, optional
-    closing_norm : nn.Module, optional
-    parallel : bool
-        True if the feed-forward runs beside attention.
+    `studied_index` says which of `attentions` the stack studies; `parallel`, that the feed-forward
+    runs in parallel to attention.
     """
 
     module: nn.Module
@@ -206,15 +172,8 @@ class Layer:
 
 
 class ProjectionHalf(nn.Module):
-    """One half of a projection's output, as a projection that shares its weights.
-
-    Parameters
-    ----------
-    full_projection : nn.Module
-        Linear projection [in, 2 out].
-    half_index : {0, 1}
-        Which half.
-    """
+    """Half 0 or 1 of the output of a linear projection [in, 2 out], as a projection that shares its
+    weights."""
 
     def __init__(self, full_projection: nn.Module, half_index: int):
         super().__init__()
@@ -223,7 +182,7 @@ class ProjectionHalf(nn.Module):
 
     @property
     def projection(self) -> tuple[nn.Module, int]:
-        """The projection that this is a half of, and which."""
+        """The projection that this is a half of, and which half."""
         return self._full_projection[0], self._half_index
 
     @property

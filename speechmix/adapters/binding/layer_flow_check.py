@@ -20,14 +20,9 @@ from .self_check_states import is_norm, states_agree
 
 
 def check_layer_flow(block: Block, recorder: PartRecorder, layer_label: str) -> None:
-    """Check one layer.
+    """Check that each part of a layer reads what the table says; a ModelError if not.
 
     Where the table does not describe the feed-forwards, the attention blocks alone are checked.
-
-    Raises
-    ------
-    ModelError
-        If a part reads something else than the table says.
     """
     _LayerFlow(block, recorder, layer_label).check()
 
@@ -229,8 +224,8 @@ class _LayerFlow:
         *,
         padding: int = 0,
     ) -> Tensor:
-        """Return what a part gave for these states in the forward pass; what it gives, if its weights
-        were used without running it."""
+        """Return a part's recorded output for these states; run the part if its weights were used
+        without running it."""
         assert part is not None
         if isinstance(part, ProjectionHalf):
             projection, half_index = part.projection

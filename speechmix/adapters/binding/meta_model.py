@@ -2,7 +2,7 @@
 
 In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be
 counted in a second, however large it is: of a hub id only the config is downloaded. Code that looks
-at a number on its way runs there within `Counting` (scoring.operations), which answers for it.
+at a number on its way runs there within an `OperationCounter` (extension estimate), which answers for it.
 """
 
 from __future__ import annotations
@@ -42,31 +42,10 @@ from .bound_layers import submodule
 
 
 def build_meta_model(source: str | Path | Model | Any, *, revision: str | None = None) -> Model:
-    """Build a model on the meta device, from its config alone.
+    """Build a model on the meta device from its config alone: float32, without weights or
+    tokenizer.
 
-    Parameters
-    ----------
-    source : str, Path, Model, transformers.PreTrainedModel or transformers.Pipeline
-        As `speechmix.load` takes it, or what it gives.
-    revision : str, optional
-
-    Returns
-    -------
-    Model
-        In float32, without weights and without a tokenizer.
-
-    Raises
-    ------
-    InputError, ModelError
-        As `speechmix.load` does for a source that is none, a config that cannot be read, or an
-        unsupported architecture.
-
-    Examples
-    --------
-    >>> import transformers
-    >>> model = build_meta_model(transformers.BertModel(transformers.BertConfig(num_hidden_layers=2)))
-    >>> model.device.type, len(model.stacks["encoder"])
-    ('meta', 2)
+    The source is what `speechmix.load` takes or returns, and raises the same errors.
     """
     if isinstance(source, Model):
         module_class = type(source.module)
@@ -126,10 +105,9 @@ def _build_model(
 
 @contextmanager
 def keep_first_layers(model: Model) -> Iterator[Model]:
-    """Have a model on the meta device with the first layer of each stack alone, as long as the
-    block lasts.
+    """Reduce each stack of a model on the meta device to its first layer while the block lasts.
 
-    Layers of a stack are alike: what one takes, all take.
+    The layers of a stack are alike: what one needs, all need.
 
     Examples
     --------

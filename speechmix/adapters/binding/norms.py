@@ -17,28 +17,10 @@ from .layer_components import module_bias
 
 
 class Norm:
-    """A norm at states x.
+    """A layer norm or RMS norm at states x [R, D].
 
-    Parameters
-    ----------
-    module : nn.Module
-        Layer norm or RMS norm.
-    states : Tensor [R, D]
-        What enters it.
-
-    Attributes
-    ----------
-    bias : Tensor [D]
-        Zeros where the norm has none.
-    deviation : Tensor [R, 1]
-        s, the root of each state's (centred) mean square.
-
-    Examples
-    --------
-    >>> module, x = nn.LayerNorm(3), torch.tensor([[1.0, 2.0, 6.0]])
-    >>> norm = Norm(module, x)
-    >>> torch.allclose(norm.scale[:, None] * norm.direction(x) + norm.bias, module(x))
-    True
+    `bias` [D] is zero where the norm has none; `deviation` [R, 1] is s, the root of each state's
+    (centred) mean square.
     """
 
     def __init__(self, module: nn.Module, states: Tensor):
@@ -54,13 +36,10 @@ class Norm:
 
     @cached_property
     def scale(self) -> Tensor:
-        """1/s of each state, [R]; read off an RMS norm by running it, whatever it adds to the mean
+        """1/s of each state, [R]; measured by running an RMS norm, whatever it adds to the mean
         square.
 
-        Raises
-        ------
-        ModelError
-            If it is neither a layer norm nor an RMS norm.
+        Any other kind of norm is a ModelError.
         """
         if self._is_layer_norm:
             return 1 / self.deviation[:, 0]
@@ -114,13 +93,10 @@ class Norm:
 
 
 def norm_gain(norm: nn.Module, reference: Tensor) -> Tensor:
-    """Return what a layer norm or RMS norm multiplies by, [D]; an RMS norm is run to read it, for
-    Gemma stores weight - 1.
+    """Return what a layer norm or RMS norm multiplies by, [D], in the precision and on the device
+    of `reference` [..., D].
 
-    Parameters
-    ----------
-    like : Tensor [..., D]
-        For width, precision and device.
+    An RMS norm is run to read it, because Gemma stores weight - 1.
     """
     if isinstance(norm, nn.LayerNorm):
         return reference.new_ones(reference.shape[-1]) if norm.weight is None else norm.weight

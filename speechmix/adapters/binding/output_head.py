@@ -33,12 +33,10 @@ def head_projection(model: Model) -> nn.Module | None:
 
 
 def output_head(model: Model) -> OutputHead:
-    """Linear head of a model; its tensors are those of the moment: ask within `Model.in_use`.
+    """Return the linear head of a model, with the tensors it has at this moment: call within
+    `Model.in_use`.
 
-    Raises
-    ------
-    ModelError
-        If the logits are no linear function of the last states.
+    A ModelError says that the logits are no linear function of the last states.
     """
     module, projection = model.module, head_projection(model)
     weight = getattr(projection, "weight", None)

@@ -17,18 +17,10 @@ from .self_check_states import is_norm
 
 @dataclass(eq=False)
 class PartCall:
-    """One call of a part of a layer.
+    """One call of a part of a layer, with its arguments.
 
-    Parameters
-    ----------
-    order : int
-        How many parts of the layer began to run before.
-    arguments, keywords
-        What it was called with.
-    states : Tensor, optional
-        A copy of its first argument, if that is a tensor of at least two axes.
-    output : Tensor, optional
-        A copy of what it returned first, if that is such a tensor.
+    `order` counts the parts of the layer that began to run before. `states` and `output` are copies
+    of the first argument and the first result, None where that is no tensor of at least two axes.
     """
 
     order: int

@@ -1,7 +1,7 @@
 """Check that a table's value, key and query projections make the values, keys and queries of
 attention.
 
-In: a layer that has just run. One position of what a projection gives is changed and the attention
+In: a layer that has just run. One position of a projection's output is changed and the attention
 module is run again: what its attention call reads must change if the table says so, and else stay.
 """
 
@@ -23,13 +23,8 @@ _SCORE_TOLERANCE = 1e-4
 
 
 def check_projections(block: Block, recorder: PartRecorder, layer_label: str) -> None:
-    """Check the projections of all attention blocks of a layer.
-
-    Raises
-    ------
-    ModelError
-        If one makes something else.
-    """
+    """Check the projections of all attention blocks of a layer; a ModelError if one returns
+    something else than the table says."""
     if block.n_targets < _MIN_POSITIONS:
         return
     for index, spec in enumerate(block.stack.spec.blocks):
@@ -112,7 +107,7 @@ def _compare_calls(
 ) -> dict[str, bool]:
     """Return for each role whether its vectors differ between two calls.
 
-    In the second call a projection gave other vectors at one position. Where only weights were
+    In the second call a projection returned other vectors at one position. Where only weights were
     captured, a changed key changes the weights of other positions, too.
     """
     changes = {

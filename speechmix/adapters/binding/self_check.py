@@ -1,6 +1,6 @@
 """Check on a tiny input that the family's table fits a loaded model.
 
-The model as it is measured gives what it gives as it was given (fidelity_check.py). For every stack and
+The measured model returns the states of the original (fidelity_check.py). For every stack and
 layer: attention rows sum to one, attention sinks included; replaying the layer with nothing zeroed
 gives the forward pass (on chosen rows in another order); a changed row changes no other, unless the
 table names the convolution that takes it there; zeroing a value changes the output; what attention

@@ -24,24 +24,11 @@ from .self_check_states import is_norm, list_output_states, states_agree
 class StackRecord:
     """What was seen of one stack in a forward pass.
 
-    Parameters
-    ----------
-    layers_run : int
-        How many of its layers have run.
-    states : Tensor [T, D], optional
-        Output of the layer that ran last, behind the final norm if it is the stack's last.
-    gaps : list of int
-        Layers whose input is not the output of the one before.
-    outputs : list of Tensor [T, D]
-        What the module that holds the layers returned.
-    unlisted_layers : set of str
-        Modules of the layers' class that ran and are not in the list.
-    mixes_between : bool
-        Whether a convolution over positions ran between two layers.
-    later_norms : set of nn.Module
-        Norms beside the list that ran behind the last layer.
-    unknown_sum_reason : str
-        As for `Stack`.
+    `states` [T, D] is the output of the layer that ran last, behind the final norm if it is the
+    stack's last. `gaps` lists layers whose input is not the output of the one before, `outputs`
+    what the holder of the layers returned, `unlisted_layers` modules of the layers' class that ran
+    and are not in the list. `mixes_between` says that a convolution over positions ran between two
+    layers; `later_norms` are norms outside the list that ran behind the last layer.
     """
 
     layers_run: int = 0
@@ -64,13 +51,7 @@ class PassRecord:
         self.structures: set[Hashable] = set()
 
     def add_layer(self, block: Block) -> None:
-        """Record that a layer has run.
-
-        Raises
-        ------
-        ModelError
-            If it is not the next one in the list.
-        """
+        """Record that a layer has run; a ModelError if it is not the next one in the list."""
         record = self.stacks[block.stack.name]
         if block.layer != record.layers_run:
             raise ModelError(
@@ -86,7 +67,7 @@ class PassRecord:
 
     @contextmanager
     def watch(self) -> Iterator[PassRecord]:
-        """Record what runs beside the listed layers while the block lasts."""
+        """Record what runs outside the listed layers while the block lasts."""
         listed = {layer.module for stack in self.model.stacks.values() for layer in stack.layers}
         with ExitStack() as hooks:
             for name, stack in self.model.stacks.items():
@@ -126,13 +107,8 @@ class PassRecord:
             hooks.callback(norm.register_forward_hook(record_norm).remove)
 
     def check_stack(self, stack: Stack) -> None:
-        """Check a stack behind the forward pass.
-
-        Raises
-        ------
-        ModelError
-            If its table is wrong in what it says of the stack as a whole.
-        """
+        """Check a stack after the forward pass; a ModelError if its table is wrong about the stack
+        as a whole."""
         record, label = self.stacks[stack.name], f"{self.model.name}: the {stack.name}"
         if record.layers_run < len(stack) or record.states is None:
             raise ModelError(
@@ -174,10 +150,7 @@ def check_tables_agree(model: Model) -> None:
     """Check that stacks of the same layers (a decoder and its cross-attention) are described alike,
     and that no list holds a layer twice.
 
-    Raises
-    ------
-    ModelError
-        If tables differ in more than the studied block, or a layer is listed twice.
+    They may differ in the studied block only; anything else is a ModelError.
     """
     by_layers: dict[nn.Module, Stack] = {}
     for stack in model.stacks.values():

@@ -22,17 +22,7 @@ MAX_STATE_BYTES = 2**26
 
 
 class LRUCache:
-    """Least-recently-used cache of tensors by key, up to a number of bytes; safe for threads.
-
-    Examples
-    --------
-    >>> import torch
-    >>> cache = LRUCache(max_bytes=8)
-    >>> for name in "abc":
-    ...     cache.store(name, {"x": torch.zeros(1)})
-    >>> [name for name in "abc" if cache.get(name)]
-    ['b', 'c']
-    """
+    """Least-recently-used cache of tensors by key, up to a number of bytes; safe for threads."""
 
     def __init__(self, max_bytes: int):
         self._max_bytes, self._used_bytes = max_bytes, 0

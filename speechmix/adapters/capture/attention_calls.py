@@ -27,17 +27,10 @@ from .weighted_sums import WeightedSumFinder
 
 
 class AttentionReader(TorchFunctionMode):
-    """Reads attention off the first of torch's attention functions that an attention module calls,
-    or off its softmax.
+    """Reads attention from the first of torch's attention functions that an attention module calls,
+    or from its softmax, into a trace.
 
-    Parameters
-    ----------
-    trace : Trace
-        Where the call is left.
-    attention_index : int
-        Of the attention block in its layer.
-    attention : AttentionModules
-        Heads that are padded for speed (Moonshine) are cut to what its output projection takes.
+    Heads that are padded for speed (Moonshine) are cut to what the output projection takes.
     """
 
     def __init__(self, trace: LayerTrace, attention_index: int, attention: AttentionModules):

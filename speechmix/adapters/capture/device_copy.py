@@ -23,16 +23,10 @@ _MAX_COPY_BYTES = 2**26
 def to_device(
     tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Return a tensor on a device, floating-point numbers in a precision if one is given.
+    """Return a tensor on a device; floating-point numbers in `dtype`, if there is one.
 
-    On a GPU it is copied from pinned memory, and may still be on its way: whatever the GPU does
-    with it comes after.
-
-    Parameters
-    ----------
-    tensor : Tensor
-    device : torch.device or str
-    dtype : torch.dtype, optional
+    On a GPU it is copied from pinned memory and may still be on its way: whatever the GPU does with
+    it comes after.
 
     Examples
     --------
@@ -60,24 +54,11 @@ def inputs_to_device(
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
-    """Return results as arrays on the host, all in one copy: small ones of one type travel
-    together.
+    """Return tensors of one device as arrays on the host, all in one copy: small ones of one type
+    travel together.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        Of one device.
-
-    Returns
-    -------
-    list of np.ndarray
-        In the same order, half precision as float32. None is a part of a larger one; that of a
-        tensor which lies on the host already may be its memory.
-
-    Examples
-    --------
-    >>> [array.shape for array in to_host([torch.zeros(2, 3), torch.ones(4)])]
-    [(2, 3), (4,)]
+    Half precision becomes float32. No array is a view of a larger one; that of a tensor which lies
+    on the host already may share its memory.
     """
     tensors = [
         tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor

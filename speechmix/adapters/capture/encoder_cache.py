@@ -1,7 +1,7 @@
 """Features of a clip's audio and the encoder's states for them, computed once within `Model.unchanged`.
 
-In: a model and clips. Out: tensors that every question about the same audio shares: maps, ablation
-and transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
+In: a model and clips. Out: tensors that all calls for the same audio share: maps, ablation and
+transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
 identified by its hash (`Clip.audio_hash`).
 """
 
@@ -32,14 +32,8 @@ class Features(NamedTuple):
 def extract_features(model: Model, clip: Clip) -> Features:
     """Extract a clip's features; within `Model.unchanged` once for clips with the same audio.
 
-    The tensors are not to be written to.
-
-    Raises
-    ------
-    ModelError
-        As `Model.features`.
-    InputError
-        If the clip's audio cannot be read, or what is made of it is not finite.
+    Do not write to the tensors. An InputError says that the audio cannot be read or that the
+    features are not finite; a ModelError, that the model makes none.
     """
     # Read once: a late thread must not store its result for the next `unchanged`.
     cache = model.activation_cache
@@ -74,24 +68,10 @@ def run_encoder(
 ) -> ModelOutput:
     """Run an encoder on a clip's inputs, or return its cached output for the same audio.
 
-    Only passes of one clip are remembered and used: in a batch the same numbers may be summed in
-    another order.
-
-    Parameters
-    ----------
-    model : Model
-        In use (`Model.in_use`), without gradients.
-    inputs : dict of str to Tensor
-        Of the encoder, the first of them the sound [1, ...]; on the model's device, in the
-        precision to compute in.
-    audio_hash : str or None
-        Whose features these are (`Features.audio_hash`).
-    attention : str, optional
-        The attention implementation that it is run under, if not the model's own.
-
-    Returns
-    -------
-    transformers.modeling_outputs.BaseModelOutput
+    Call it within `Model.in_use`, without gradients. The first input is the sound [1, ...], on the
+    model's device and in the precision to compute in; `attention` is an implementation to run under
+    instead of the model's own. Only passes of one clip are cached: in a batch the same numbers may
+    be summed in another order.
     """
     key = _encoder_states_key(model, audio_hash, next(iter(inputs.values())), attention)
     states = (
@@ -121,10 +101,7 @@ def reuse_encoder_states(model: Model, inputs: Inputs, audio_hash: str | None) -
 def wrap_encoder_states(states: Tensor) -> ModelOutput:
     """Wrap an encoder's states [B, T, D] as a decoder takes them, none of them padding.
 
-    Returns
-    -------
-    transformers.modeling_outputs.BaseModelOutput
-        With an attention mask of None, which Moonshine looks for there.
+    The attention mask is there and None, because Moonshine looks for it.
     """
     from transformers.modeling_outputs import BaseModelOutput
 

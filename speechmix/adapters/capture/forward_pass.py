@@ -36,17 +36,8 @@ from .packed_states import unpack_states
 class Capture:
     """Hooks for one forward pass, as a context manager.
 
-    Parameters
-    ----------
-    stacks : list of Stack
-        What to watch.
-    layers : list of int, optional
-        Which layers; all for None.
-    on_block : callable
-        Called with each `Block` as soon as its layer has run.
-    max_positions : int, optional
-        Cut the hidden states to so many positions at the first layer (self-check of fixed-window
-        encoders).
+    `layers` None means all. `on_block` is called with each `Block` as soon as its layer has run.
+    `max_positions` cuts the hidden states at the first layer (self-check of fixed-window encoders).
     """
 
     stacks: list[Stack]
@@ -245,15 +236,10 @@ def _explain_unread_attention(spec: AttentionSpec, layer_label: str) -> str:
 def use_attention(
     module: nn.Module, implementation: str = "sdpa", *, exceptions: Collection[str] = ()
 ) -> Iterator[None]:
-    """Let a transformers model run under an attention implementation that can be read, whatever it
-    was loaded with.
+    """Run a transformers model under an attention implementation that can be read, whatever it was
+    loaded with.
 
-    Parameters
-    ----------
-    module : nn.Module
-    implementation : str
-    exceptions : collection of str
-        Implementations that stay as they are.
+    Implementations in `exceptions` stay as they are.
     """
     # All are set, also those that stay: a config hands what it is given on to those inside it, which
     # come behind it.

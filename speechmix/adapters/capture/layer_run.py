@@ -28,19 +28,10 @@ if TYPE_CHECKING:
 
 
 class LayerRun:
-    """One layer of one clip, recorded in a forward pass.
+    """One layer of one clip, recorded in a forward pass; `clip` is the clip's index in the batch.
 
     Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the
     model.
-
-    Attributes
-    ----------
-    stack : Stack
-    layer : int
-    modules : Layer
-        The layer's modules.
-    clip : int
-        Index of the clip in the batch.
     """
 
     def __init__(
@@ -70,10 +61,8 @@ class LayerRun:
         """What the block's output is added to, [R, D]: the layer's input, for cross-attention the
         state before it.
 
-        Raises
-        ------
-        ModelError
-            If it is not certain to be that (`Stack.unknown_sum_reason`), unless `confirmed` is False.
+        A ModelError says that this is not certain (`Stack.unknown_sum_reason`); with `confirmed`
+        False there is no check.
         """
         if confirmed and self.stack.unknown_sum_reason:
             raise ModelError(
@@ -90,10 +79,8 @@ class LayerRun:
     ) -> Tensor:
         """Return a projection's output at the rows in the forward pass, [R, out].
 
-        Parameters
-        ----------
-        compute_output : callable
-            Computes it, where the projection did not run as a module of its own on [B, Q, in].
+        `compute_output` computes it where the projection did not run as a module of its own on [B,
+        Q, in].
         """
         output = self._trace.projections.get(projection)
         if output is None or output.ndim != 3 or output.shape[1] != self.n_targets:
@@ -150,11 +137,8 @@ class LayerRun:
         """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind
         cross-attention.
 
-        Returns
-        -------
-        Tensor [Q, D]
-            Layer output, behind the final norm if this is the stack's last layer. Differentiable
-            where autograd is on.
+        Returns the layer's output [Q, D], behind the final norm if this is the stack's last layer;
+        differentiable where autograd is on.
         """
         trace = self._trace
         kwargs = (
@@ -180,21 +164,11 @@ class LayerRun:
         return self._apply_final_norm(self._output[rows])
 
     def replay_all(self, contexts: Tensor) -> Tensor:
-        """Run the layer's own modules on all rows in their order, with the attention contexts
-        replaced.
+        """Run the layer's own modules on all rows in their order, for N other attention contexts
+        [N, Q, H, d].
 
         For layers that mix positions behind attention, where a changed row changes others, and for
-        attention that is known by its function alone.
-
-        Parameters
-        ----------
-        contexts : Tensor [N, Q, H, d]
-            N ways in which attention gives something else.
-
-        Returns
-        -------
-        Tensor [N, Q, D]
-            As for `replay`.
+        attention of which only the function is known. Returns [N, Q, D], as `replay` does.
         """
         trace, attention = self._trace, self.modules.attention
         with ExitStack() as stubs:
@@ -212,19 +186,10 @@ class LayerRun:
     def replay(self, rows: Tensor, context: Tensor, *, number: int | None = None) -> Tensor:
         """Run the layer's own modules on chosen rows, with the attention context replaced.
 
-        Parameters
-        ----------
-        rows : Tensor [P]
-            Target positions, in any order and as often as wanted.
-        context : Tensor [P, H, d]
-            What attention gives each of them instead, before the output projection.
-        number : int, optional
-            Which of the layer's attention blocks it is the context of; the studied one by default.
-
-        Returns
-        -------
-        Tensor [P, D]
-            Layer output, behind the final norm if this is the stack's last layer.
+        `rows` [P] are target positions, in any order and with repetitions; `context` [P, H, d] is
+        attention before the output projection. `number` chooses another attention block of the
+        layer than the studied one. Returns the layer's output [P, D], behind the final norm if this
+        is the stack's last layer.
         """
         trace, changed_index = self._trace, self.modules.studied_index if number is None else number
         with ExitStack() as stubs:
@@ -269,15 +234,15 @@ class LayerRun:
 
 
 def _project_context(attention: AttentionModules, context: Tensor) -> Tensor:
-    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected)
-    [N, P, H d]."""
+    """Return an attention module's output for another context [N, P, H, d]: [N, P, D], or
+    (unprojected) [N, P, H d]."""
     joined_heads = context.flatten(2)
     return attention.output(joined_heads) if attention.includes_output else joined_heads
 
 
 def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
-    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
-    the tensor's place."""
+    """Return a module's output, a tensor alone or first among others, with that tensor replaced by
+    another [N, P, D]."""
     states = pack_like(first_output(output), states)
     return (states, *output[1:]) if isinstance(output, tuple) else states
 

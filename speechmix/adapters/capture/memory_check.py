@@ -1,9 +1,9 @@
 """Check that the forward pass of a clip fits into memory.
 
-Asked before it runs, for a system that has promised too much kills the process.
+Checked before it runs, because a system that runs out of memory kills the process.
 
 In: a model and a clip's length. Out: nothing, or an error that says how long a clip may be. What
-grows with the clip is the convolutional front end of models that hear samples; Whisper's window and
+grows with the clip is the convolutional front end of models that read samples; Whisper's window and
 texts are bounded by the model itself.
 """
 
@@ -25,18 +25,10 @@ _PEAK_FACTOR = 3.5
 
 
 def check_fits(model: ModelDescription, n_samples: int) -> None:
-    """Refuse a clip whose forward pass needs more memory than there is.
+    """Refuse a clip of `n_samples` at the model's rate whose forward pass needs more memory than
+    there is.
 
-    Parameters
-    ----------
-    model : ModelDescription
-    n_samples : int
-        Of the clip, at the model's rate.
-
-    Raises
-    ------
-    InputError
-        It says what is needed, what is free, and about how long a clip may be.
+    The InputError says what is needed, what is free, and about how long a clip may be.
     """
     sample_bytes = bytes_per_sample(model)
     available_bytes = free_bytes(model.device) if sample_bytes else None
@@ -66,7 +58,7 @@ def bytes_per_sample(model: ModelDescription) -> float:
 
 def free_bytes(device: torch.device) -> int | None:
     """Memory that is free on a device, in bytes, also what torch holds there for use again; None
-    where nobody knows."""
+    where it is not known."""
     if device.type == "cuda":
         reserved_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + reserved_bytes

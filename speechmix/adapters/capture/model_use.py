@@ -59,23 +59,9 @@ class MeasurableModel(ModelDescription):
     def run_with_head(self, inputs: Inputs, **options: object) -> ModelOutput:
         """Run the whole module within `in_use`, with its head and without a cache of past tokens.
 
-        Parameters
-        ----------
-        inputs : mapping of str to Tensor
-            On the model's device.
-        **options
-            Further arguments of the module ("encoder_outputs" instead of the encoder's input).
-
-        Returns
-        -------
-        transformers.utils.ModelOutput
-
-        Raises
-        ------
-        InputError
-            If a decoder behind an encoder is fed nothing.
-        ModelError
-            If it predicts several codes at a position (Dia).
+        The inputs are on the model's device; the options are further arguments of the module
+        ("encoder_outputs" instead of the encoder's input). A decoder behind an encoder that is fed
+        nothing is an InputError; one that predicts several codes at a position (Dia), a ModelError.
         """
         needs_text = self.capabilities.generated_input == "decoder_input_ids"
         if needs_text and "decoder_input_ids" not in inputs:
@@ -98,18 +84,13 @@ class MeasurableModel(ModelDescription):
 
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Evaluate for a while: no dropout, no gradients of weights, in a given precision, and in
-        all its digits (full_precision.py). Then all is as before.
+        """Evaluate while the block lasts: no dropout, no gradients of weights, in a given
+        precision, and in all its digits (full_precision.py). Then all is as before.
 
-        Whatever runs the module runs it in here, for the module may be its owner's, who trains it
-        in between. Threads that share a model, or a part of one, take turns. Random numbers that it
-        draws are no numbers of the caller's, and the same in each run and each row of a batch.
-
-        Parameters
-        ----------
-        dtype : torch.dtype, optional
-            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing
-            is converted.
+        `dtype` is the weights' own precision or a finer one; None converts nothing. Whatever runs
+        the module runs it in here, for the module may be its owner's, who trains it in between.
+        Threads that share a model, or modules of one, take turns. Random numbers are drawn apart
+        from the caller's, the same in each run and each row of a batch.
         """
         weights_dtype = self.dtype
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(weights_dtype).eps:
@@ -127,13 +108,10 @@ class MeasurableModel(ModelDescription):
                 yield
 
     def rebind(self) -> None:
-        """Take in modules exchanged inside layers since the model was loaded.
+        """Find the modules again that were exchanged inside layers since the model was loaded.
 
-        Raises
-        ------
-        ModelError
-            If whole layers were exchanged, or the model was given adapters, or its table does not
-            fit the new parts.
+        A ModelError says that whole layers were exchanged, that the model was given adapters, or
+        that its table does not fit the new modules.
         """
         modules = list_modules(self.module)
         if len(modules) == len(self._modules) and all(map(operator.is_, modules, self._modules)):
@@ -160,8 +138,8 @@ class MeasurableModel(ModelDescription):
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """For a while weights and feature extractor stay as they are: what is made of them is made
-        once.
+        """Promise that weights and feature extractor do not change while the block lasts: what is
+        computed from them is computed once.
 
         What is made of the weights for one clip serves the next (on a CPU); what is made of a
         clip's sound, features and the states of a Whisper's encoder, serves the next question about

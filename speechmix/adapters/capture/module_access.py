@@ -30,7 +30,8 @@ _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 @contextmanager
 def exclusive_access(module: nn.Module) -> Iterator[None]:
-    """Have a module for one thread: others that want it, or anything that it shares with it, wait.
+    """Lock a module for one thread: others that need it, or anything that shares parts with it,
+    wait.
 
     Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
     own base model share them.
@@ -75,22 +76,9 @@ def _list_shared_objects(module: nn.Module) -> Iterator[object]:
 
 @contextmanager
 def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
-    """Have a module ready for measuring while the block lasts.
+    """Prepare a module for measuring while the block lasts: no dropout, no gradients of weights.
 
-    Parameters
-    ----------
-    module : nn.Module
-    dtype : torch.dtype, optional
-        Precision that coarser parameters and buffers are raised to; by default each keeps its own.
-
-    Examples
-    --------
-    >>> layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).to(torch.bfloat16)
-    >>> with precision_context(layer, torch.float32):
-    ...     print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
-    False torch.float32 False
-    >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
-    True torch.bfloat16 True
+    Parameters and buffers coarser than `dtype` are raised to it; with None each keeps its own.
     """
     buffer_replacements: dict[int, Tensor] = {}  # by what they replace
     with ExitStack() as exit_stack:

@@ -2,7 +2,7 @@
 
 The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all
 clips in a row; attention, called once for each chunk, stays within it, and all else is
-position-wise. In: states as such a layer takes or gives them, and how many runs of one length are
+position-wise. In: states as such a layer takes or returns them, and how many runs of one length are
 in them. Out: the same with an axis of runs, as everything here reads them; and back. States that
 have the axis already are left alone.
 """
@@ -25,5 +25,5 @@ def unpack_states(states: Tensor, run_count: int = 1) -> Tensor:
 
 
 def pack_like(reference: Tensor, states: Tensor) -> Tensor:
-    """States [R, T, D] as a layer takes them that was given `reference`: packed, if that is."""
+    """States [R, T, D] in the form of `reference`, which the layer took: packed, if that is."""
     return states.flatten(0, 1) if reference.ndim == 2 else states

@@ -43,19 +43,8 @@ def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
     """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
     contexts may be nested.
 
-    Parameters
-    ----------
-    *modules : nn.Module
-        Each run of one of them begins with the same numbers, and the rows of its batch share normal
-        and uniform noise.
-
-    Examples
-    --------
-    >>> before = torch.get_rng_state()
-    >>> with isolated_random_numbers():
-    ...     drawn = torch.rand(3)
-    >>> torch.equal(before, torch.get_rng_state())
-    True
+    Each run of one of the modules begins with the same numbers, and the rows of its batch share
+    normal and uniform noise.
     """
     outer_mode: _GeneratorMode | None = getattr(_CONTEXT, "mode", None)
     mode = _GeneratorMode() if outer_mode is None else outer_mode
@@ -70,7 +59,7 @@ def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
 
 
 class _GeneratorMode(TorchFunctionMode):
-    """Hands a generator to functions that draw and were given none."""
+    """Passes a generator to functions that draw random numbers without one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +67,7 @@ class _GeneratorMode(TorchFunctionMode):
         self._row_count = 1
 
     def start_run(self, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        """Begin with the first number again, for as many rows as the module is given."""
+        """Begin with the first number again, for as many rows as the module's batch has."""
         self._generators.clear()
         tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim)
         self._row_count = len(next(tensors, [0]))

@@ -49,14 +49,8 @@ class _ReplacedContext(TorchFunctionMode):
 
 @contextmanager
 def replaced_context(attention: AttentionModules, contexts: Tensor) -> Iterator[None]:
-    """Let an attention module go on from other contexts, as long as the block lasts.
-
-    Parameters
-    ----------
-    attention : AttentionModules
-    contexts : Tensor [N, Q, H, d]
-        The module is given N items.
-    """
+    """Let an attention module go on from N other contexts [N, Q, H, d] while the block lasts; it is
+    called with N items."""
     forward = attention.module.forward
 
     def run_replaced(*args: ModelOutput, **kwargs: ModelOutput) -> ModelOutput:

@@ -32,11 +32,7 @@ _MEMORY_SHARE = 0.5
 class WeightConverter:
     """Converts parameters to one precision, each once as long as they fit into memory.
 
-    Parameters
-    ----------
-    dtype : torch.dtype
-    free_bytes : int, optional
-        Free memory, half of which converted weights may take; without it all are held.
+    Converted weights may take half of `free_bytes`; with None all are held.
     """
 
     def __init__(self, dtype: torch.dtype, free_bytes: int | None = None):
@@ -109,14 +105,8 @@ class WeightConverter:
 class ConvertedParameters(dict[str, "nn.Parameter | None"]):
     """Parameters of a module by name, in place of its own: each is converted when it is read.
 
-    Iterating (``module.parameters()``) converts nothing and gives placeholders: code asks for a
+    Iterating (``module.parameters()``) converts nothing and yields placeholders: code reads a
     model's precision and device in this way.
-
-    Parameters
-    ----------
-    parameters : dict of str to nn.Parameter or None
-        The module's own.
-    converter : WeightConverter
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter | None], converter: WeightConverter):

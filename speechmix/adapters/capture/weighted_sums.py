@@ -23,12 +23,7 @@ class WeightedSumFinder:
 
     Attention sinks take a share of each row: as one more column of the softmax, which is cut off
     before the product (GPT-OSS, MiMo), or as a factor of the product (Granite with sliding
-    windows).
-
-    Attributes
-    ----------
-    sink : Tensor or None
-        What the softmax gives the cut column.
+    windows). `sink` is the cut column's share of the softmax, None without one.
     """
 
     def __init__(self) -> None:

@@ -36,31 +36,13 @@ _MAX_SMALL_TERMS = 64
 
 
 class ChangePropagator:
-    """Carries changes of a layer's attention context to the layer's output, for some target rows.
+    """Carries changes of a layer's attention context to the layer's output, for R target rows.
 
-    Parameters
-    ----------
-    block : Block
-        Of a layer that is described (`Layer.post_attention`).
-    rows : Tensor [R]
-        Target positions.
-    product : MatrixProduct, optional
-        Does the matrix products; in the precision of the states if not given.
-    positions : sequence of int [R], optional
-        The rows on the host, where they are known there.
-
-    Attributes
-    ----------
-    states : Tensor [R, D]
-        The layer's output at the rows.
-    input_positions : Tensor [W]
-        Positions whose context changes are carried: the target rows, or what reaches them through a
-        convolution.
-
-    Raises
-    ------
-    ModelError
-        If the layer is not described.
+    The layer must be described (`Layer.post_attention`), or a ModelError is raised. `product` does
+    the matrix products, by default in the precision of the states; `positions` are the rows on the
+    host, where they are known there. `states` [R, D] is the layer's output at the rows;
+    `input_positions` [W] are those whose context changes are carried: the rows, or what reaches
+    them through a convolution.
     """
 
     def __init__(
@@ -138,22 +120,15 @@ class ChangePropagator:
     def propagate_source_removals(
         self, alpha: Tensor, values: Tensor, *, source_count: int, batch_size: int
     ) -> Iterator[Tensor]:
-        """Yield the changes of the layer's output [S', R, D] when sources' value vectors are removed,
-        about `batch_size` sources at a time.
+        """Yield the changes of the layer's output [S', R, D] when sources' value vectors are
+        removed, about `batch_size` sources at a time.
 
-        All rows' changes are sums of the same few vectors, v_j^h for each head and position of a
-        source. Up to each row's scale a norm is linear, so W_O and the first feed-forward matrix
-        W_1 can be made one matrix that acts on those vectors: U_j^h = v_j^h F^h with F = W_O^T C
-        gain W_1^T, and dh = sum_hj alpha^h_j U_j^h. Done where it saves work.
-
-        Parameters
-        ----------
-        alpha : Tensor [H, W, S, J]
-            Attention weights of the input positions for J positions of each source.
-        values : Tensor [H, S, J, d]
-        source_count : int
-            How many sources there are in all, which share the cost of F.
-        batch_size : int
+        `alpha` [H, W, S, J] are the attention weights of the input positions for J positions of
+        each source, `values` [H, S, J, d]; `source_count` is the number of sources in all, which
+        share the cost of F. All rows' changes are sums of the same few vectors, v_j^h for each head
+        and position of a source. Up to each row's scale a norm is linear, so W_O and the first
+        feed-forward matrix W_1 can be made one matrix that acts on those vectors: U_j^h = v_j^h F^h
+        with F = W_O^T C gain W_1^T, and dh = sum_hj alpha^h_j U_j^h. Done where it saves work.
         """
         # Batches of equal size: each reads all the weights again.
         batch_count = max(1, round(values.shape[1] / batch_size))
@@ -258,12 +233,8 @@ class ChangePropagator:
 
 
 class _WeightedSums:
-    """Sums over heads and positions of weights times v_j^h M^h, for a matrix M [H d, out].
-
-    Parameters
-    ----------
-    values : Tensor [H, S, J, d]
-    """
+    """Sums over heads and positions of weights times v_j^h M^h, for a matrix M [H d, out] and
+    values [H, S, J, d]."""
 
     def __init__(self, values: Tensor, matrix: Tensor, product: MatrixProduct):
         head_matrices = matrix.unflatten(0, (len(values), -1))

@@ -28,22 +28,11 @@ if TYPE_CHECKING:
 
 
 class ConvolutionChange:
-    """Change of a convolution block, from the rows of all windows to the target rows.
+    """Change of a convolution block, from the rows of all windows to the target rows `positions`
+    [R], each once.
 
-    Parameters
-    ----------
-    block : Block
-    modules : ConvolutionModules
-    positions : sequence of int [R]
-        Target positions, each once.
-    product : MatrixProduct
-
-    Attributes
-    ----------
-    input_positions : Tensor [W]
-        Positions whose changes reach the target rows, in ascending order.
-    target_indices : Tensor [R]
-        Where the target rows are among them.
+    `input_positions` [W] are those whose changes reach the target rows, ascending; `target_indices`
+    [R] say where the target rows are among them.
     """
 
     def __init__(
@@ -144,11 +133,6 @@ def sigmoid_change(x: Tensor, dx: Tensor) -> Tensor:
 
     With a the smaller and b the larger of both arguments it is, but for its sign, sigmoid(b)
     sigmoid(-a) (1 - e^(a - b)).
-
-    Examples
-    --------
-    >>> sigmoid_change(torch.zeros(1), torch.tensor([1e-10])) / 1e-10
-    tensor([0.2500])
     """
     changed_x = x + dx
     size = torch.maximum(x, changed_x).sigmoid() * (-torch.minimum(x, changed_x)).sigmoid()

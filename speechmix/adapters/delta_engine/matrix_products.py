@@ -51,17 +51,12 @@ class WeightProducts:
 
 
 class MatrixProduct:
-    """Matrix products in one precision; what goes in and comes out has its own.
+    """Matrix products in one precision; what goes in and comes out has its own. "tf32" is float32
+    with a GPU's shortened multiplication.
 
-    What is made of a layer's weights (in that precision, or multiplied with each other) is kept
-    while that layer is at hand: the clips of a batch, its stacks and chunks of rows share it.
-
-    Parameters
-    ----------
-    dtype : torch.dtype or "tf32"
-        "tf32" is float32 with a GPU's shortened multiplication.
-    store : WeightProducts, optional
-        Where it is looked for, and left for the next clip.
+    What is computed from a layer's weights (in that precision, or multiplied with each other) is
+    kept in `store` while that layer is in use: the clips of a batch, its stacks and chunks of rows
+    share it.
     """
 
     def __init__(self, dtype: torch.dtype | str, store: WeightProducts | None = None):

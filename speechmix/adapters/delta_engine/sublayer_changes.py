@@ -34,12 +34,7 @@ class ActivationChange:
     """Change of an activation at states x [R, F]: by Taylor's series in rows with small changes,
     where a subtraction cancels.
 
-    Parameters
-    ----------
-    function : callable
-    states : Tensor [R, F]
-    product : MatrixProduct
-        What changes come from: the series is right to the precision of float32 or float64.
+    Changes come from `product`: the series is right to the precision of float32 or float64.
     """
 
     def __init__(

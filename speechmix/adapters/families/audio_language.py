@@ -37,7 +37,7 @@ from .text_decoders import LLAMA
 
 
 def _make_granite_decoder(config: Config) -> StackSpec:
-    """What blocks give is multiplied before it is added: then layers are replayed."""
+    """Outputs of blocks are multiplied before they are added, so that layers are replayed."""
     has_unit_multiplier = config.text_config.residual_multiplier == 1
     return LLAMA.with_root(
         "language_model", **({} if has_unit_multiplier else {"feed_forwards": ()})

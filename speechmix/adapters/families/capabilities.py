@@ -130,7 +130,7 @@ class Capabilities:
 
     @property
     def has_shared_features(self) -> bool:
-        """True if features are made of the audio alone, and serve every question about it."""
+        """True if features are made of the audio alone, and serve every call for it."""
         return self.input_kind == "audio" and not self.has_audio_tokens
 
     @property

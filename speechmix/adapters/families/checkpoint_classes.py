@@ -36,7 +36,7 @@ def class_of_model_type(model_type: str) -> str:
 
 
 def ctc_checkpoint_class(config: Config) -> str:
-    """Name the auto class of an encoder that may have a CTC head, or one that gives labels."""
+    """Name the auto class of an encoder that may have a CTC head, or a classification head."""
     return class_of_head(
         config,
         {

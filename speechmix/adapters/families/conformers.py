@@ -160,8 +160,8 @@ def _prepare_clip(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared
 
 
 def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
-    """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
-    with."""
+    """Prepare inputs: the feature extractor takes the sound alone, and returns features without a
+    mask."""
     if model.feature_extractor is None:
         return _prepare_clip(model, clip, stacks)
     return PreparedInputs(

@@ -1,7 +1,7 @@
 """Table of a model family: its stacks, input preparation and frame grid.
 
 In: a config, a clip, prepared inputs. Out: specs, model inputs, a forward pass. What kind of model
-it is follows from the table (`Capabilities`), and callers ask that instead of the family's name.
+it is follows from the table (`Capabilities`), and callers test that instead of the family's name.
 """
 
 from __future__ import annotations

@@ -24,18 +24,9 @@ def find_family(
 ) -> Family:
     """Return the family of a config: the registered one, or one that an extension finds.
 
-    Parameters
-    ----------
-    config : transformers config
-    model_class : type, optional
-        Class of the model; by default that of the config's checkpoint.
-    read_extractor : callable, optional
-        Returns the feature extractor, for a speech model of an unknown type.
-
-    Raises
-    ------
-    ModelError
-        If there is none: the message says which part was not understood, and how to go on.
+    `model_class` is by default that of the config's checkpoint; `read_extractor` returns the
+    feature extractor, for a speech model of an unknown type. The ModelError of an unknown
+    architecture names what was not understood, and how to go on.
     """
     model_type = getattr(config, "model_type", None)
     try:

@@ -1,5 +1,5 @@
 """OPT, GPT-NeoX/Pythia, Phi and Falcon: causal decoder stacks with layer norms, most with
-feed-forwards beside attention.
+feed-forwards in parallel to attention.
 
 In a parallel layer attention and feed-forward read the same states and are added together: nothing
 lies behind attention, and there is no sum of residual and attention alone for measures to count.

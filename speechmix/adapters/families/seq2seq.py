@@ -101,8 +101,8 @@ def run_seq2seq(
     *,
     tokens_name: str = "decoder_input_ids",
 ) -> ModelOutput:
-    """Run a base model: its encoder alone where no other stack is asked for; `tokens_name` is its name
-    for the decoder's."""
+    """Run a base model: its encoder alone where no other stack is requested; `tokens_name` is its
+    name for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(
             **{name: value for name, value in inputs.items() if not name.startswith("decoder_")}

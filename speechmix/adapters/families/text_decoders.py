@@ -104,7 +104,7 @@ def _run_text_decoder(
 def decoder_only_family(
     name: str, spec_for: Callable[[Config], StackSpec], *model_types: str
 ) -> Family:
-    """Family of a language model: ``spec_for(config)`` gives its one stack."""
+    """Family of a language model: ``spec_for(config)`` returns its one stack."""
 
     def stacks(config: Config) -> tuple[StackSpec, ...]:
         spec = spec_for(config)

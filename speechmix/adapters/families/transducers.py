@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 def add_transducer(family: Family, config: Config) -> Family:
     """Return the family of an encoder, with what is behind it if that is a transducer.
 
-    Parameters
-    ----------
-    family : Family
-        Of the encoder.
-    config : transformers config
-        Of the whole model: a transducer's says how many tokens it emits at a frame at most.
+    `config` is that of the whole model: a transducer's says how many tokens it emits at a frame at
+    most.
     """
     is_transducer = hasattr(config, "blank_token_id") and hasattr(config, "max_symbols_per_step")
     return make_transducer(family) if is_transducer and family.run_head is None else family

@@ -38,16 +38,12 @@ _PROMPT_INPUT_NAMES = ("input_ids", "attention_mask")
 
 
 def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> PreparedInputs:
-    """Inputs of an audio language model: the prompt with the sound, and behind it the answer, where
-    the decoder is asked about.
+    """Prepare the inputs of an audio language model: the prompt with the sound, and behind it the
+    answer, where the decoder is measured.
 
-    Raises
-    ------
-    InputError
-        If the clip is longer than the model hears at a time, or there is no answer: none given, and
-        none that it can write.
-    ModelError
-        If the model was loaded without its processor.
+    An InputError says that the clip is longer than the model takes, or that there is no answer:
+    none given, and none that the model can generate. A ModelError says that the model was loaded
+    without its processor.
     """
     prompt_inputs = prepare_prompt(model, clip)
     ids, generated_text = prompt_inputs["input_ids"][0].tolist(), None
@@ -68,14 +64,8 @@ def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Pr
 
 
 def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    """Inputs of the prompt with the clip's sound, a batch of one, as the model's processor makes
-    them.
-
-    Raises
-    ------
-    InputError, ModelError
-        As `prepare_with_prompt`.
-    """
+    """Make the inputs of the prompt with the clip's sound, a batch of one, by the model's
+    processor; errors as in `prepare_with_prompt`."""
     if model.processor is None:
         raise ModelError(
             f"{model.name} was loaded without its processor, which writes the prompt around the "

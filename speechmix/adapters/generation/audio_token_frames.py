@@ -1,10 +1,10 @@
 """Decoder positions that stand for sound, and the encoder frames of each.
 
-In an audio language model what the encoder gives goes through a projector and takes the place of
+In an audio language model the encoder's output goes through a projector and takes the place of
 audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
 frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
-Granite-speech 15 and 3). Out: a `AudioTokens`, read off the ids, which turns words and frames of the
-sound into units of the decoder, by the rule of frames: a position belongs to the word that the
+Granite-speech 15 and 3). Out: an `AudioTokens`, read off the ids, which turns words and frames of
+the sound into units of the decoder, by the rule of frames: a position belongs to the word that the
 centre of its frames lies in.
 """
 
@@ -27,24 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AudioTokens:
-    """Positions of a decoder that stand for sound.
+    """Positions of a decoder that stand for sound: the half-open range start to stop.
 
-    Parameters
-    ----------
-    start, stop : int
-        Half-open range of the decoder's positions.
-    frames, positions : int
-        The projector's step: positions [start + k positions, start + (k + 1) positions) stand for
-        the encoder's frames [k frames, (k + 1) frames).
-    answer_position : int, optional
-        The position that holds the answer's first token; None if it is not known where the prompt
-        ends.
-
-    Examples
-    --------
-    >>> audio_tokens = AudioTokens(3, 103, frames=2, positions=1)
-    >>> [(span.start, span.stop) for span in audio_tokens.convert_frame_spans([Span(0, 10), Span(11, 20)])]
-    [(3, 8), (8, 13)]
+    The projector's step: positions [start + k positions, start + (k + 1) positions) stand for the
+    encoder's frames [k frames, (k + 1) frames). `answer_position` holds the answer's first token;
+    None if it is not known where the prompt ends.
     """
 
     start: int
@@ -59,12 +46,7 @@ class AudioTokens:
         return (self.stop - self.start) // self.positions
 
     def check(self, n_frames: int, name: str) -> None:
-        """Raise if so many frames of the encoder cannot have become these positions.
-
-        Raises
-        ------
-        InputError
-        """
+        """Raise an InputError if so many frames of the encoder cannot have become these positions."""
         if (
             not n_frames < (self.n_windows + 1) * self.frames
             or not (self.n_windows - 1) * self.frames < n_frames
@@ -80,12 +62,10 @@ class AudioTokens:
     def list_clip_spans(
         self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]
     ) -> list[Span]:
-        """Units of a clip's sound, as ``spans_on(grid)`` makes them, in positions of the decoder.
+        """Convert the units of a clip's sound, as ``spans_on(grid)`` makes them, to positions of
+        the decoder.
 
-        Raises
-        ------
-        InputError
-            As `spans_on`, where there are more words than steps of the projector.
+        More words than steps of the projector are an InputError.
         """
         try:
             return [
@@ -129,8 +109,8 @@ class AudioTokens:
         """Targets and sources of the decoder: prompt, sound and answer in one row.
 
         A source is what its position holds. So is a target up to the answer; from there on its
-        position is labelled with the token that it writes, as behind an encoder. So of a word that
-        is said and written the sound gives, the text gives and receives.
+        position is labelled with the token that it writes, as behind an encoder. So a word that is
+        said and written is a source in its sound, and source and target in its text.
         """
         first_predicting_position = (
             len(tokens.ids) if self.answer_position is None else self.answer_position - 1
@@ -160,17 +140,14 @@ class AudioTokens:
 
 
 class _StopBeforeDecoder(Exception):
-    """Raised where the decoder would begin, when only the encoder is asked about."""
+    """Raised where the decoder would begin, when only the encoder is measured."""
 
 
 def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     """Run an audio language model's base, no further than the stacks need.
 
-    Raises
-    ------
-    InputError
-        If there are no tokens for the decoder, or not one audio token for each position of the
-        sound.
+    An InputError says that there are no tokens for the decoder, or not one audio token for each
+    position of the sound.
     """
     ids, decoder = inputs.get("input_ids"), cast("nn.Module", base.language_model)
     if ids is None:

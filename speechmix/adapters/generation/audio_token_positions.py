@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def find_audio_token_id(config: Config) -> int | None:
-    """Id of the token that stands for sound in a decoder's input; None if a model has none, or hears nothing
-    (a size of Gemma 4 without an encoder of sound)."""
+    """Id of the token that stands for sound in a decoder's input; None if a model has none, or
+    takes no sound (a size of Gemma 4 without an encoder of sound)."""
     if getattr(config, "audio_config", config) is None:
         return None
     parts = (config, getattr(config, "audio_config", None))
@@ -24,13 +24,8 @@ def find_audio_token_id(config: Config) -> int | None:
 
 
 def find_audio_range(model: Model, ids: Sequence[int]) -> range:
-    """Return the positions of the sound of one clip among the tokens of a decoder.
-
-    Raises
-    ------
-    InputError
-        If there is no sound, or more than one.
-    """
+    """Return the positions of the sound of one clip among the tokens of a decoder; an InputError
+    for none or more than one."""
     audio_token_id = find_audio_token_id(model.config)
     positions = [position for position, id_ in enumerate(ids) if id_ == audio_token_id]
     if not positions:
@@ -50,20 +45,10 @@ def find_audio_range(model: Model, ids: Sequence[int]) -> range:
 def locate_audio_tokens(
     model: Model, ids: Sequence[int], *, answer_position: int | None = None
 ) -> AudioTokens:
-    """Where sound is among the tokens that an audio language model is fed.
+    """Find the sound among the tokens [T] that an audio language model (of a family with a
+    projector) is fed.
 
-    Parameters
-    ----------
-    model : Model
-        Of a family with a projector.
-    ids : sequence of int [T]
-    answer_position : int, optional
-        As in `AudioTokens`.
-
-    Raises
-    ------
-    InputError
-        If there is no sound, or more than one.
+    No sound, or more than one, is an InputError.
     """
     found = find_audio_range(model, ids)
     frames, positions = model.projector_step

@@ -21,32 +21,11 @@ _TIE_NATS = 1e-9
 def best_ctc_path(
     log_probs: Tensor, labels: Sequence[int], *, blank: int
 ) -> tuple[list[list[int]], np.ndarray]:
-    """Frames of each label on the best path, and the log-probability of every frame's label on it.
+    """Return the frames of each label on the best path, and the log-probability [T] of every
+    frame's label on it.
 
-    Parameters
-    ----------
-    log_probs : Tensor [T, V]
-        float32.
-    labels : sequence of int
-    blank : int
-
-    Returns
-    -------
-    frames : list of list of int
-        One list for each label.
-    scores : ndarray [T]
-
-    Raises
-    ------
-    AlignmentError
-        If there are more labels than frames, a probability is NaN, or there is no torchaudio.
-
-    Examples
-    --------
-    >>> import torch
-    >>> log_probs = torch.tensor([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.1, 0.1, 0.8]]).log()
-    >>> best_ctc_path(log_probs, [1, 2], blank=0)[0]
-    [[0], [2, 3]]
+    `log_probs` [T, V] is float32. An AlignmentError says that there are more labels than frames,
+    that a probability is NaN, or that torchaudio is missing.
     """
     try:
         forced_align = torchaudio_function("forced_align", "CTC alignment")

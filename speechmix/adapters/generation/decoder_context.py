@@ -13,17 +13,11 @@ TRANSCRIBE = "Transcribe the speech."
 
 @dataclass(frozen=True)
 class DecoderPrefix:
-    """What a Whisper's decoder is told.
+    """The task, language and timestamp mode that begin a Whisper's decoder input.
 
-    Parameters
-    ----------
-    task : {"transcribe", "translate"}
-        Write what is said, or its translation into English.
-    language : str, optional
-        Language the decoder is told that is spoken ("fr"); by default the clip's own, or the one
-        the model detects.
-    timestamps : bool
-        Text between timestamp tokens, instead of behind <|notimestamps|>.
+    `task` is "transcribe", or "translate" into English. `language` ("fr") is by default the clip's
+    own, or the one the model detects. `timestamps` puts the text between timestamp tokens, instead
+    of behind <|notimestamps|>.
 
     Examples
     --------
@@ -37,7 +31,8 @@ class DecoderPrefix:
 
     @property
     def description(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prefix."""
+        """What differs from the default, for names in tables and files; empty for the default
+        prefix."""
         phrases = [
             self.task if self.task != "transcribe" else "",
             f"as {self.language}" if self.language else "",
@@ -48,26 +43,18 @@ class DecoderPrefix:
 
     @property
     def hash_values(self) -> tuple[str, str | None, bool] | None:
-        """For hashes; None for the usual prefix."""
+        """The values for hashes; None for the default prefix."""
         return astuple(self) if self.description else None
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What an audio language model is asked.
+    """The prompt of an audio language model, and its answer.
 
-    Parameters
-    ----------
-    text : str
-        GeneratedText behind the sound; one that holds the model's audio token is taken as it is, without
-        a chat template.
-    answer : str, optional
-        What the decoder is fed as the answer, to every clip.
-    transcribes : bool
-        True if the answer is the clip's text, where neither is an `answer` given nor a clip without
-        one.
-
-    Without either, the model writes its answer itself (greedy).
+    `text` stands behind the sound; one that holds the model's audio token is taken as it is,
+    without a chat template. `answer` is what the decoder is fed for every clip; with `transcribes`,
+    the answer is the clip's text where there is no `answer`. Without either, the model generates
+    its answer (greedy).
 
     Examples
     --------
@@ -81,7 +68,8 @@ class Prompt:
 
     @property
     def description(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prompt."""
+        """What differs from the default, for names in tables and files; empty for the default
+        prompt."""
         phrases = [
             self.text if self.text != TRANSCRIBE else "",
             f"answer: {self.answer}" if self.answer else "",
@@ -96,22 +84,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What a model wrote.
+    """Text that a model generated.
 
-    Parameters
-    ----------
-    ids : tuple of int
-        As the decoder is fed them again: with the prefix, without the end of text.
-    n_prefix : int
-        How many of them were given and not written.
-    text : str
-        What they spell, special tokens left out.
-    by : str
-        The model, and that its choice was greedy.
-    ended : bool
-        False if it would have gone on.
-    frames : tuple of (int, int)
-        Of a transducer: each token's frames, from where it was emitted; empty of other models.
+    `ids` are what the decoder is fed again: with the prefix (the first `n_prefix`), without the end
+    of text. `text` leaves special tokens out; `by` names the model and says that its choice was
+    greedy. `ended` is False if it would have gone on. `frames`: each token's frames in a
+    transducer, from where it was emitted; empty for other models.
     """
 
     ids: tuple[int, ...]

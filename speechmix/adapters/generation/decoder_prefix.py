@@ -5,9 +5,9 @@
 
 In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language.
 Out: ids. The prefix belongs to the model, not to one call: whatever runs the decoder (maps,
-transcripts, interventions) is told the same, and `Model.fingerprint`, which everything stored is
-compared by, holds it. Radford et al. 2023, Robust Speech Recognition via Large-Scale Weak
-Supervision, figure 1.
+transcripts, interventions) uses it, and `Model.fingerprint`, by which stored results are compared,
+includes it. Radford et al. 2023, Robust Speech Recognition via Large-Scale Weak Supervision, figure
+1.
 """
 
 from __future__ import annotations
@@ -37,13 +37,10 @@ _ENGLISH_VOCABULARY = 51_864  # tokens of a Whisper for English alone; of others
 
 
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
-    """Raise unless the model can be told this.
+    """Raise an InputError unless the model can take this prefix.
 
-    Raises
-    ------
-    InputError
-        For a model that is no Whisper with its tokenizer, an unknown task or language, and
-        timestamps it has no tokens for.
+    It cannot if it is no Whisper with its tokenizer, if the task or language is unknown, or if it
+    has no tokens for timestamps.
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
@@ -65,11 +62,11 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
 
 def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     """Ids the decoder starts from: start, language and task where the model is multilingual, no
-    timestamps unless asked.
+    timestamps by default.
 
     Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a
-    text (the language that a multilingual Speech2Text writes). A clip's language that the decoder
-    is not told is warned of, once for each model.
+    text (the language that a multilingual Speech2Text writes). A clip's language that is not in the
+    prefix is warned of, once for each model.
     """
     if model.capabilities.is_transducer:
         return [model.config.blank_token_id]
@@ -108,8 +105,8 @@ def prefix_labels(model: Model, prefix: Sequence[int]) -> list[str]:
 
 
 def _warn_of_language(model: Model, clip: Clip, *, decoder_language: str | None) -> None:
-    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or
-    none."""
+    """Warn of a clip's language that is not in the decoder's prefix: that has another, always the
+    same, or none."""
     if clip.language is None or clip.language == decoder_language:
         return
     decoder_behavior = (
@@ -194,13 +191,8 @@ def nearest_timestamp(model: Model, seconds: float) -> tuple[int, str]:
 
 
 def require_transcription(model: Model, what: str) -> None:
-    """Raise if the decoder is told to translate, where a text is asked about that is said in the
-    clip.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError if the decoder is set to translate, where the text must be what is said
+    in the clip."""
     if model.prefix.task != "transcribe":
         raise InputError(
             f"{what} is about a text in the language spoken, and {model.name} is told to "
@@ -220,7 +212,8 @@ def _check_language(
 
 
 def _detect_language(model: Model, clip: Clip, languages: dict[str, int]) -> str:
-    """Return the language the model itself finds likeliest; a random model cannot be asked."""
+    """Return the language the model itself finds likeliest; an InputError for an untrained twin or
+    a model without a head."""
     if model.init == "random" or model.module is model.base:
         raise InputError(
             f"{clip.name}: say the language (language='fr'; --language fr on the command line, a "

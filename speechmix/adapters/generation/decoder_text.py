@@ -32,20 +32,12 @@ if TYPE_CHECKING:
 
 
 def decoder_tokens(model: Model, clip: Clip) -> Tokens:
-    """Teacher-forced decoder input for a clip's text (or translation): the prefix, timestamps where
-    asked, text.
+    """Make the teacher-forced decoder input for a clip's text (or translation): the prefix,
+    timestamps where requested, text.
 
-    With a foil, the deciding token of a transcript is looked up too.
-
-    Raises
-    ------
-    InputError
-        If the clip has no text, the cue or target is not in it, or the language is not known.
-
-    Warns
-    -----
-    UserWarning
-        If words are not in the text, or the text is not among the words.
+    With a foil, the deciding token of a transcript is found too. An InputError says that the clip
+    has no text, that the cue or target is not in it, or that the language is not known. Words that
+    are not in the text, and text that is not among the words, are a UserWarning.
     """
     check_tokenizer(model, clip)
     text = provided_text(model, clip)
@@ -72,13 +64,10 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
 
 
 def compare_words_with_text(clip: Clip, text: str) -> None:
-    """Warn of words that are not in the text that a decoder is fed, and of text that is not among the
-    words.
+    """Warn of words that are not in the text that a decoder is fed, and of text that is not among
+    the words.
 
-    Raises
-    ------
-    InputError
-        If the cue or the target is not in the text.
+    A cue or target that is not in the text is an InputError.
     """
     words = clip.spoken_words
     if not words:
@@ -101,12 +90,7 @@ def compare_words_with_text(clip: Clip, text: str) -> None:
 
 
 def check_tokenizer(model: Model, clip: Clip) -> None:
-    """Raise if there is no tokenizer to write a decoder's text with.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError if there is no tokenizer to write a decoder's text with."""
     if model.tokenizer is None:
         raise InputError(
             f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its "
@@ -126,10 +110,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
     """Return the clip's text, or another that its words are in, with the target word spelled as its
     foil.
 
-    Raises
-    ------
-    InputError
-        If the target is not in the text, or the foil is spelled like it.
+    An InputError says that the target is not in the text, or that the foil is spelled like it.
     """
     if not clip.words or clip.target is None or clip.foil is None:
         raise InputError(f"{clip.name} has no target with a foil: give words=, target= and foil=")
@@ -233,12 +214,8 @@ def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
 
 
 def check_end_token(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
-    """Raise if the end of a text, which is put behind it, is among its own tokens.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError if the end-of-text token, which is appended, is among the text's own
+    tokens."""
     end = model.tokenizer.eos_token
     if end and end in text and model.tokenizer.eos_token_id in ids:
         raise InputError(

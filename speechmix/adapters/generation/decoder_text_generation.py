@@ -43,13 +43,10 @@ def generated_text_key(model: Model, item: Clip | Sentence) -> str:
 
 
 def generate_text(model: Model, item: Clip | Sentence) -> GeneratedText:
-    """What the model writes about a clip without a text or a sentence without a translation;
-    written now or remembered.
+    """Generate the text of a clip without one, or the translation of a sentence without one; or
+    return what was generated before.
 
-    Raises
-    ------
-    InputError
-        If it cannot write: a random twin, a model without a head.
+    A model that cannot generate (an untrained twin, a model without a head) is an InputError.
     """
     key = generated_text_key(model, item)
     if key not in model.generated_texts:

@@ -63,13 +63,8 @@ def needs_generated_text(model: Model, clip: Clip) -> bool:
 def add_decoder_tokens(
     model: Model, clip: Clip, stacks: Sequence[str], prepared: PreparedInputs
 ) -> PreparedInputs:
-    """Add what the decoder behind a speech encoder is fed, if it is asked about.
-
-    Raises
-    ------
-    InputError
-        As `tokenize_clip`.
-    """
+    """Add what the decoder behind a speech encoder is fed, if `stacks` needs it; errors as in
+    `tokenize_clip`."""
     if set(stacks) & {"decoder", "cross"}:
         prepared.tokens, prepared.generated_text = tokenize_clip(model, clip)
         prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
@@ -77,13 +72,10 @@ def add_decoder_tokens(
 
 
 def tokenize_clip(model: Model, clip: Clip) -> tuple[Tokens, GeneratedText | None]:
-    """What a decoder behind a speech encoder is fed for a clip: its text, or else what the model
-    itself writes.
+    """Make the tokens that a decoder behind a speech encoder is fed for a clip: its text, or else
+    what the model itself generates (the second result; None for a clip with text).
 
-    Raises
-    ------
-    InputError
-        As `decoder_tokens` and `generate_text`.
+    Errors are those of `decoder_tokens` and `generate_text`.
     """
     check_tokenizer(model, clip)
     if provided_text(model, clip) is not None:
@@ -95,8 +87,8 @@ def tokenize_clip(model: Model, clip: Clip) -> tuple[Tokens, GeneratedText | Non
 def feed_generated_text(
     model: Model, prepared: PreparedInputs, generated_text: GeneratedText
 ) -> None:
-    """Have a decoder fed the very tokens of the translation that the model wrote, where its text
-    has other tokens."""
+    """Feed a decoder exactly the tokens of the translation that the model generated, where its text
+    is tokenised otherwise."""
     prepared.generated_text = generated_text
     if prepared.decoder_tokens.ids != list(generated_text.ids):
         prepared.tokens = _tokenize_generated_text(model, generated_text)
@@ -106,17 +98,11 @@ def feed_generated_text(
 def generate_greedily(
     model: Model, clip: Clip, *, max_tokens: int = MAX_TRANSCRIPT_TOKENS
 ) -> tuple[list[int], int, bool]:
-    """Ids of the likeliest token after the other, by the rules of the model's generation config.
+    """Generate the likeliest token at each step, by the rules of the model's generation config.
 
-    Tokens that it suppresses are not written; with timestamps, they come in pairs and in order. So
-    does ``generate`` of transformers without beams.
-
-    Returns
-    -------
-    ids : list of int
-        Prefix and text, without the end.
-    n_prefix : int
-    ended : bool
+    Suppressed tokens are never chosen; timestamps come in pairs and in order. ``generate`` of
+    transformers without beams does the same. Returns the ids (prefix and text, without the end),
+    the number of prefix ids, and whether the text ended.
     """
     prepared = model.family.prepare(model, clip, ("encoder",))
     inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)

@@ -24,20 +24,10 @@ if TYPE_CHECKING:
 class PreparedInputs:
     """Model inputs made from a clip or a sentence.
 
-    Parameters
-    ----------
-    inputs : dict of str to Tensor
-    tokens : Tokens, optional
-        The decoder's, where there is a decoder.
-    source_tokens : Tokens, optional
-        The encoder's, where it reads text.
-    generated_text : GeneratedText, optional
-        What the model wrote itself, where that is what its decoder is fed.
-    audio_hash : str, optional
-        Hash of the sound that the inputs were made of, where what is made of them is remembered
-        (activation_cache.py).
-    audio_tokens : AudioTokens, optional
-        Where sound is among the decoder's tokens, in an audio language model.
+    `tokens` are the decoder's and `source_tokens` those of an encoder that reads text; None where
+    there is no such stack. `generated_text` is what the model generated itself, where its decoder
+    is fed that. `audio_hash` names the sound that the inputs were made of, where results from it
+    are cached (activation_cache.py).
     """
 
     inputs: dict[str, torch.Tensor]
@@ -49,13 +39,7 @@ class PreparedInputs:
 
     @property
     def decoder_tokens(self) -> Tokens:
-        """The decoder's tokens.
-
-        Raises
-        ------
-        InputError
-            If nothing is fed to a decoder.
-        """
+        """The decoder's tokens; an InputError if nothing is fed to a decoder."""
         if self.tokens is None:
             raise InputError("these inputs feed no decoder: give a text, or decoder_input_ids")
         return self.tokens
@@ -74,15 +58,8 @@ class PreparedInputs:
 
 
 class HashedInputs(dict[str, Tensor]):
-    """Prepared inputs that say of which sound they are, so that what is remembered of it serves
-    them too.
-
-    Parameters
-    ----------
-    inputs : dict of str to Tensor
-    audio_hash : str or None
-        As in `PreparedInputs`.
-    """
+    """Prepared inputs with the hash of their sound, so that what is cached for that sound serves
+    them too."""
 
     def __init__(self, inputs: Mapping[str, torch.Tensor], audio_hash: str | None):
         super().__init__(inputs)

@@ -16,19 +16,11 @@ if TYPE_CHECKING:
 
 
 def find_prompt_words(model: Model, ids: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the words of a model's prompt with their positions; none where the ids do not spell the prompt as it is.
+    """Return the words of a model's prompt with their positions; none where the ids do not spell
+    the prompt as it is.
 
-    Parameters
-    ----------
-    model : Model
-        With its processor and `prompt`.
-    ids : sequence of int [T]
-        Of the conversation, without an answer.
-
-    Returns
-    -------
-    list of (str, tuple of int)
-        A word whose tokens all belong to a neighbour has no positions.
+    `ids` [T] are those of the conversation without an answer. A word whose tokens all belong to a
+    neighbour has no positions.
     """
     audio = getattr(model.processor, "audio_token", None)
     words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()

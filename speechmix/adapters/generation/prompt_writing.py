@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 
 
 def write_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    """Inputs of the prompt with the clip's sound, as the model's processor makes them. Where frames of
-    an encoder lie need not be known.
+    """Make the inputs of the prompt with the clip's sound by the model's processor, without finding
+    the encoder's frames in them.
 
-    Raises
-    ------
-    InputError
-        If the processor makes no position of the sound, or cuts it.
+    A processor that makes no position of the sound, or cuts it, is an InputError.
     """
     audio = clip.audio(model.sample_rate)
     check_fits(model, len(audio))
@@ -78,15 +75,11 @@ def too_long_error(model: Model, clip: Clip, window: float) -> InputError:
 def write_chat_inputs(
     processor: Processor, audio: np.ndarray, text: str
 ) -> Mapping[str, torch.Tensor]:
-    """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but
-    Voxtral's).
+    """Make the inputs of a prompt with a sound, by a processor that is called with text and audio
+    (all but Voxtral's).
 
-    A chat template that knows no parts of a message is given the audio token within the text.
-
-    Raises
-    ------
-    ModelError
-        If no way to write the conversation leaves one audio token in it.
+    A chat template that takes no list of parts gets the audio token within the text. A ModelError
+    says that no form of the conversation leaves exactly one audio token in it.
     """
     audio_token = processor.audio_token
     message_parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
@@ -126,6 +119,6 @@ def _apply_chat_template(processor: Processor, content: Any) -> str:
 
 
 def _sampling_rate_option(processor: Processor) -> JsonObject:
-    """Whisper's extractor wants to hear what the rate is."""
+    """Return the sampling rate as an option, because Whisper's extractor requires it."""
     extractor = getattr(processor, "feature_extractor", None)
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}

@@ -23,13 +23,8 @@ _MAX_TRANSLATION_TOKENS = 256
 
 
 def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
-    """The sentence with the translation that the model itself generates; as it is if it has one.
-
-    Raises
-    ------
-    InputError
-        As `generate_text`.
-    """
+    """Return the sentence with the translation that the model itself generates; unchanged if it has
+    one. Errors as in `generate_text`."""
     sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
     if sentence.translation is not None:
         return sentence

@@ -25,37 +25,15 @@ _READING = re.compile(r" \((?:<\S+>|\[\S+\])\)$")  # "([UNK])", "(<unk>)" behind
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that a model is fed, one position each, and what its maps' rows and columns are
-    labelled with.
+    """Tokens that a model is fed, one position each, and the labels of its maps' rows and columns.
 
-    Parameters
-    ----------
-    ids : list of int [T]
-        What is fed.
-    labels : list of str [T + ahead]
-        Tokens as text.
-    words : list of int or None [T + ahead]
-        The clip's or sentence's word each token belongs to; None for special tokens.
-    kinds : list of {"token", "special", "padding"} [T + ahead]
-    label_offset : {0, 1}
-        Which token a target row is labelled with: the one its position holds (0, texts), or the
-        next, which it predicts (1, decoders behind an encoder); then there is a label more, for
-        what the last position predicts.
-    word_labels : sequence of str
-        The words as text, for units="word".
-    units : {"token", "word"}
-        What `sources` and `targets` return.
-    deciding_index : int, optional
-        First token in which the target and its foil differ (it may be the end of text). One
-        position earlier predicts it.
-    foil_id : int, optional
-        The foil's token there.
-
-    Examples
-    --------
-    >>> tokens = Tokens([5, 7, 9], ["<s>", "un", "##do"], [None, 0, 0], ["special", "token", "token"], word_labels=["undo"])
-    >>> [(span.start, span.stop, span.label) for span in replace(tokens, units="word").sources()]
-    [(0, 1, '<s>'), (1, 3, 'undo')]
+    `labels`, `words` (index of the clip's or sentence's word, None for special tokens) and `kinds`
+    ("token", "special", "padding") have an entry for each of the T ids, and one more with
+    `label_offset` 1. That offset says which token labels a target row: the one its position holds
+    (0, texts), or the next, which it predicts (1, decoders behind an encoder). `word_labels` are
+    the words as text, for units="word". `deciding_index` is the first token in which target and
+    foil differ (it may be the end of text; the position before it predicts it), and `foil_id` the
+    foil's token there.
     """
 
     ids: list[int]
@@ -77,14 +55,8 @@ class Tokens:
         mask: Sequence[int] | None = None,
         label_offset: int = 0,
     ) -> Tokens:
-        """Tokens of prepared inputs: no words are known, and what the last position predicts is not
-        either.
-
-        Parameters
-        ----------
-        mask : sequence of int [T], optional
-            0 for padding.
-        """
+        """Tokens of prepared inputs: words are not known, nor what the last position predicts.
+        `mask` [T] is 0 for padding."""
         special_ids = set(getattr(tokenizer, "all_special_ids", ())) - {
             getattr(tokenizer, "mask_token_id", None)
         }
@@ -142,11 +114,8 @@ class Tokens:
         """Return the tokens with the one that decides between two spellings; unchanged where one is
         the other's beginning.
 
-        Parameters
-        ----------
-        ids, foil_ids : sequence of int
-            All tokens with the target and with the foil; of a decoder also the one that the last
-            position predicts.
+        `ids` and `foil_ids` are all tokens with the target and with the foil; of a decoder also the
+        one that the last position predicts.
         """
         deciding_index = first_difference(ids, foil_ids)
         return (
@@ -187,7 +156,7 @@ class Tokens:
 
 
 def label_unknown(text: str, unknown_token: str) -> str:
-    """Label of a word or token that a model does not know: as it is written, and what the model reads.
+    """Label a word or token that a model does not know: as it is written, and what the model reads.
 
     Examples
     --------
@@ -203,7 +172,7 @@ def written_label(label: str) -> str:
 
 
 def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:
-    """Place of the first token in which two texts differ; None where one is the other's beginning.
+    """Index of the first token in which two texts differ; None where one is the other's beginning.
 
     Examples
     --------

@@ -31,21 +31,11 @@ class Emission(NamedTuple):
 def decode_emissions(
     module: PretrainedModule, sound: Tensor, frame_count: int | None = None
 ) -> tuple[list[Emission], bool]:
-    """Decode greedily: the likeliest token at each step, as ``generate`` of transformers does.
+    """Decode projected encoder states [T, J] greedily: the likeliest token at each step, as
+    ``generate`` of transformers does.
 
-    Parameters
-    ----------
-    module : transformers.PreTrainedModel
-    sound : Tensor [T, J]
-        Projected states of the encoder.
-    frame_count : int, optional
-        Frames that are no padding; all by default.
-
-    Returns
-    -------
-    emissions : list of Emission
-    ended : bool
-        False if the model went on at one frame until it was stopped.
+    Only the first `frame_count` frames are read (None: all). The second result is False if the
+    model went on at one frame until it was stopped.
     """
     config, emissions = module.config, list[Emission]()
     blank, vocab_size = config.blank_token_id, config.vocab_size
@@ -82,21 +72,11 @@ def _predict(
 
 
 def align_emissions(module: PretrainedModule, sound: Tensor, ids: Sequence[int]) -> list[Emission]:
-    """Find the likeliest path of a given text.
+    """Find the likeliest path of a given text through projected encoder states [T, J].
 
     A path ends where its last step reaches the end of the sound. It is the path of the highest
-    product of probabilities, of steps of a TDT with those of their durations.
-
-    Parameters
-    ----------
-    module : transformers.PreTrainedModel
-    sound : Tensor [T, J]
-    ids : sequence of int [U]
-
-    Raises
-    ------
-    InputError
-        If no path has so many tokens.
+    product of probabilities, of steps of a TDT with those of their durations. An InputError says
+    that no path has so many tokens.
     """
     config, frame_count = module.config, len(sound)
     blank, vocab_size = config.blank_token_id, config.vocab_size

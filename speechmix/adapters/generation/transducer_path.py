@@ -31,21 +31,12 @@ PATH_FRAMES, PATH_STATES = "decoder_frames", "decoder_states"
 def run_along_path(
     module: PretrainedModule, inputs: Inputs, encoder_outputs: ModelOutput | None = None
 ) -> ModelOutput:
-    """Run a transducer and read its joint network along a path.
+    """Run a transducer and read its joint network along a path: logits [B, R, V] of tokens, without
+    those of durations.
 
-    Parameters
-    ----------
-    module : transformers.PreTrainedModel
-    inputs : dict of str to Tensor
-        The encoder's, ``decoder_input_ids`` [B, 1 + U] (a blank, and the text), and the path,
-        ``decoder_frames`` and ``decoder_states`` [B, R].
-    encoder_outputs : optional
-        Projected states of the encoder [B, T, J] (`project_sound`) instead of its inputs.
-
-    Returns
-    -------
-    transformers.modeling_outputs.CausalLMOutput
-        With logits [B, R, V] of tokens, without those of durations.
+    The inputs are the encoder's, ``decoder_input_ids`` [B, 1 + U] (a blank, and the text), and the
+    path, ``decoder_frames`` and ``decoder_states`` [B, R]. `encoder_outputs` replaces the encoder's
+    inputs by its projected states [B, T, J] (`project_sound`).
     """
     from transformers.modeling_outputs import CausalLMOutput
 
@@ -107,13 +98,8 @@ def generate_emissions(model: Model, clip: Clip) -> GeneratedText:
 def add_text_and_path(
     model: Model, clip: Clip, stacks: Sequence[str], prepared: PreparedInputs
 ) -> PreparedInputs:
-    """Add the text of a clip and its path, if `stacks` has the prediction network ("decoder").
-
-    Raises
-    ------
-    InputError
-        As `tokenize_clip` and `align_emissions`.
-    """
+    """Add the text of a clip and its path, if `stacks` has the prediction network ("decoder");
+    errors as in `tokenize_clip` and `align_emissions`."""
     if "decoder" in stacks:
         prepared.tokens, prepared.generated_text = tokenize_clip(model, clip)
         feed_path(model, prepared, prepared.tokens.ids, prepared.generated_text)

@@ -138,13 +138,8 @@ def _hide_loading_bar() -> Iterator[None]:
 
 
 def transformers_class(name: str) -> Config:
-    """Return a class of transformers by name.
-
-    Raises
-    ------
-    ModelError
-        If transformers cannot be imported as far as that; names torchaudio where it is the reason.
-    """
+    """Return a class of transformers by name; a ModelError if it cannot be imported, which names
+    torchaudio where that is the reason."""
     try:
         return getattr(transformers, name)
     except AttributeError as error:
@@ -252,13 +247,8 @@ def custom_code_message(source: str) -> str:
 
 
 def _refuse_kernels(source: str, config: Config) -> None:
-    """Refuse a config that names an attention kernel on the hub, which transformers would download
-    and run.
-
-    Raises
-    ------
-    ModelError
-    """
+    """Raise a ModelError for a config that names an attention kernel on the hub, which transformers
+    would download and run."""
     configs = [
         config,
         *(subconfig for subconfig in vars(config).values() if hasattr(subconfig, "model_type")),

@@ -37,13 +37,8 @@ def is_ctranslate2_folder(source: str | Path) -> bool:
 
 
 def read_ctranslate2_config(source: str | Path) -> Config:
-    """Return the `WhisperConfig` that follows from the shapes of the weights.
-
-    Raises
-    ------
-    ModelError
-        For a damaged file, or a model that is no Whisper.
-    """
+    """Return the `WhisperConfig` that follows from the shapes of the weights; a ModelError for a
+    damaged file or another model."""
     from transformers import WhisperConfig
 
     variables = _read_variables(source)
@@ -80,13 +75,8 @@ def read_ctranslate2_config(source: str | Path) -> Config:
 
 
 def load_ctranslate2(source: str | Path, config: Config, dtype: torch.dtype) -> torch.nn.Module:
-    """Return the model with its weights and generation options.
-
-    Raises
-    ------
-    ModelError
-        For weights that are missing or of other shapes.
-    """
+    """Return the model with its weights and generation options; a ModelError for weights that are
+    missing or of other shapes."""
     from transformers import WhisperForConditionalGeneration
 
     weights = _convert_weights(_read_variables(source), source)
@@ -106,13 +96,7 @@ def load_ctranslate2(source: str | Path, config: Config, dtype: torch.dtype) -> 
 
 
 def load_ctranslate2_tokenizer(source: str | Path) -> Any:
-    """Return Whisper's tokenizer.
-
-    Raises
-    ------
-    ModelError
-        For a damaged tokenizer.json.
-    """
+    """Return Whisper's tokenizer; a ModelError for a damaged tokenizer.json."""
     from .checkpoints import NO_CUSTOM_CODE, transformers_class
 
     try:

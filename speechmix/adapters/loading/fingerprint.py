@@ -1,9 +1,9 @@
-"""Which model is it? A short hash of all that decides what a model gives for a clip or a text.
+"""Identify a model by a short hash of all that decides its output for a clip or a text.
 
 In: a module with its feature extractor and tokenizer. Out: 16 hexadecimal digits, the same for the
 same checkpoint wherever it lies and in every process: of the class, the config, every number of
 every parameter and buffer, the feature extractor's settings, and what the tokenizer does with a
-text (not what a call last asked of it: padding, truncation).
+text (not the settings of its last call: padding, truncation).
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ def fingerprint(
 
 
 def _describe_modules(module: nn.Module) -> list[str]:
-    """What parts say of themselves beside their weights: a norm's epsilon, a convolution's
-    stride."""
+    """Settings of modules besides their weights: a norm's epsilon, a convolution's stride."""
     return [
         f"{name} {type(submodule).__qualname__} {_serialize_value(submodule.extra_repr())}"
         for name, submodule in module.named_modules()
@@ -96,8 +95,8 @@ class WeightsSnapshot:
     """The tensors a fingerprint was made of, as they were: has one been exchanged or written to
     since?
 
-    Asked in a moment, from torch's own count of writes and from where tensors lie. Not seen is what
-    goes round that count: writes through ``tensor.data`` or through a numpy view of a tensor.
+    The check is quick: it reads torch's own count of writes and the tensors' addresses. It does not
+    see writes that torch does not count, through ``tensor.data`` or a numpy view of a tensor.
     """
 
     def __init__(self, module: nn.Module, *processors: FeatureExtractor):

@@ -21,8 +21,8 @@ def hub_options(source: str) -> JsonObject:
 
 
 def hub_problem(source: str) -> str:
-    """Return why the hub cannot be asked for a model, as a message says it; empty if it can, or
-    need not be."""
+    """Return why the hub cannot serve a model, as a message says it; empty if it can, or need not
+    be."""
     from huggingface_hub import constants
 
     if Path(source).is_dir() or constants.HF_HUB_OFFLINE:
@@ -37,8 +37,8 @@ def hub_problem(source: str) -> str:
 
 @cache
 def _explain_unreachable(endpoint: str) -> str:
-    """Why an address does not answer, asked as the hub's client would (proxies, certificates);
-    empty if it does."""
+    """Return why an address does not answer a request like the hub client's (proxies,
+    certificates); empty if it does."""
     from huggingface_hub import get_session
 
     try:

@@ -155,18 +155,10 @@ def load(
 
 
 def check_model_source(source: str, revision: str | None = None) -> None:
-    """Raise an error if there is no supported model of a name, before anything is made for it.
+    """Raise a ModelError if a model cannot be found or is not supported, before anything is made
+    for it.
 
-    Parameters
-    ----------
-    source : str
-        Hub id, folder, or "bundled:NAME"; the hub is asked for the config alone.
-    revision : str, optional
-
-    Raises
-    ------
-    ModelError
-        If the model cannot be found, or its architecture is not supported.
+    Only the config is downloaded from the hub.
 
     Examples
     --------

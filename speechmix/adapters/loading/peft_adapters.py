@@ -26,10 +26,7 @@ from .checkpoints import first_line
 def merge_adapters(module: nn.Module) -> nn.Module:
     """Return a copy of a model with its active adapters merged.
 
-    Raises
-    ------
-    ModelError
-        For adapters that are no change of weights (prompts, prefixes).
+    Adapters that are no change of weights (prompts, prefixes) are a ModelError.
     """
     return _merge_copy(copy.deepcopy(module))
 
@@ -74,10 +71,7 @@ def _check_all_merged(module: nn.Module) -> nn.Module:
 def adapter_base(folder: str) -> str | None:
     """Return the model that an adapter in a folder was trained on; None for a folder with a model.
 
-    Raises
-    ------
-    ModelError
-        If adapter_config.json cannot be read or names no model.
+    A ModelError says that adapter_config.json cannot be read or names no model.
     """
     path = Path(folder) / "adapter_config.json"
     if not path.is_file() or (Path(folder) / "config.json").is_file():
@@ -102,12 +96,8 @@ def adapter_base(folder: str) -> str | None:
 def load_adapter(module: nn.Module, folder: str) -> nn.Module:
     """Return a model with the adapter in a folder merged into it (the module itself is used up).
 
-    Raises
-    ------
-    MissingExtraError
-        Without peft.
-    ModelError
-        If the adapter cannot be read or was trained on another architecture.
+    A ModelError says that the adapter cannot be read or was trained on another architecture; a
+    MissingExtraError, that peft is not installed.
     """
     try:
         import peft
@@ -138,13 +128,8 @@ def load_adapter(module: nn.Module, folder: str) -> nn.Module:
 
 
 def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a LoRA config whose rank its weights do not have: peft would reserve memory for it
-    before it compares them.
-
-    Raises
-    ------
-    ModelError
-    """
+    """Raise a ModelError for a LoRA config whose rank its weights do not have: peft would reserve
+    memory for it before it compares them."""
     config = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
     if config.get("peft_type") != "LORA":
         return

@@ -23,11 +23,7 @@ _PART_FILES = {"AutoTokenizer": _TOKENIZER_FILES, "AutoFeatureExtractor": _EXTRA
 
 
 def check_processor_files(folder: str | Path) -> None:
-    """Refuse a folder with a JSON file beside the weights that is none.
-
-    Raises
-    ------
-    ModelError
+    """Raise a ModelError for a damaged JSON file beside the weights.
 
     Examples
     --------

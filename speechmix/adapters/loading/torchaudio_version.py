@@ -16,13 +16,7 @@ from ..transformers_types import TorchFunction
 
 
 def torchaudio_function(name: str, purpose: str) -> TorchFunction:
-    """Return a function of torchaudio.functional.
-
-    Raises
-    ------
-    ModelError
-        Without a torchaudio that can be imported.
-    """
+    """Return a function of torchaudio.functional; a ModelError if torchaudio cannot be imported."""
     try:
         importlib.import_module("torchaudio")
         result: TorchFunction = getattr(importlib.import_module("torchaudio.functional"), name)

@@ -165,13 +165,9 @@ def _hook_attention(
 class _EdgeRemover(TorchFunctionMode):
     """Masks what enters torch's attention functions, or the first softmax, of an attention module.
 
-    Parameters
-    ----------
-    removed : EdgeFunction
-    states : Tensor [R, Q, D]
-        Of the targets; packed [R Q, D], where attention is called block by block.
-    softmax_heads : int, optional
-        Where attention is the module's own code: heads, which may share an axis with the runs.
+    `states` [R, Q, D] are those of the targets; packed [R Q, D], where attention is called block by
+    block. `softmax_heads` counts the heads where attention is the module's own code; they may share
+    an axis with the runs.
     """
 
     def __init__(self, removed: EdgeFunction, states: Tensor, softmax_heads: int | None):

@@ -46,31 +46,14 @@ def run_patches(
     audio_hash: str | None = None,
     batch_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run a model clean and with every patch, and read something off each run's output.
+    """Run a model clean and with each of N patches; return `read_output` [...] of the clean run and
+    [N, ...] of the others.
 
-    Parameters
-    ----------
-    model : Model
-        In use (`Model.in_use`), in the precision of `inputs`.
-    inputs : dict of str to Tensor
-        Of one item, a batch of 1, on the model's device.
-    audio_hash : str, optional
-        Whose inputs these are (`PreparedInputs.audio_hash`), where what the encoder gives is remembered.
-    patches : sequence of Patch [N]
-    read_output : callable
-        From the module's output for R runs to a Tensor [R, ...].
-    batch_size : int, optional
-        Patches that run together; by default as many as hold 48,000 positions, at most 256.
-
-    Returns
-    -------
-    Tensor [...], Tensor [N, ...]
-        Of the clean run, and of each patch.
-
-    Raises
-    ------
-    InputError
-        If a patch names a stack, layer or position that is not there.
+    Call it within `Model.in_use`, with inputs of one item (a batch of 1) on the model's device in
+    its precision. `read_output` maps the module's output for R runs to a Tensor [R, ...].
+    `audio_hash` (`PreparedInputs.audio_hash`) finds the cached encoder output. By default as many
+    patches run together as hold 48,000 positions, at most 256. A patch of a stack, layer or
+    position that does not exist is an InputError.
     """
     full_inputs: dict[str, Any] = dict(inputs)
     decoder_inputs = full_inputs
@@ -178,13 +161,8 @@ def _patched_pass(model: Model, patches: Sequence[Patch]) -> Iterator[_GrowingBa
 
 
 class _GrowingBatch:
-    """Hooks of a pass whose batch grows.
-
-    Attributes
-    ----------
-    lengths : dict of stack to int
-        Source positions of the stacks that have run.
-    """
+    """Hooks of a pass whose batch grows; `lengths` holds the source positions of the stacks that
+    have run."""
 
     def __init__(self, model: Model, patches: Sequence[Patch], exit_stack: ExitStack):
         self.lengths: dict[str, int] = {}

@@ -63,18 +63,11 @@ class PatchedValues(TorchFunctionMode):
     """Changes values, in some rows of the batch, that enter the torch attention function an
     attention module calls.
 
-    Parameters
-    ----------
-    layer : int
-    changes : list of (row, Patch)
-    run_count : int
-        Rows of the batch; where attention is within blocks (Granite-speech), each has several in
-        the function's.
-    packed_length : int
-        Positions of a run in packed states (packed_states.py), where each block is a call of its own.
-    head_count : int, optional
-        Where attention is the module's own code: they enter the product behind its softmax, which
-        may hold all heads in a row.
+    `changes` are pairs of a row and its patch. Where attention is within blocks (Granite-speech),
+    each of the `run_count` rows has several in the function's batch; where a run's positions are
+    packed (packed_states.py, `packed_length` each), each block is a call of its own. `head_count`
+    is set where attention is the module's own code: the values enter the product behind its
+    softmax, which may hold all heads in a row.
     """
 
     def __init__(

@@ -26,12 +26,8 @@ def silence_heads(
 ) -> Iterator[None]:
     """Run a model without the output of some heads.
 
-    Parameters
-    ----------
-    model : Model
-    heads_by_run : sequence of sequences of (layer, head) [R]
-        For each run of a batch; a single entry is for all runs.
-    stack : str
+    `heads_by_run` lists (layer, head) pairs for each run of a batch; a single entry is for all
+    runs.
     """
     bound = model.stacks[stack]
     with ExitStack() as exit_stack:

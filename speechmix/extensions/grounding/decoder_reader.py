@@ -8,6 +8,7 @@ its frames out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -112,13 +113,22 @@ class DecoderReader:
         """Return the tokens of a window's words."""
         return self._make_table(readings.window)
 
-    def token_log_probabilities(self, readings: WordReadings, run_count: int) -> np.ndarray:
-        """Read the tokens of a window in several runs at once, [R, tokens]; hooks make them differ."""
-        window, tokens = readings.window, self._make_table(readings.window)
+    def sum_log_probabilities(
+        self, readings: WordReadings, words: Sequence[int], run_count: int
+    ) -> np.ndarray:
+        """Sum the log-probabilities of some words of a window in several runs at once, [R]; hooks make them differ.
+
+        What is written behind these words is not run: the decoder does not look ahead.
+        """
+        window, tokens = readings.window, self.tokens_of(readings)
+        is_own = np.isin(tokens.owners, words)
+        rows, own_ids = tokens.rows[is_own], tokens.ids[is_own]
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            states = self._encode_window(window)
-            ids = torch.tensor([window.ids] * run_count, device=self.model.device)
-            return tokens.token_log_probabilities(self._run(ids, states.expand(run_count, -1, -1)))
+            states = self._encode_window(window).expand(run_count, -1, -1)
+            ids = torch.tensor([window.ids[: rows.max() + 1]], device=self.model.device)
+            log_probabilities = self._run(ids.expand(run_count, -1), states)[:, rows, own_ids]
+        sums: np.ndarray = log_probabilities.sum(dim=-1).cpu().numpy()
+        return sums
 
     def _make_table(self, window: DecodedWindow) -> TokenTable:
         """Tokens of the text; no word goes on behind a timestamp, where another segment begins."""

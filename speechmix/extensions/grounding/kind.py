@@ -40,9 +40,10 @@ def _compute(item: ResultItem) -> Result:
     return Result(grounding.to_json())
 
 
-# Version 2: the effect of silence and noise decides, without a fitted probability.
+# Version 2: the effect of silence and noise decides, without a fitted probability. Version 3: of a long loop, only the
+# first repeats are traced to heads.
 GROUNDING_KIND = ResultKind(
-    "grounding", _compute, version=2, cache_key=_cache_key, needs_words=False
+    "grounding", _compute, version=3, cache_key=_cache_key, needs_words=False
 )
 
 

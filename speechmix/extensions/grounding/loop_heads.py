@@ -1,7 +1,8 @@
 """Trace a repetition loop to the attention heads that carry it, and write without them.
 
 In: a loop and what was read of its window. Out: the loop with its heads. Each head of the decoder's self-attention is
-silenced alone (its output is set to zero), and the repeated words are read again.
+silenced alone (its output is set to zero), and the repeated words are read again. The first repeats show the heads:
+of a long loop, the others are left out, because every head costs a run of the decoder over all that is read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...adapters.generation.greedy_generation import decode_ids, generate_greedily
+from ...adapters.generation.greedy_generation import (
+    MAX_TRANSCRIPT_TOKENS,
+    decode_ids,
+    generate_greedily,
+)
 from ...adapters.patching.silenced_heads import silence_heads
 from .decoder_reader import DecoderReader
 from .grounded_words import GroundedWord
@@ -23,6 +28,10 @@ if TYPE_CHECKING:
     from .readers import WindowReader
 
 _MAX_HEADS = 3  # that are named
+_MAX_REPEATS = 8  # times of the group that are read without each head
+_MIN_TOKENS_WITHOUT = (
+    48  # that the model may write without the heads, where the loop begins at once
+)
 _SHARE = 0.1  # of all heads' effects, from which a head carries the loop
 
 
@@ -33,6 +42,9 @@ def trace_loop(
     reader: WindowReader,
 ) -> Loop:
     """Find the heads that carry a loop, and what the model writes without them.
+
+    Only the first eight times that the group is written are read, and nothing behind them; `untraced_count` is how
+    many of the loop's words are left out. Without the heads, the model may write as much as was read.
 
     Parameters
     ----------
@@ -48,7 +60,9 @@ def trace_loop(
         return loop
     window = words[loop.first].window
     first = next(index for index, word in enumerate(words) if word.window == window)
-    own = range(loop.first + loop.period - first, loop.stop - first)
+    stop = min(loop.stop, loop.first + _MAX_REPEATS * loop.period)
+    loop = replace(loop, untraced_count=loop.stop - stop)
+    own = range(loop.first + loop.period - first, stop - first)
     effects = head_effects(reader, readings[window], own)
     order = sorted(effects, key=lambda head: -effects[head])[:_MAX_HEADS]
     total = sum(effect for effect in effects.values() if effect > 0)
@@ -57,7 +71,7 @@ def trace_loop(
     )
     if not heads:
         return loop
-    text = write_without_heads(reader, readings[window], [head[:2] for head in heads])
+    text = write_without_heads(reader, readings[window], [head[:2] for head in heads], own)
     return replace(loop, heads=heads, without_heads=text)
 
 
@@ -73,11 +87,10 @@ def head_effects(
     """
     stack = reader.model.stacks["decoder"]
     effects: dict[tuple[int, int], float] = {}
-    is_own = np.isin(reader.tokens_of(readings).owners, words)
     for layer in range(len(stack.layers)):
         runs = [[(layer, head)] for head in range(stack.heads)]
         with silence_heads(reader.model, [[], *runs]):
-            values = reader.token_log_probabilities(readings, len(runs) + 1)[:, is_own].sum(axis=1)
+            values = reader.sum_log_probabilities(readings, words, len(runs) + 1)
         effects |= {
             (layer, head): float(values[0] - values[head + 1]) for head in range(stack.heads)
         }
@@ -85,10 +98,17 @@ def head_effects(
 
 
 def write_without_heads(
-    reader: DecoderReader, readings: WordReadings, heads: Sequence[tuple[int, int]]
+    reader: DecoderReader,
+    readings: WordReadings,
+    heads: Sequence[tuple[int, int]],
+    words: Sequence[int],
 ) -> str:
-    """Transcribe a window again with some heads silenced."""
-    model = reader.model
+    """Transcribe a window again with some heads silenced, about as far as some of its words reach."""
+    model, window, tokens = reader.model, readings.window, reader.tokens_of(readings)
+    reach = int(tokens.rows[np.isin(tokens.owners, words)].max()) + 2 - window.n_prefix
+    max_tokens = min(max(reach, _MIN_TOKENS_WITHOUT), MAX_TRANSCRIPT_TOKENS)
     with silence_heads(model, [heads]):
-        ids, n_prefix, _ = generate_greedily(model, readings.window.clip(reader.language))
-    return decode_ids(model, ids[n_prefix:])
+        ids, n_prefix, ended = generate_greedily(
+            model, window.clip(reader.language), max_tokens=max_tokens
+        )
+    return decode_ids(model, ids[n_prefix:]) + ("" if ended else " ...")

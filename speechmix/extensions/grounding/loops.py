@@ -41,9 +41,11 @@ class Loop:
         Whole times that it is written.
     heads : tuple of (int, int, float)
         Heads of the decoder's self-attention that carry it, by layer and head, from 0, with what the log-probability
-        of the repeated words loses without the head's output, in nats; the strongest first.
+        of the repeated words that were traced loses without the head's output, in nats; the strongest first.
     without_heads : str
-        What the model writes instead when these heads are silenced.
+        What the model writes instead when these heads are silenced; "..." at its end where it did not stop by itself.
+    untraced_count : int
+        Words at the end of a long loop that were left out when its heads were looked for.
     """
 
     first: int
@@ -52,6 +54,7 @@ class Loop:
     repeats: int
     heads: tuple[tuple[int, int, float], ...] = ()
     without_heads: str = ""
+    untraced_count: int = 0
 
     @classmethod
     def from_json(cls, content: Mapping[str, Json]) -> Loop:
@@ -73,6 +76,8 @@ class Loop:
         if self.heads:
             heads = ", ".join(f"layer {layer} head {head}" for layer, head, _ in self.heads)
             text += f" Decoder {heads} (from 0) carry it."
+            if self.untraced_count:
+                text += f" They were found without its last {self.untraced_count} words."
         if self.without_heads:
             other = textwrap.shorten(self.without_heads, _MOST_CHARACTERS, placeholder=" ...")
             text += f" Without them the model writes “{other}”."

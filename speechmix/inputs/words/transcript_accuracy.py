@@ -57,11 +57,32 @@ def describe_accuracy(transcript: str, text: str | None, language: str | None = 
     added = f", and {added_count} word{'s' * (added_count > 1)} more" if added_count else ""
     if not changed_count:
         return f"{sentence} (as given{added})"
-    is_unusable = character_error_rate(text or "", transcript, language) > MAX_ERROR_RATE
+    is_other = is_other_text(transcript, text or "", language)
     return (
         f"{sentence} ({changed_count} of {len(reference_words)} words differ"
         f"{'s' if changed_count == 1 else ''}{added}"
-        f"{': it does NOT transcribe this clip' if is_unusable else ''})"
+        f"{': it does NOT transcribe this clip' if is_other else ''})"
+    )
+
+
+def is_other_text(transcript: str, text: str, language: str | None = None) -> bool:
+    """Whether a model does not transcribe a clip: words of the text are missing or changed, and the
+    character error rate is over `MAX_ERROR_RATE`.
+
+    Examples
+    --------
+    >>> is_other_text("merci", "les livres de Jean"), is_other_text("les livre", "les livres")
+    (True, False)
+    >>> is_other_text("les livres de Jean", "les livres")   # all of it is there
+    False
+    """
+    reference, hypothesis = (
+        normalize_language(each, language).split() for each in (text, transcript)
+    )
+    edits = Levenshtein.editops(reference, hypothesis)
+    return (
+        any(edit.tag != "insert" for edit in edits)
+        and character_error_rate(text, transcript, language) > MAX_ERROR_RATE
     )
 
 

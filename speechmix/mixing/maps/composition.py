@@ -178,15 +178,8 @@ def decoder_steps(
     *,
     weighted: bool | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """What a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S [L, U,
-    U] of `compose`.
-
-    Returns
-    -------
-    gates, cross_attention, self_attention : ndarray
-    share_name : str
-        How to call the share in a map's steps.
-    """
+    """Return what a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S
+    [L, U, U] of `compose`, and the name of the share in a map's steps."""
     cross_attention = normalize_rows(cross.mean_heads().scores)
     self_attention = weighted_layers(decoder, weighted)
     gates, share_name = _gates(cross, share, weighted)
@@ -201,12 +194,9 @@ def decoder_steps(
 def maps_to_compose(
     maps: Mapping[tuple[str, str], MixingMap], measure: str
 ) -> dict[str, MixingMap]:
-    """The three maps of a measure that `compose` joins, by stack.
+    """Return the three maps of a measure that `compose` joins, by stack.
 
-    Raises
-    ------
-    InputError
-        If one of them is not there; the error says what to ask `mix` for.
+    The InputError of a missing map says which `mix` call makes it.
     """
     stacks = ("encoder", "cross", "decoder")
     missing_stacks = [stack for stack in stacks if (measure, stack) not in maps]

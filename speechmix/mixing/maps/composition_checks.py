@@ -42,7 +42,7 @@ def check_composable(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -
         if not same_units(a, b):
             raise InputError(
                 f"compose: {unit_text} should be the same units, found {len(a)} and {len(b)}, or "
-                "others: " + missing_maps_advice(cross.measure) + padding_advice(a, b)
+                f"others: {padding_advice(a, b) or missing_maps_advice(cross.measure)}"
             )
 
 

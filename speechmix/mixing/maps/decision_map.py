@@ -106,7 +106,7 @@ class DecisionMap:
         return decision_heat_map(self, stack, value=value, ax=ax)
 
     def show(self, *, value: str = "drop") -> Figure:
-        """Draw all stacks beside each other; see `plots.decision_map`."""
+        """Draw all stacks side by side; see `plots.decision_map`."""
         from ...reporting.plots.decision_maps import decision_map
 
         return decision_map(self, value=value)

@@ -48,12 +48,7 @@ class LayerWriter:
     before it is whole.
 
     As a context manager, it removes what it has written when the block ends without `close`.
-
-    Parameters
-    ----------
-    path : path
-    layers : int
-        How many will come.
+    `layers` says how many will come.
     """
 
     def __init__(self, path: str | Path, layer_count: int):
@@ -121,16 +116,9 @@ class LayerWriter:
 def read_map(path: str | Path, *, lazy: bool = False) -> MixingMap:
     """Read a map written by `write_map`, and compare it with its checksums.
 
-    Parameters
-    ----------
-    lazy : bool
-        Leave the scores in the file until they are used (a memory map). They are read through once,
-        layer by layer, to be compared, and not kept.
-
-    Raises
-    ------
-    InputError
-        If the file is not one, or not as it was written.
+    With `lazy`, the scores stay in the file until they are used (a memory map): they are read
+    through once, layer by layer, to be compared, and not kept. A file that is no map, or not as it
+    was written, is an InputError.
     """
     return _read_map_file(Path(path), lazy=lazy, verify=True)
 
@@ -233,17 +221,12 @@ def map_path(folder: Path, key: tuple[str, str]) -> Path:
 
 
 def map_folders(out: str | PathLike[str] | None, clips: Sequence[object]) -> Iterator[Path | None]:
-    """Return where each clip's maps are written, one after the other: a folder of its own named
-    like the clip.
+    """Yield where each clip's maps are written, one after the other: a folder named like the clip.
 
     Without `out`, None for every clip. A single one without a name (prepared inputs) has `out`
-    itself; several are numbered, ``inputs_0``, ``inputs_1``, ...
-
-    Raises
-    ------
-    InputError
-        If `out` is a file, or two clips would share a folder (capitals do not tell two folders
-        apart everywhere).
+    itself; several are numbered, ``inputs_0``, ``inputs_1``, ... An InputError says that `out` is a
+    file, or that two clips would share a folder (capitals do not tell two folders apart
+    everywhere).
     """
     if out is None:
         return repeat(None)

@@ -35,18 +35,8 @@ def score_checksum(scores: np.ndarray) -> str:
 def map_header(mixing_map: ScoreMap, tensor: JsonObject, digests: Sequence[str]) -> dict[str, str]:
     """Return the entries that are written beside the scores.
 
-    Parameters
-    ----------
-    mixing_map : ScoreMap
-    tensor : dict
-        "dtype" and "shape" of the scores, as safetensors writes them.
-    digests : sequence of str
-        Of each layer.
-
-    Raises
-    ------
-    InputError
-        If the provenance holds what JSON does not.
+    `tensor` holds "dtype" and "shape" of the scores, as safetensors writes them; `digests` has one
+    of each layer. Provenance that JSON cannot hold is an InputError.
     """
     header = {
         "format": FORMAT,
@@ -58,13 +48,10 @@ def map_header(mixing_map: ScoreMap, tensor: JsonObject, digests: Sequence[str])
 
 
 def labels_to_text(mixing_map: ScoreMap) -> dict[str, str]:
-    """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength;
-    `labels_from_text` reads it.
+    """Return all of a map but its scores: measure, stack, layers, units, provenance, mixing
+    strength; `labels_from_text` reads it.
 
-    Raises
-    ------
-    InputError
-        If the provenance holds what JSON does not.
+    Provenance that JSON cannot hold is an InputError.
     """
     try:
         provenance = json.dumps(mixing_map.provenance)
@@ -96,10 +83,7 @@ def parse_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonObje
     """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest
     of each layer.
 
-    Raises
-    ------
-    InputError
-        If it is no header of a map, or not as it was written.
+    A header that is not one of a map, or not as it was written, is an InputError.
     """
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         found_keys = sorted(map(str, header)) if isinstance(header, dict) else header

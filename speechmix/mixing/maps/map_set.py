@@ -80,7 +80,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
 
     def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
         """One measure's maps (the only one by default) as an output object of Inseq; see
-        `maps.inseq_objects.to_inseq`."""
+        `speechmix.extensions.inseq.inseq_conversion.to_inseq`."""
         from ...extension import find_export
 
         measure = (

@@ -69,7 +69,7 @@ def leading_measure(names: Iterable[str]) -> str:
 
 
 def find_facts(name: object) -> MeasureFacts | None:
-    """Look up a measure of any scope, or a mixing ratio; None for a name that nobody knows.
+    """Look up a measure of any scope, or a mixing ratio; None for an unknown name.
 
     A name may be followed by options of the measure's own, "NAME:option=value,option=value".
     """
@@ -134,20 +134,13 @@ def is_installed(facts: MeasureFacts) -> bool:
 
 
 def measure_revision(name: str) -> int:
-    """Revision of a measure or a mixing ratio; 1 for an unknown name.
-
-    Examples
-    --------
-    >>> measure_revision("attention")
-    1
-    """
+    """Revision of a measure or a mixing ratio; 1 for an unknown name."""
     facts = find_facts(name)
     return 1 if facts is None else facts.revision
 
 
 def omits_residual(measure: str) -> bool:
-    """True if a map of this measure leaves out the residual stream; of a name nobody knows:
-    False."""
+    """True if a map of this measure leaves out the residual stream; False for an unknown name."""
     facts = find_facts(measure)
     return facts is not None and facts.residual == "out"
 

@@ -1,9 +1,9 @@
 """MixingMap: scores of one measure in one stack, with labels and provenance.
 
 Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that
-receives, the *source* the one that gives. Scores are raw; normalising, dropping units, averaging
-heads and rolling out are explicit later steps, each of which returns a new map and notes itself in
-`provenance["steps"]`.
+receives, the *source* the one that contributes. Scores are raw; normalising, dropping units,
+averaging heads and rolling out are explicit later steps, each of which returns a new map and notes
+itself in `provenance["steps"]`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MixingMap(ScoreMap):
             If targets and sources are not the same units (cross-attention, or a map of a few
             targets), or the map has no mixing strengths and needs them.
         """
-        square_map = self._require_square("rollout")
+        square_map = self.require_square("rollout")
         residual = omits_residual(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
         weights = strength_weights(square_map) if residual == "strength" else None
@@ -115,7 +115,7 @@ class MixingMap(ScoreMap):
         InputError
             As `rollout`, and for more than 64 units, for which it would take too long.
         """
-        square_map = self._require_square("flow")
+        square_map = self.require_square("flow")
         residual = omits_residual(self.measure) if residual is None else residual
         flows = normalize_rows(flow(layer_maps(square_map.scores, residual=residual))).astype(
             square_map.scores.dtype

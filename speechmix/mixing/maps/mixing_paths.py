@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...errors import InputError
 from .composition import decoder_steps, maps_to_compose, resolve_weighted, weighted_layers
+from .composition_checks import check_composable
 from .measure_registry import measure_facts
 
 if TYPE_CHECKING:
@@ -29,15 +30,10 @@ Node = tuple[str, int]  # side ("encoder", "decoder") and unit
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What one layer does, from above: every node's sources.
+    """What one layer does, from above: every node's sources with their weights.
 
-    Parameters
-    ----------
-    name : str
-        As it stands in a route: "encoder 3", "cross 1".
-    crossing : str
-        The same for a step from the decoder to the encoder's output.
-    sources : dict of Node to list of (Node, float)
+    `name` is its name in a route ("encoder 3", "cross 1"); `crossing`, the same for a step from the
+    decoder to the encoder's output.
     """
 
     name: str
@@ -147,7 +143,8 @@ def strongest_routes(
     Raises
     ------
     InputError
-        If the measure explains one number, maps are missing, or there is no such row.
+        If the measure explains one number, maps are missing or do not fit together, or there is no
+        such row.
 
     Examples
     --------
@@ -186,7 +183,7 @@ def strongest_routes(
 
 def _stack_steps(mixing_map: MixingMap, weighted: bool | None) -> list[LayerStep]:
     """The layers of one stack, the last first."""
-    matrices = weighted_layers(mixing_map, weighted)
+    matrices = weighted_layers(mixing_map.require_square("a route"), weighted)
     return [
         LayerStep(
             name := f"{mixing_map.stack} {layer}",
@@ -205,6 +202,7 @@ def _encoder_decoder_steps(
 ) -> tuple[list[LayerStep], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
     """The decoder's layers, each with its cross-attention, then the encoder's."""
     stack_maps = maps_to_compose(maps, measure)
+    check_composable(**stack_maps)
     weighted = resolve_weighted(weighted, stack_maps.values())
     gates, cross_attention, self_attention, _ = decoder_steps(
         stack_maps["cross"], stack_maps["decoder"], share, weighted=weighted

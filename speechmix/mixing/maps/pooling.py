@@ -1,5 +1,5 @@
-"""Pool a finished map's units into larger ones: frames or sub-words into words, or into spans that
-are given.
+"""Pool a finished map's units into larger ones: frames or sub-words into words, or into requested
+spans.
 
 In: a `MixingMap`. Out: scores averaged over the positions of a target, averaged or summed over
 those of a source, and the new units. A word in pieces is one unit.
@@ -27,21 +27,12 @@ POOLING_METHODS = ("mean", "sum")
 def group_units(
     units: Sequence[Span], spans: Sequence[SpanRequest] | None, provenance: Mapping[str, Json]
 ) -> list[tuple[Span, list[int]]]:
-    """Put units together: those inside each span given, or runs of units of one word (others stay
-    as they are).
+    """Group units: those inside each requested span, or runs of units of one word (others stay as
+    they are).
 
-    Of a word in pieces, as the provenance says, all its units of one kind are one, wherever they
-    are.
-
-    Returns
-    -------
-    list of (Span, list of int)
-        Each new unit and the indices of the old ones in it.
-
-    Raises
-    ------
-    InputError
-        If a span holds no unit, or a unit lies across its edge.
+    Returns each new unit with the indices of the old ones in it. Of a word in pieces, as the
+    provenance says, all its units of one kind are one, wherever they are. An InputError says that a
+    span holds no unit, or that a unit lies across its edge.
     """
     if spans is None:
         index_groups = _group_by_word(units, provenance.get("in_pieces", ()))
@@ -107,7 +98,7 @@ def _group_by_word(units: Sequence[Span], multipart_words: Collection[int]) -> l
 
 
 def _label_span(span: Span, units: list[Span]) -> Span:
-    """A span that is asked for by its positions alone, called by the units in it."""
+    """Label a span that is requested by its positions alone with the labels of its units."""
     joined_span = replace(_join_units(units, {}), kind="word")
     return (
         replace(joined_span, pieces=span.pieces, times=_unit_intervals(units))

@@ -23,15 +23,11 @@ if TYPE_CHECKING:
 def layer_maps(
     maps: np.ndarray, *, residual: bool, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Maps with rows summing to one, and the residual stream where it is wanted.
+    """Return maps [L, W, W] with rows summing to one, with the residual stream if `residual`
+    (identity added, rows normalised again).
 
-    Parameters
-    ----------
-    maps : ndarray [L, W, W]
-    residual : bool
-        Add the identity, and normalise rows again.
-    weights : ndarray [L, W], optional
-        Weight w of each row instead: w A + (1 - w) I. A row of zeros becomes that of the identity.
+    `weights` [L, W] are another share w of each row: w A + (1 - w) I. A row of zeros becomes that
+    of the identity.
     """
     maps, identity = normalize_rows(maps), np.eye(maps.shape[-1], dtype=maps.dtype)
     if weights is None:
@@ -45,10 +41,7 @@ def strength_weights(mixing_map: ScoreMap) -> np.ndarray:
     """Weight of each row of a map against the residual stream, [L, W_t]: s / (1 + s) of its mixing
     strength s.
 
-    Raises
-    ------
-    InputError
-        If the map has no mixing strengths.
+    A map without mixing strengths is an InputError.
 
     Examples
     --------

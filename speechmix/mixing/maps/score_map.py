@@ -59,11 +59,8 @@ class ScoreMap:
     def head(self, index: int) -> Self:
         """One head alone, counted from 0, of a map that keeps its heads.
 
-        Raises
-        ------
-        InputError
-            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``),
-            or not this one.
+        An InputError says that the map has no heads (`mix` averages them unless ``heads="each"``),
+        or not this one.
 
         Examples
         --------
@@ -104,7 +101,7 @@ class ScoreMap:
     def with_identity(self) -> Self:
         """Add the residual stream to a measure that leaves it out: rows normalised, plus the
         identity, normalised again."""
-        square_map = self._require_square("with_identity")
+        square_map = self.require_square("with_identity")
         return square_map._with_step(
             "with identity", scores=layer_maps(square_map.scores, residual=True)
         )
@@ -134,13 +131,20 @@ class ScoreMap:
             name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength
         )
 
-    def _require_square(self, step: str) -> Self:
-        """The map averaged over heads, if targets and sources are the same units."""
+    def require_square(self, step: str) -> Self:
+        """The map averaged over heads, if targets and sources are the same units.
+
+        Raises
+        ------
+        InputError
+            If they are not. `step` is what needs them, with which the error begins.
+        """
         if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
+            advice = padding_advice(self.targets, self.sources)
             raise InputError(
                 f"{step} goes from layer to layer, so targets and sources must be the same units; "
                 f"this {self.stack} map has {len(self.targets)} targets and {len(self.sources)} "
-                "sources" + padding_advice(self.targets, self.sources)
+                f"sources{advice and '; ' + advice}"
             )
         return self.mean_heads()
 
@@ -162,8 +166,11 @@ def same_units(a: Sequence[Span], b: Sequence[Span]) -> bool:
 
 
 def padding_advice(targets: Sequence[Span], sources: Sequence[Span]) -> str:
-    """What an error adds where the padding behind a clip's frames is a source, but no target."""
+    """What to do where the padding behind a clip's frames is a source, but no target; else empty."""
     target_kinds, source_kinds = ({span.kind for span in spans} for spans in (targets, sources))
     if "padding" in source_kinds - target_kinds and "frame" in target_kinds:
-        return "; include=['padding'] makes the padding behind the frames a target, too"
+        return (
+            "mix(..., include=['padding']) makes the padding behind the frames a target, too, and "
+            "without('padding') leaves it out of a map"
+        )
     return ""

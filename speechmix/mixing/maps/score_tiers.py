@@ -96,7 +96,7 @@ def score_tiers(
     cue: Cue | None = None,
     layers: Layers = "all",
 ) -> dict[str, list[Word]]:
-    """Words, and for each map and layer what they give to the target.
+    """Words, and for each map and layer their shares in the target.
 
     Parameters
     ----------
@@ -172,12 +172,9 @@ def score_tiers(
 
 
 def resolve_map_layers(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
-    """Layers as asked for, each of which at least one of the maps has.
+    """Return the requested layers, each of which at least one of the maps has.
 
-    Raises
-    ------
-    InputError
-        For a layer that none has, none at all, or another word than "all" and "best".
+    A layer that none has, no layer, or another word than "all" and "best" is an InputError.
     """
     available_layers = sorted({layer for mixing_map in maps for layer in mixing_map.layers})
     layer_list = ", ".join(map(str, available_layers))

@@ -24,13 +24,8 @@ def write_tier_file(
     *,
     audio: str | Path | None = None,
 ) -> None:
-    """Write tiers in the format that the file's ending names.
-
-    Raises
-    ------
-    InputError
-        For another ending than .TextGrid, .eaf and .csv.
-    """
+    """Write tiers in the format that the file's ending names: .TextGrid, .eaf or .csv, else an
+    InputError."""
     extension = path.suffix.lower()
     if extension not in TIER_SUFFIXES:
         raise InputError(

@@ -50,12 +50,8 @@ def attention_norm(
 def pool_part_norms(
     block: Block, units: Units, linearized_block: LinearizedBlock, *, batch_size: int = 2048
 ) -> Tensor:
-    """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
-
-    Returns
-    -------
-    Tensor [W_t, W_s]
-    """
+    """Return norms || t_ij || [W_t, W_s] of the vectors of a decomposition, pooled over frame
+    pairs."""
     return _pooled_norms(block, units, linearized_block, False, batch_size)
 
 
@@ -89,7 +85,7 @@ def _pooled_norms(
 def _diagonal(
     block: Block, target_positions: Tensor, alpha: Tensor, linearized_block: LinearizedBlock
 ) -> Tensor:
-    """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
+    """Contribution of each row to itself, with the residual stream's part: t_ii [R, D]."""
     weights = alpha.gather(2, target_positions.expand(len(alpha), -1)[..., None])  # [H, R, 1]
     context = (weights * block.values[:, target_positions]).transpose(0, 1)  # [R, H, d]
     vectors = context.flatten(1) @ block.output_weight.flatten(0, 1)

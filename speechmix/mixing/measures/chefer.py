@@ -98,13 +98,7 @@ def check_chefer_covers(model: Model) -> None:
 
 
 def require_position(run: GradientPass) -> int:
-    """Position whose state the objective is read from.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """Return the position whose state the objective is read from; an InputError if there is none."""
     details = run.objective.details
     position: int | None = details.get("position", details.get("row"))
     if position is None:
@@ -164,7 +158,7 @@ def _run_attention_pass(passes: SharedPasses) -> _AttentionPass:
 
 
 def _weigh_attention(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
-    """A_bar [Q, K], of the gradient [1, Q, D] of what the attention module gives."""
+    """A_bar [Q, K], from the gradient [1, Q, D] of the attention module's output."""
     context_gradient = (
         gradient[0] @ projection_weight(attention.output)
         if attention.includes_output

@@ -26,18 +26,11 @@ def propagate_relevance(
     stack: str,
     layers: Sequence[int],
 ) -> list[Tensor]:
-    """Row `position` of the relevances of what enters some layers of a stack, [K] each.
+    """Return row `position` of the relevances of what enters some layers of a stack, [K] each.
 
-    Parameters
-    ----------
-    model : Model
-    weighted : mapping of (stack, layer) to Tensor [Q, K]
-        A_bar.
-    position : int
-        In the stack that reads: the decoder's where there is one.
-    stack : str
-        Whose rows are returned: "encoder", "decoder" or "cross".
-    layers : sequence of int
+    `weighted` holds A_bar [Q, K] by stack and layer. `position` counts in the stack that reads: the
+    decoder's where there is one. `stack` says whose rows are returned: "encoder", "decoder" or
+    "cross".
     """
     output_stack = model.capabilities.output_stack
     self_attention = [
@@ -92,7 +85,8 @@ def _cross_attention_weights(
 def _propagate_through_encoder(
     encoder_relevance: Tensor, weighted: list[Tensor], layers: Sequence[int]
 ) -> list[Tensor]:
-    """What is heard [K], times R_n^ee that starts at some of the encoder's layers, [K] each."""
+    """Multiply the relevance [K] of the encoder's output by R_n^ee that starts at some of its
+    layers, [K] each."""
     rows = []
     for first_layer in layers:
         sums = torch.ones_like(encoder_relevance)

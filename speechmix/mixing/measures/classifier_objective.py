@@ -39,25 +39,13 @@ if TYPE_CHECKING:
 def label_objective(
     kind: str, names: Sequence[str | int], model: Model, prepared: PreparedInputs
 ) -> Objective:
-    """Objective of a classifier.
+    """Make the objective of a classifier.
 
-    Parameters
-    ----------
-    kind : str
-        "auto", "logit", "probability", "log_probability" or "contrast"; "auto" is a contrast of two
-        labels, else a logit.
-    names : sequence of str or int
-        Labels as the model's config names or numbers them: one, two for a contrast, or none for the
-        label that the model gives (for a contrast: less the one that it finds second-likeliest).
-    model : Model
-    prepared : PreparedInputs
-
-    Raises
-    ------
-    InputError
-        For a label that the model does not have, or a contrast without two of them.
-    ModelError
-        If the model gives one number, and no label.
+    `kind` is "auto", "logit", "probability", "log_probability" or "contrast"; "auto" is a contrast
+    of two labels, else a logit. `names` are labels as the model's config names or numbers them:
+    one, two for a contrast, or none for the label that the model gives (for a contrast: less the
+    one that it finds second-likeliest). An InputError says that the model has no such label, or
+    that a contrast lacks one; a ModelError, that the model gives one number and no label.
     """
     kind = ("contrast" if len(names) == 2 else "logit") if kind == "auto" else kind
     count = 2 if kind == "contrast" else 1
@@ -93,13 +81,7 @@ def label_objective(
 
 
 def label_names(model: Model) -> list[str]:
-    """Labels of a classifier, by their index.
-
-    Raises
-    ------
-    ModelError
-        If it has fewer than two (a regression).
-    """
+    """Return the labels of a classifier by index; fewer than two (a regression) are a ModelError."""
     names = [str(model.config.id2label[index]) for index in range(model.config.num_labels)]
     if len(names) < 2:
         raise ModelError(
@@ -111,13 +93,8 @@ def label_names(model: Model) -> list[str]:
 
 
 def label_index(model: Model, label: str | int) -> int:
-    """Index of a label that is given by its name, or by its number.
-
-    Raises
-    ------
-    InputError
-        If the model has no such label.
-    """
+    """Return the index of a label from its name or number; an InputError if the model has no such
+    label."""
     labels = label_names(model)
     if isinstance(label, str):
         index = labels.index(label) if label in labels else int(label) if label.isdecimal() else -1

@@ -131,8 +131,8 @@ class GradientPass:
         return {key: gradient[0] for key, gradient in gradients.items()}
 
     def check(self) -> None:
-        """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has
-        been computed."""
+        """Raise an `InputError` if the objective was not finite somewhere; called once, when all
+        has been computed."""
         if not self.shared_passes.objectives:
             return
         values = self.shared_passes.take_evaluated_values(self.objective_index)
@@ -146,20 +146,10 @@ class GradientPass:
 
 
 class RetainedGraph(Generic[Key]):
-    """Numbers of one pass forward, whose graph is kept until each of them has been taken back
-    through it.
+    """Values of one forward pass, whose graph is retained until each has been differentiated.
 
-    Parameters
-    ----------
-    values : sequence of Tensor [n]
-        One for each objective; of several runs the sum is differentiated.
-    ends : dict of key to Tensor
-        What they are differentiated by.
-
-    Raises
-    ------
-    InputError
-        If a number depends on no state.
+    Each of `values` [n] belongs to one objective; the n runs are summed. `ends` holds what they are
+    differentiated by. A value that depends on no state is an InputError.
     """
 
     def __init__(self, values: Sequence[Tensor], ends: Mapping[Key, Tensor]):
@@ -169,7 +159,7 @@ class RetainedGraph(Generic[Key]):
         self._ends = dict(ends)
 
     def gradients(self, objective_index: int) -> dict[Key, Tensor]:
-        """Gradients of one objective by each end, zeros where it does not depend on it; asked
+        """Gradients of one objective by each end, zeros where it does not depend on it; called
         once."""
         value, ends = self._values.pop(objective_index), list(self._ends.values())
         optional_gradients = torch.autograd.grad(
@@ -182,15 +172,7 @@ class RetainedGraph(Generic[Key]):
 
 
 class SharedPasses:
-    """What passes of the same inputs for several objectives share.
-
-    Parameters
-    ----------
-    model : Model
-    inputs : dict of str to Tensor
-    layers : dict of str to sequence of int
-    objectives : sequence of Objective [P]
-    """
+    """What passes of the same inputs for P objectives share."""
 
     def __init__(
         self,

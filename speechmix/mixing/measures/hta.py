@@ -88,13 +88,10 @@ def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict
 
 
 def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
-    """Frobenius norms [R, K] of d outputs_i / d inputs_j, for outputs [R, E] that depend on inputs
-    [K, D].
+    """Return Frobenius norms [R, K] of d outputs_i / d inputs_j, for outputs [R, E] that depend on
+    inputs [K, D].
 
-    Parameters
-    ----------
-    batch_size : int
-        Vector-Jacobian products at once.
+    `batch_size` vector-Jacobian products are computed at once.
     """
     n_rows, width = outputs.shape
     squares = inputs.new_zeros(n_rows, len(inputs))

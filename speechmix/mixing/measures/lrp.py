@@ -45,7 +45,7 @@ def relevance_through_product(factor: Tensor, share: float | Tensor = 0.5) -> Te
 
 
 def relevance_through_activation(argument: Tensor, result: Tensor) -> Tensor:
-    """What a function of single units gives: its relevance goes to its argument as it is.
+    """Output of a function of single units: its relevance goes to its argument as it is.
 
     Examples
     --------
@@ -59,14 +59,14 @@ def relevance_through_activation(argument: Tensor, result: Tensor) -> Tensor:
 
 
 def relevance_through_bias(after: Tensor, bias: Tensor | None, unit: Tensor) -> Tensor:
-    """What a linear map gives: its bias is one times a unit."""
+    """Output of a linear map: its bias is one times a unit."""
     return after if bias is None else after + (unit - 1) * bias
 
 
 def relevance_through_norm(
     module: nn.Module, before: Tensor, after: Tensor, unit: Tensor
 ) -> Tensor:
-    """What a layer norm or RMS norm gives, its deviation held as it is.
+    """Output of a layer norm or RMS norm, its deviation held as it is.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def relevance_through_attention(
     causal: bool,
     unit: Tensor,
 ) -> Tensor:
-    """What attention gives: weights and values share its relevance; of the weights', queries and
+    """Output of attention: weights and values share its relevance; of the weights', queries and
     keys.
 
     Parameters

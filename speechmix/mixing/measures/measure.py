@@ -1,7 +1,7 @@
 """A measure: what is declared of it, its function, and the options that the function reads.
 
 The keyword-only arguments of the function are the measure's options: those of `OPTIONS` come from
-the caller, the others are the measure's own, with their defaults. They are given by keyword, or
+the caller, the others are the measure's own, with their defaults. They are passed by keyword, or
 behind the measure's name: "NAME:option=value,option=value", in Python and on the command line.
 """
 
@@ -153,7 +153,7 @@ class Measure(MeasureFacts):
         return inspect.signature(self.function).parameters[option].default
 
     def _parse_option(self, option: str, text: str) -> object:
-        """The value of an option that is given as text, of the type of its default."""
+        """Parse the value of an option, of the type of its default, from text."""
         default = self._option_default(option)
         if isinstance(default, str):
             return text

@@ -71,8 +71,7 @@ def _propagated_ratios(block: Block, units: Units, batch_size: int) -> Iterator[
 
 
 def _replayed_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
-    """The same by running the layer's own modules with what the target's own values give it, and
-    nothing else."""
+    """The same by running the layer's own modules with the target's own values alone."""
     for pairs, weights in _masked_weights(block, units, batch_size, keeps_own=True):
         rows = units.target_rows.rows[pairs]
         changed_states = block.replay(rows, (weights @ block.values).transpose(0, 1))

@@ -1,4 +1,4 @@
-"""What gradient measures explain: one number that the model gives out about the target word.
+"""What gradient measures explain: one number of the model's output about the target word.
 
 In: `mix(objective=)`, a model and its clip, sentence or prepared inputs. Out: an `Objective`, a
 differentiable function of the model's output, with the label of the map's only row. With z the
@@ -51,24 +51,11 @@ if TYPE_CHECKING:
 def resolve_objective(
     option: Any, model: Model, clip: Clip | Sentence | None, prepared: PreparedInputs
 ) -> Objective:
-    """Resolve the option of `mix` for one clip.
+    """Resolve the option `objective` of `mix` for one clip, sentence, or prepared inputs (None).
 
-    Parameters
-    ----------
-    option : str, tuple, callable or Objective
-        As in `mix`. An objective is taken as it is. A callable is given the output of the model
-        with its head, of a batch of one, and returns a scalar.
-    clip : Clip, Sentence or None
-        None for prepared inputs.
-    prepared : PreparedInputs
-
-    Raises
-    ------
-    ModelError
-        If the model has no head.
-    InputError
-        If there is no target (or foil, for a contrast) and it cannot be told what the number should
-        be.
+    An `Objective` is returned as it is. A callable is called with the output of the model with its
+    head, for a batch of one, and returns a scalar. A model without a head is a ModelError; an
+    objective that needs a target or foil that the item lacks is an InputError.
     """
     require_head(model)
     if isinstance(option, Objective):
@@ -105,7 +92,7 @@ def resolve_objective(
 
 
 def one_position_advice(model: Model) -> str:
-    """What to ask for instead of a number that is not read at one position of a model's output."""
+    """Objectives to request instead of one that is not read at one position of a model's output."""
     if model.has_label_head:
         return (
             "The label of a sound is read off a mean of several positions: ask gradient_input or "
@@ -264,7 +251,7 @@ def _text_objective(
 
 
 def _classifier_objective(option: Any, model: Model, prepared: PreparedInputs) -> Objective:
-    """A classifier's: of the label that it gives, or of those that are named."""
+    """Objective of a classifier: of the label that it predicts, or of those that are named."""
     from .classifier_objective import label_objective
 
     kind, names = (option, ()) if isinstance(option, str) else ("auto", tuple(option))

@@ -1,9 +1,9 @@
 """Backward pass with relevance rules (LRP) on an unmodified model.
 
-In: a `Model`. While `RelevanceRules` is entered, hooks exchange what modules give for tensors of
-the same values with other ways back: linear maps, norms, activations, factors of gated
-feed-forwards; torch's attention function is exchanged where it is called. Units count what biases
-and softmaxes keep, by stack, layer and kind. Undone on leaving.
+In: a `Model`. While `RelevanceRules` is entered, hooks exchange modules' outputs for tensors of the
+same values with other ways back: linear maps, norms, activations, factors of gated feed-forwards;
+torch's attention function is exchanged where it is called. Units count what biases and softmaxes
+keep, by stack, layer and kind. Undone on leaving.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class RelevanceRules(TorchFunctionMode):
     def _multi_head_rule(
         self, result: HookArguments, args: HookArguments, kwargs: HookKeywords
     ) -> HookArguments:
-        """What torch's function gives that projects, attends and projects again (WavLM)."""
+        """Output of torch's function that projects, attends and projects again (WavLM)."""
         call = read_multi_head(*args, **kwargs)
         arguments = _MULTI_HEAD.bind(*args, **kwargs).arguments
         unit, n_heads = self.unit(BIAS, self._location), arguments["num_heads"]

@@ -1,7 +1,7 @@
 """DeepLift's rescale rule at the activations of an unmodified model, by captum.
 
-In: a function of states that runs activations inside a module. Out: parts of each number that it
-gives. One pass forward for all numbers, and one back for each.
+In: a function of states that runs activations inside a module. Out: contributions to each of its
+outputs. One pass forward for all numbers, and one back for each.
 """
 
 from __future__ import annotations
@@ -20,20 +20,11 @@ from ...errors import MissingExtraError
 def attribute_by_rescale_rule(
     function: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, x0: Tensor
 ) -> Tensor:
-    """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs
-    activations inside a module.
+    """Return DeepLift's contributions [P, K, D] for ``function(states [n, K, D]) -> [n, P]``, which
+    runs activations inside a module.
 
-    Parameters
-    ----------
-    function : callable
-    module : nn.Module
-    x, x0 : Tensor [1, K, D]
-        States, and those of the baseline.
-
-    Raises
-    ------
-    MissingExtraError
-        Without captum.
+    `x` and `x0` [1, K, D] are the states and those of the baseline. Without captum a
+    MissingExtraError is raised.
     """
     try:
         from captum.attr import DeepLift

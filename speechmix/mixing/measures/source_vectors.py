@@ -25,19 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinearizedBlock:
-    """The vectors t_ij of some target rows, in pieces: what to do with an attended vector, and the
-    residual's part.
+    """The vectors t_ij of some target rows, in terms: what to do with an attended vector, and the
+    residual's share.
 
-    Parameters
-    ----------
-    linear : callable
-        P, on vectors [..., D].
-    scale : Tensor [R]
-        s_i.
-    residual : Tensor [R, D]
-        o_i, the residual stream's part; zeros if it is left out.
-    output : Tensor [R, D]
-        y_i: the true state that all parts and biases sum to.
+    `linear` is P, on vectors [..., D]; `scale` [R] is s_i; `residual` [R, D] is o_i, zeros if the
+    residual stream is left out; `output` [R, D] is y_i, the true state that all terms and biases
+    sum to.
     """
 
     linear: Callable[[Tensor], Tensor]
@@ -49,23 +42,13 @@ class LinearizedBlock:
 def decompose(
     block: Block, rows: Tensor, *, norms: int = 0, add_residual: bool = True
 ) -> LinearizedBlock:
-    """Take the state behind an attention block apart.
+    """Decompose the state behind an attention block at target positions `rows` [R].
 
-    Parameters
-    ----------
-    rows : Tensor [R]
-        Target positions.
-    norms : {0, 1, 2}
-        How many norms of a post-norm layer the vectors pass: none (attention + residual), the
-        attention block's, and the feed-forward's too, skipping the feed-forward itself but with the
-        deviation of the true sum (GlobEnc).
-    add_residual : bool
-        Without it the parts are those of attention alone.
-
-    Notes
-    -----
-    Where the attention output has a norm of its own before the residual sum (Gemma 3), attended
-    vectors pass that one.
+    `norms` counts the norms of a post-norm layer that the vectors pass: none (attention +
+    residual), the attention block's, and the feed-forward's too (GlobEnc), skipping the
+    feed-forward itself but with the deviation of the true sum. Without `add_residual` the terms are
+    those of attention alone. Where the attention output has a norm of its own before the residual
+    sum (Gemma 3), attended vectors pass that one.
     """
     layer, branch = block.modules, block.attention_output(rows)
     if not add_residual:

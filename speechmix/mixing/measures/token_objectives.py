@@ -55,15 +55,9 @@ def require_target(clip: Clip | Sentence) -> int:
 class Objective:
     """A scalar of a model's output.
 
-    Parameters
-    ----------
-    function : callable
-        Model output of a batch of n to Tensor [n].
-    span : Span
-        The row's label: the target word or token, at the position that predicts it (in a CTC model
-        it has its times).
-    details : dict
-        Kind, position, tokens or texts, for a map's provenance.
+    `function` maps the output of a batch of n to a Tensor [n]. `span` is the row's label: the
+    target word or token, at the position that predicts it (in a CTC model it has its times).
+    `details` are kind, position, tokens or texts, for a map's provenance.
     """
 
     function: Callable[[ModelOutput], Tensor]

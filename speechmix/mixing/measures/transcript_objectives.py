@@ -38,12 +38,7 @@ def explains_whole_text(kind: str, clip: Clip | Sentence) -> bool:
 
 
 def require_text(model: Model, clip: Clip | Sentence, pieces: Sequence[object]) -> None:
-    """Raise an error if no words or tokens are written about a clip.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError if the text of a clip has no words or tokens: the model writes nothing."""
     if not pieces:
         raise InputError(
             f"{clip.name}: {model.label} writes nothing for this sound, so there is no word to "

@@ -25,24 +25,11 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Units:
-    """Targets and sources of one map as positions, with pooling over them.
+    """Targets and sources of one map as positions, with pooling ("mean" or "max") over them.
 
-    Axis letters: R positions needed on the target side, K source positions, W units.
-
-    Parameters
-    ----------
-    targets, sources : sequence of Span
-    pooling : {"mean", "max"}
-    device : torch.device
-
-    Attributes
-    ----------
-    targets, sources : list of tuple of (int, int)
-        Ranges of positions of each unit: one as a rule.
-    positions : list of int [R]
-        Target positions that are needed, in ascending order.
-    rows : Tensor [R]
-        The same, on the device.
+    Axis letters: R positions needed on the target side, K source positions, W units. `targets` and
+    `sources` hold each unit's ranges of positions: one as a rule. `positions` are the R target
+    positions that are needed, ascending; `rows` [R], the same on the device.
     """
 
     def __init__(
@@ -174,20 +161,9 @@ class TargetRows:
     """The rows of each target, one target after the other: P pairs of a target and one of its
     positions.
 
-    A position of two targets that overlap is in two pairs.
-
-    Parameters
-    ----------
-    units : Units
-
-    Attributes
-    ----------
-    positions : list of int [P]
-    pair_ranges : list of (int, int)
-        Which pairs are of each target.
-    rows, targets, row_indices : Tensor [P]
-        On the device: positions, indices of targets, and indices of positions among the units'
-        rows.
+    A position of two targets that overlap is in two pairs. `pair_ranges` say which pairs are of
+    each target. `rows`, `targets` and `row_indices` [P] are on the device: positions, indices of
+    targets, and indices of positions among the units' rows.
     """
 
     def __init__(self, units: Units):

@@ -112,7 +112,7 @@ def value_zeroing_share(
     """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks'
     effect that is theirs.
 
-    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written
+    In a decoder behind an encoder a layer reads the sound (cross-attention) and the text so far
     (self-attention). With d the distance by which a target moves when *all* values of a block are
     zeroed, one block at a time:
 

@@ -49,9 +49,9 @@ def clip_bytes(model: Model) -> int:
     """About how many bytes a clip of 30 s (or a text of as many tokens) takes while it passes
     through a layer.
 
-    For each position what is caught of a layer: states, queries, keys, values, context and what the
-    attention block gives (8 D), what enters and leaves the feed-forward's activation (3 F); or, if
-    that is more, what a convolution over the waveform reads and writes.
+    For each position what is captured of a layer: states, queries, keys, values, context and the
+    attention block's output (8 D), what enters and leaves the feed-forward's activation (3 F); or,
+    if that is more, what a convolution over the waveform reads and writes.
     """
     width = max(
         (
@@ -84,24 +84,10 @@ def prefetch_inputs(
     """Yield items in order, while a thread reads the sound of the `count` clips that follow and
     makes the model's features.
 
-    Within `Model.unchanged` the features are found by whoever asks next
-    (`adapters.capture.activation_cache.extract_features`); outside it only the sound is read. What is no clip passes
-    through, and a clip that cannot be read is no error here. Texts are not tokenised in the thread:
-    tokenizers may be asked by one thread at a time.
-
-    Parameters
-    ----------
-    model : Model
-    items : iterable
-        Clips, or whatever else `mix` takes.
-    count : int
-        As many as share a forward pass.
-
-    Examples
-    --------
-    >>> with model.unchanged():                                                           # doctest: +SKIP
-    ...     for group in split_into_groups(prefetch_inputs(model, clips, count=8), 8):
-    ...         mix(model, group, clips_at_once=8)
+    Set `count` to the number that share a forward pass. Within `Model.unchanged` the features are
+    found by whoever needs them next (`adapters.capture.encoder_cache.extract_features`); outside it
+    only the sound is read. Items that are no clips pass through, and a clip that cannot be read is
+    no error here. Texts are not tokenised in the thread: tokenizers are not safe for threads.
     """
     if (
         model.activation_cache is None
@@ -164,8 +150,8 @@ def pad_batch(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, 
 
 
 def pair_batch_bytes(device: torch.device) -> int:
-    """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is
-    free."""
+    """Bytes that one batch of pairs may take; computed once a pass, because a GPU is slow to report
+    its free memory."""
     if device.type != "cuda":
         return CPU_BATCH_BYTES
     free_bytes, _ = torch.cuda.mem_get_info(device)

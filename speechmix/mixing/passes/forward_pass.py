@@ -64,7 +64,7 @@ def compute_maps(
 ) -> list[Maps]:
     """Maps of items that share a forward pass; each takes the next of the folders.
 
-    What is `make_observer` them, of a single item, is told of the same blocks.
+    The observer that `make_observer` makes for a single item is called with the same blocks.
     """
     item_folders = list(itertools.islice(folders, len(items)))
     views = [make_view(model, item, request) for item in items]
@@ -161,12 +161,10 @@ def run_forward(
     request: MixRequest,
     precision: Precision,
 ) -> list[str | None]:
-    """The forward pass of the items together; their blocks are handled while it runs.
+    """Run the forward pass of the items together; their blocks are handled while it runs.
 
-    Returns
-    -------
-    list of str or None
-        For each item, what the model writes instead of its text (`describe_unheard_text`).
+    Returns, for each item, what the model writes instead of its text (`describe_unheard_text`), or
+    None.
     """
     item_inputs = [view.prepared.inputs for view in views]
     if model.capabilities.is_transducer:  # only the encoder runs

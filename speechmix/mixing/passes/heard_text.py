@@ -1,8 +1,8 @@
 """Whether a model writes the text of a clip, from the states of the forward pass that its maps are of.
 
-In: the output of the pass. Out: a note where a CTC model's likeliest letters are another text, or where a decoder
-that is fed the text finds other tokens much likelier. Of a recording that is too soft, say, the model
-hears nothing, and no share in its maps would show it.
+In: the output of the pass. Out: a note where a CTC model's likeliest letters are another text, or
+where a decoder that is fed the text finds other tokens much likelier. In a recording that is too
+soft, say, the model recognises nothing, and no share in its maps would show it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,11 @@ _MAX_LOST_NATS = 1.5
 def describe_unheard_text(
     model: Model, view: View, output: ModelOutput, row: int, stacks: Sequence[str]
 ) -> str | None:
-    """Say what the model writes instead of the clip's text; None if it writes most of it, or none is known.
+    """Say what the model writes instead of the clip's text; None if it writes most of it, or none
+    is known.
 
-    Parameters
-    ----------
-    model : Model
-        In use, in the precision of the output.
-    view : View
-        Prepared.
-    output : ModelOutput
-        Of the model without its head.
-    row : int
-        Which of the items in the pass.
-    stacks : sequence of str
-        What ran.
+    The model is in use, in the precision of `output`, which it made without its head; `row` is the
+    item's index in the pass.
     """
     clip, states = view.item, getattr(output, "last_hidden_state", None)
     if model.init != "trained" or model.tokenizer is None or not isinstance(clip, Clip):

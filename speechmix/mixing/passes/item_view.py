@@ -29,15 +29,9 @@ Item = Clip | Sentence | str | Inputs
 
 
 class View(ABC):
-    """One item as a model sees it. Prepared once the stacks are known, then labelled before the
-    forward pass.
+    """One item as a model sees it; `item` is None for prepared inputs.
 
-    Attributes
-    ----------
-    item : Clip, Sentence or None
-        None for prepared inputs.
-    prepared : PreparedInputs
-        The model's inputs, and the decoder's tokens.
+    It is prepared once the stacks are known, then labelled before the forward pass.
     """
 
     prepared: PreparedInputs
@@ -75,8 +69,8 @@ class View(ABC):
 
     @property
     def _can_generate(self) -> bool:
-        """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
-        its trained model wrote."""
+        """Whether the model generates what its decoder is fed: it can, or what its trained model
+        generated is stored."""
         return can_generate_text(self._model) or (
             self.item is not None
             and generated_text_key(self._model, self.item) in self._model.generated_texts
@@ -117,7 +111,7 @@ class View(ABC):
         return tuple(self._target_rows[stack]), tuple(self._targets_and_sources(stack)[1])
 
     def sources(self, stack: str) -> list[Span]:
-        """What may give to others in a stack, labelled before the pass."""
+        """Sources of a stack, labelled before the pass."""
         return self._targets_and_sources(stack)[1]
 
     def units(self, block: Block) -> Units:
@@ -179,7 +173,7 @@ class View(ABC):
         return [span for span in spans if span.kind != "padding"]
 
     def _select_rows(self, stack: str, spans: list[Span]) -> list[Span]:
-        """The targets asked for."""
+        """The requested targets."""
         targets = self._request.targets
         requested_rows = targets.get(stack) if isinstance(targets, Mapping) else targets
         if requested_rows is None:

@@ -86,7 +86,7 @@ def check_finite_map(mixing_map: MixingMap) -> MixingMap:
 def map_provenance(
     model: Model, view: View, request: MixRequest, precision: Precision
 ) -> JsonObject:
-    """What a map, or what is taken apart, says of where it comes from."""
+    """Provenance of a map, or of a decomposition."""
     return {
         "model": model.name,
         "family": model.family.name,

@@ -25,8 +25,8 @@ def is_masked_model(model: Model) -> bool:
 
 
 def replace_target_by_mask(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
-    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked
-    for there."""
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is read
+    there."""
     if not isinstance(sentence.target, int):
         return sentence, None
     target = sentence.words[sentence.target]
@@ -46,15 +46,9 @@ def mask_target(
     """Return the item with its target masked and the objectives that are read there, where a masked
     model predicts the target.
 
-    Parameters
-    ----------
-    model : Model
-    item : Clip, Sentence, str or dict of tensors
-        Only a `Sentence` with a target changes.
-    objectives : sequence
-        "auto", "logit", "contrast" or spellings read the target, so that it is masked. Numbers of
-        positions and functions read the text as it is given; beside one of the former they read the
-        masked text.
+    Only a `Sentence` with a target changes, and only if the model has a mask token. "auto",
+    "logit", "contrast" or spellings read the target, so that it is masked. Position numbers and
+    functions read the text unchanged; together with one of the former they read the masked text.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Compute the maps of one item for several objectives.
 
-In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that
+In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` returns for that
 objective alone. What does not depend on the objective is computed once: the forward pass, whose
 graph is kept while each objective is taken back through it.
 """
@@ -33,29 +33,10 @@ _OBJECTIVES_PER_PASS = 32
 def mix_objectives(
     model: Model, item: Item, objectives: Sequence[ObjectiveOption], measure: str, **options: Any
 ) -> list[Maps]:
-    """Maps of one measure for each objective.
+    """Return the maps of one measure for each of P objectives.
 
-    Parameters
-    ----------
-    model : Model
-        With its head.
-    item : Clip, Sentence, str or dict of tensors
-        As in `mix`.
-    objectives : sequence [P]
-        Each as in `mix`.
-    measure : str
-        One that has an objective.
-    **options
-        Further ones of `mix` that decide scores.
-
-    Returns
-    -------
-    list of Maps [P]
-
-    Raises
-    ------
-    InputError
-        As `mix`.
+    The measure must have an objective and the model a head; the options are those of `mix` that
+    decide scores. Errors as in `mix`.
     """
     request = MixRequest.of({**options, "measures": measure})
     precision, view = Precision.of(model, request), make_view(model, item, request)

@@ -25,7 +25,7 @@ class Precision(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, request: MixRequest) -> Precision:
-        """Float32 or better unless asked: scores are small differences of states, which half
+        """Float32 or better by default: scores are small differences of states, which half
         precision rounds away."""
         states, products = model.state_dtype, request.product_dtype
         if request.dtype is not None:
@@ -48,8 +48,8 @@ class Precision(NamedTuple):
 
 @contextmanager
 def inference_context(model: Model, precision: Precision) -> Iterator[None]:
-    """Have a model run as it is: its own weights in this precision, no gradients, no random number
-    taken from the caller."""
+    """Run a model unchanged while the block lasts: its own weights in this precision, no gradients,
+    no random number taken from the caller."""
     with (
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),

@@ -44,18 +44,10 @@ ObjectiveOption = str | Sequence[int] | Sequence[str] | Callable[[Any], "torch.T
 
 @dataclass(frozen=True)
 class MixRequest:
-    """What is to be scored and how scores are defined; the fields are the options of `mix`, in one
-    form and checked.
+    """What is to be scored and how scores are defined: the options of `mix`, normalised and
+    checked.
 
-    Raises
-    ------
-    InputError
-        If an option cannot be; the message says what was expected.
-
-    Examples
-    --------
-    >>> MixRequest.of({"measures": "attention", "layers": 3}).layers
-    (3,)
+    The InputError of a wrong option says what was expected.
     """
 
     measures: tuple[str, ...] = ("value_zeroing",)
@@ -82,8 +74,8 @@ class MixRequest:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> MixRequest:
-        """Request of options as `mix` takes them: one measure, stack, layer or target may stand
-        alone."""
+        """Request of options as `mix` takes them: one measure, stack, layer or target needs no
+        list."""
         normalized_options = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
             normalized_options[name] = as_unique_tuple(options[name])
@@ -93,13 +85,9 @@ class MixRequest:
 
     @classmethod
     def of_run(cls, options: Mapping[str, Any]) -> MixRequest:
-        """Request of a run, which may be resumed: no option may be unknown, or a function.
+        """Make the request of a run, which may be resumed: no option may be unknown, or a function.
 
-        Raises
-        ------
-        InputError
-            As for any request; and for a function, which cannot be compared with that of an
-            earlier start.
+        A function is an InputError, because it cannot be compared with that of an earlier start.
         """
         option_names = [option.name for option in fields(cls)]
         unknown_options = set(options) - set(option_names)
@@ -131,7 +119,7 @@ class MixRequest:
 
 
 def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
-    """One option value, or a sequence of them, as a tuple without doubles; None stays None."""
+    """One option value, or a sequence of them, as a tuple without duplicates; None stays None."""
     if value is None:
         return None
     return (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))

@@ -40,7 +40,7 @@ def resolve_stacks(model: Model, views: Sequence[View], request: MixRequest) -> 
 def resolve_layers(
     model: Model, stacks: Sequence[str], request: MixRequest
 ) -> dict[str, tuple[int, ...]]:
-    """Layers asked for, by stack."""
+    """Requested layers, by stack."""
     layers = request.layers
     if layers is None:
         return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}

@@ -1,6 +1,6 @@
 """Resolve the spans of frames or words that a request names.
 
-In: a clip and its frames, or ranges of positions as a user gives them; a request. Out: `Span`s,
+In: a clip and its frames, or ranges of positions as a user passes them; a request. Out: `Span`s,
 the units of the encoder's side of a `View`.
 """
 
@@ -121,13 +121,10 @@ def spans_at_positions(spans: Sequence[Span], grid: FrameGrid) -> list[Span]:
 
 
 def segment_item(model: Model, item: ItemT, segments: SegmentOption | None) -> ItemT:
-    """Return a clip with segments in place of words, as an option `segments` says; any item for
+    """Return a clip with segments in place of words, as the option `segments` says; any item for
     None.
 
-    Raises
-    ------
-    InputError
-        If the item is no clip, or it cannot be divided so (`segment_clip`).
+    An InputError says that the item is no clip, or cannot be divided so (`segment_clip`).
     """
     if segments is None:
         return item
@@ -140,13 +137,10 @@ def segment_item(model: Model, item: ItemT, segments: SegmentOption | None) -> I
 
 
 def parse_spans(requested_spans: Sequence[SpanRequest]) -> list[Span]:
-    """Return what `spans=` asks for as spans, or say which one cannot be.
+    """Return what the option `spans` requests as spans; the InputError of a wrong one names it.
 
-    Raises
-    ------
-    InputError
-        For no spans, one that is empty or no range of whole positions, pieces of one that overlap,
-        and for one in pieces that shares a position with another.
+    Wrong are no spans, one that is empty or no range of whole positions, pieces of one that
+    overlap, and one in pieces that shares a position with another.
     """
     spans = []
     for index, span in enumerate(requested_spans):

@@ -25,14 +25,8 @@ class ScoresByLayer:
     """Layers' scores of one clip: kept on the device until the pass is over, or written to files at
     once.
 
-    As a context manager, it removes what is unfinished when the block ends.
-
-    Attributes
-    ----------
-    scores : dict of (measure, stack) to list of Tensor
-        What is kept on the device.
-    strengths : dict of stack to list of Tensor [W_t]
-        Mixing strength, which stays on the device in any case.
+    As a context manager, it removes what is unfinished when the block ends. `scores` (by measure
+    and stack) are those kept on the device, where `strengths` [W_t] (by stack) stay in any case.
     """
 
     def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
@@ -76,11 +70,7 @@ class ScoresByLayer:
 
 class HostScores:
     """What was collected of one clip, on the host: makes the map of a measure and stack.
-
-    Attributes
-    ----------
-    strengths : dict of stack to ndarray [L, W_t]
-    """
+    `strengths` are [L, W_t] by stack."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Views of a clip, a sentence or prepared inputs.
 
-In: one item that `mix` was given. Out: a `View`, by `make_view`; a clip, a text and prepared inputs
-differ in their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a
-stack's targets and sources; a measure's `Units` (measures) are those as bare ranges of positions.
-The encoder's side is words, frames, tokens or given spans; the decoder's side is its tokens.
+In: one item of `mix`. Out: a `View`, by `make_view`; a clip, a text and prepared inputs differ in
+their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a stack's
+targets and sources; a measure's `Units` (measures) are those as bare ranges of positions. The
+encoder's side is words, frames, tokens or given spans; the decoder's side is its tokens.
 """
 
 from __future__ import annotations
@@ -32,13 +32,8 @@ from .requested_spans import audio_spans, spans_at_positions
 
 
 def make_view(model: Model, item: Item, request: MixRequest) -> View:
-    """View of one item, not yet prepared for the stacks.
-
-    Raises
-    ------
-    InputError
-        If the model takes nothing of the kind.
-    """
+    """Make the view of one item, not yet prepared for the stacks; an InputError if the model takes
+    no such item."""
     if isinstance(item, Mapping):
         return InputsView(model, item, request)
     view_type = _VIEWS[model.capabilities.input_kind]
@@ -56,7 +51,7 @@ def make_view(model: Model, item: Item, request: MixRequest) -> View:
 
 
 class ClipView(View):
-    """A clip, for a model that hears: frames or words of the sound, tokens of the text."""
+    """A clip, for a speech model: frames or words of the sound, tokens of the text."""
 
     item: Clip
     item_type = Clip
@@ -108,7 +103,7 @@ class ClipView(View):
 
 
 class SentenceView(View):
-    """A text, for a model that reads: words or tokens, and those of its translation."""
+    """A text, for a text model: words or tokens, and those of its translation."""
 
     item: Sentence
     item_type = Sentence

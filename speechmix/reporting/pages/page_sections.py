@@ -1,8 +1,8 @@
 """Define what a section of a run page is, and what sections are made of.
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
-parts of the page. A new section is one file with a `PageSection`, and one line in
-`run_page.SECTIONS`, which has the order of the page. Code outside the package appends to it.
+parts of the page. A new section is one file with a `PageSection`, which an extension names in its
+`sections`; `run_page.SECTIONS` takes further ones.
 """
 
 from __future__ import annotations

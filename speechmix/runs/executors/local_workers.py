@@ -23,6 +23,7 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
+from ..progress import Progress
 from ..results.run_folder import RunFolder
 from ..run_job import RunJob
 from ..run_status import find_shard_clips
@@ -94,7 +95,7 @@ class LocalWorkers:
             _Worker(Shard(index, count), sent, threads | assign_gpu(index, self.device))
             for index in range(1, count + 1)
         ]
-        with _progress_bar(len(clips) * models, count, bool(job.progress)) as show:
+        with _progress_bar(len(clips) * models, count, job.progress) as show:
             try:
                 _run_workers(workers, clips, job.report, show)
             finally:
@@ -259,14 +260,18 @@ def _pickle_job(job: RunJob) -> bytes:
 
 
 @contextmanager
-def _progress_bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
-    """One bar of all workers; it gets the number of finished (clip, model) pairs."""
+def _progress_bar(total: int, workers: int, progress: Progress) -> Iterator[Callable[[int], None]]:
+    """One bar of all workers, or calls of a function; it gets the number of finished (clip, model) pairs."""
+    stage = f"score, {workers} workers"
+    if callable(progress):
+        yield lambda finished_count: progress(stage, finished_count, total)
+        return
     if not progress:
         yield lambda done: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc=f"score, {workers} workers", unit="clip", leave=False) as bar:
+    with tqdm(total=total, desc=stage, unit="clip", leave=False) as bar:
 
         def show(finished_count: int) -> None:
             bar.n = finished_count

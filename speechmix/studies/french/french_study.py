@@ -20,6 +20,7 @@ from ...errors import InputError
 from ...extension import find_export
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
+from ...runs.progress import ProgressLines
 from ...runs.score_clips import score_clips
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 from .study_report import print_report, read_study_clips
@@ -188,7 +189,7 @@ def french_study(
         "figures": figures,
         "ablation": True,
         "overwrite": overwrite,
-        "progress": sys.stderr.isatty(),
+        "progress": sys.stderr.isatty() or ProgressLines(),
         "report": print if verbose else lambda line: None,
         "skipped": skipped,
         "twin_clips": twin_clips or None,

@@ -1,0 +1,121 @@
+"""Extensions: found by entry points; one from outside, as the docs build it, works like the package's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import speechmix
+from speechmix import extension
+from speechmix.errors import SpeechmixError
+from speechmix.extension import Extension, exported_names, extensions, find_export, find_hook
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "howto" / "new_extension.md"
+
+
+def test_every_reference_of_an_extension_is_there():
+    for found in extensions():
+        references = [*found.exports.values(), *found.figures.values(), *found.hooks.values()]
+        references += [*found.kinds, *found.sections, *found.measures]
+        references += [f"{module}:add_commands" for module, _, _ in found.commands.values()]
+        assert all(found.load(reference) is not None for reference in references)
+        assert all(found.read_text(path) for pair in found.page_assets.values() for path in pair)
+
+
+def test_exports_are_names_of_the_package():
+    assert {"explain", "ground", "probe"} < set(exported_names()) < set(speechmix.__all__)
+    assert "explained_text" in exported_names("figures")
+    assert speechmix.explain is find_export("explain")
+    assert find_hook("nothing asks for this") is None
+    with pytest.raises(AttributeError, match="no attribute 'explian'"):
+        speechmix.explian  # noqa: B018
+
+
+class Point:
+    """An entry point of somebody else."""
+
+    name, value = "other", "other_package:EXTENSION"
+
+    def __init__(self, result):
+        self.result = result
+
+    def load(self):
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+@pytest.fixture
+def find_with(monkeypatch):
+    """Find the extensions of these entry points alone."""
+
+    def find(*results):
+        monkeypatch.setattr(extension, "entry_points", lambda group: [*map(Point, results)])
+        return extension.extensions.__wrapped__()
+
+    return find
+
+
+def test_a_broken_extension_is_left_out_and_named(find_with):
+    with pytest.warns(UserWarning, match=r"other \(other_package:EXTENSION\) is left out: no x"):
+        assert find_with(ImportError("no x")) == ()
+    with pytest.warns(UserWarning, match="other_package:EXTENSION is no Extension"):
+        assert find_with("a text") == ()
+
+
+def test_two_extensions_of_one_name_are_an_error(find_with):
+    one, other = (Extension(name, "", exports={"loud": "module:loud"}) for name in ("a", "b"))
+    with pytest.raises(SpeechmixError, match="two extensions add 'loud' to exports: a and b"):
+        find_with(one, other)
+
+
+def test_an_extension_of_the_docs_is_installed_and_used(tmp_path):
+    text = PAGE.read_text(encoding="utf-8")
+    declaration, module = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    project = re.search(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
+    assert len(module.splitlines()) <= 60
+    folder, site = tmp_path / "project", tmp_path / "site"
+    package = folder / "speechmix_loudness"
+    package.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(project)
+    (package / "__init__.py").write_text(declaration)
+    (package / "loudness.py").write_text(module)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(site)]
+    pip = [sys.executable, "-m", "pip", "install", *options, str(folder)]
+    subprocess.run(pip, check=True)
+    code = """
+import speechmix
+from matplotlib.figure import Figure
+from speechmix.files.parquet_files import read_parquet
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+from speechmix.reporting.pages.run_page import report
+from speechmix.runs.score_clips import score_clips
+
+model, clips = speechmix.load(bundled.models()["tiny-french-ctc"]), bundled.clips()[:2]
+score_clips(model, clips, "run", figures=0, kinds=["loudness"], progress=False)
+table = read_parquet("run/loudness.parquet")
+assert len(table) == 4 and -60 < table.db.min() < 0, table
+assert speechmix.plots.loudness_panel(table, Figure().subplots()).get_xlabel()
+assert "The 4 words have a mean loudness of" in report("run").read_text()
+assert len(speechmix.word_loudness(clips[0])) == 2
+assert main(["loudness", "run"]) == 0
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"left_00_sg +maison +-\d+\.\d dB", done.stdout)
+
+
+def test_the_docs_list_all_extensions():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    own = [found for found in extensions() if found.package.startswith("speechmix.")]
+    assert all(f"| `{found.name}` | {found.summary} |" in text for found in own)
