@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...inputs.words.labels_in_sentences import end_sentence
+from ...inputs.words.labels_in_sentences import end_sentence, name_in_sentence
 from .fills import Fill
 from .removal_measures import OCCLUSION
 
@@ -100,7 +100,9 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
                 + (
                     f"no {what} has an effect above {LEAST_NATS} nats."
                     if source is None
-                    else end_sentence(f"it is {explanation.source_name(choice_index, source)}")
+                    else end_sentence(
+                        f"it is {name_in_sentence(explanation.source_name(choice_index, source))}"
+                    )
                 )
                 for row, source in firsts.items()
             )
@@ -132,5 +134,6 @@ def _fill_phrase(fill: Fill) -> str:
     return "After removal" if fill.name == "remove" else f"With {fill.label}"
 
 
-def _join_names(names: Sequence[str]) -> str:
+def _join_names(labels: Sequence[str]) -> str:
+    names = [name_in_sentence(label) for label in labels]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,17 @@ def number_repeated(
         occurrences[word] += 1
         numbered.append(f"{label} ({occurrences[word]})" if counts[word] > 1 else label)
     return numbered
+
+
+def name_in_sentence(label: str) -> str:
+    """A label without its own punctuation, which the sentence around it would double.
+
+    Examples
+    --------
+    >>> name_in_sentence("light,"), name_in_sentence("tried, (own sound)"), name_in_sentence("(end)")
+    ('light', 'tried (own sound)', '(end)')
+    """
+    return re.sub(r"(?<=\w)[.,;:]+(?= \(|$)", "", label)
 
 
 def end_sentence(sentence: str) -> str:

@@ -11,6 +11,8 @@
   const FINE = " If a measure scores each frame, the colours of the waveform are those of frames. The colours of the words below it are those of whole words.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
+  // A label without its own punctuation, which the sentence around it would double.
+  const inSentence = (label) => label.replace(/(\p{L}|\p{N})[.,;:]+(?= \(|$)/u, "$1");
   const quoted = (label) => ({ "(nothing)": "no letter", "(end)": "the end of the text", "␣": "a space" })[label] ?? `“${label}”`;
   function make(tag, attributes = {}, ...children) {
     const element = tag === "svg" || tag === "path" || tag === "rect" ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -311,9 +313,9 @@
       const parts = [];
       const { title, unit } = data.measures.find(({ name }) => name === this.measure) ?? {}, withUnit = (value) => `${told(value, of)}${of === "share" || of === "size" ? "" : ` ${unit}`}`;
       const decides = this.measure !== "occlusion" || values[first] >= data.deciding;
-      if (first !== undefined && values[first] > 0) parts.push(`${decides ? "" : "No single source decides. "}Largest source: ${this.name(first)}, ${withUnit(values[first])} by ${title}`);
-      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Largest other source: ${this.name(second)}, ${withUnit(values[second])}`);
-      if (strongest) parts.push(`Largest source in the sound: ${strongest.label}, ${seconds(strongest)}`);
+      if (first !== undefined && values[first] > 0) parts.push(`${decides ? "" : "No single source decides. "}Largest source: ${inSentence(this.name(first))}, ${withUnit(values[first])} by ${title}`);
+      if (isOwn && second !== undefined && values[second] > 0) parts.push(`Largest other source: ${inSentence(this.name(second))}, ${withUnit(values[second])}`);
+      if (strongest) parts.push(`Largest source in the sound: ${inSentence(strongest.label)}, ${seconds(strongest)}`);
       const fine = this.byFrame(), [peak] = fine ? ranked(fine) : [];
       if (peak !== undefined && fine[peak] > 0) parts.push(`Largest frame: at ${data.frames[peak].toFixed(2)} s`);
       this.heading.textContent = [heading, ...parts.map((part) => `${part}.`)].join(" ");
