@@ -382,6 +382,7 @@ class TestRefusals:
         ("name", "content"),
         [
             ("vocab.json", b'{"<pad>": 0, "a'),
+            ("vocab.json", b'{"<pad>": 0, "a": "x"}'),
             ("tokenizer_config.json", b""),
             ("preprocessor_config.json", b"[1]"),
             ("generation_config.json", b"\0" * 20),
@@ -395,10 +396,22 @@ class TestRefusals:
         with pytest.raises(ModelError, match=rf"{name} is damaged \(.*fetch or save it again"):
             speechmix.load(folder, device="cpu")
 
+    def test_a_tokenizer_that_lacks_most_tokens_is_left_out_with_a_warning(self, tmp_path):
+        folder = tmp_path / "model"
+        shutil.copytree(bundled.models()["tiny-french-ctc"], folder)
+        (folder / "vocab.json").write_text('{"a": 0, "b": 1}')
+        with pytest.warns(
+            UserWarning, match="its tokenizer has . tokens and the model .., so it is left"
+        ):
+            model = speechmix.load(folder, device="cpu")
+        clip = bundled.clips()[0].replace(words=None, text=None, cue=None, target=None, foil=None)
+        with pytest.raises(InputError, match="without a tokenizer: load it with processor="):
+            speechmix.explain(model, clip)
+
     def test_tokenizer_that_cannot_be_loaded_is_said(self, tmp_path):
         folder = tmp_path / "model"
         shutil.copytree(bundled.models()["tiny-french-ctc"], folder)
-        (folder / "vocab.json").write_text('{"a": [1]}')
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "NoSuchTokenizer"}')
         with pytest.warns(UserWarning, match="model: no Tokenizer"):
             assert speechmix.load(folder, device="cpu", check=False).tokenizer is None
 

@@ -140,6 +140,8 @@ def test_columns_can_be_named(tmp_path):
     assert [row.text for row in read_corpus(f"{tmp_path / 'set'},text=raw")] == list(TEXTS)
     with pytest.raises(InputError, match="split=, text= or audio="):
         list(read_corpus(f"{tmp_path / 'set'},txt=raw"))
+    with pytest.raises(InputError, match="audio= behind a corpus, found 'name=id'"):
+        list(read_corpus(f"{tmp_path / 'set'},text=raw,name=id"))
 
 
 def test_what_a_tar_lacks_is_said_row_by_row(tmp_path):

@@ -59,6 +59,13 @@ def test_words_of_a_clip_shorter_than_a_frame(model, clips):
         speechmix.align(clip, model=model)
 
 
+def test_explain_of_a_clip_shorter_than_a_frame(model, clips):
+    """It has no words yet, so that the model writes first."""
+    clip = clips[0].replace(words=None, tiers={}, text="nos maisons")
+    with pytest.raises(InputError, match="320 samples is shorter than one frame"):
+        speechmix.explain(model, clip, measures="attention")
+
+
 def test_figure_of_a_sound_too_short_for_formants(tmp_path):
     model = speechmix.load("bundled:tiny-french-whisper")
     noise = np.random.default_rng(0).normal(0, 0.1, 640)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+import speechmix
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
 from speechmix.inputs import bundled
@@ -475,3 +476,13 @@ def test_the_alphabet_of_phones(folder):
     row["tiers"]["phone"][1][0] = "§"
     with pytest.raises(InputError, match=r"row 1: .*'§' are not IPA"):
         read_clips(manifest(folder, json.dumps(row), "m.jsonl"))
+
+
+def test_a_misspelt_alphabet_is_an_error(folder):
+    """The phones of a file are left out with a warning where they cannot be read; a wrong option is not theirs."""
+    words = folder / "words.json"
+    words.write_text(
+        '{"words": [["shoe", 0.1, 0.5]], "tiers": {"phone": [["sh", 0.1, 0.3], ["uw", 0.3, 0.5]]}}'
+    )
+    with pytest.raises(InputError, match=r"alphabet must be one of ipa, .*found 'xsampa'"):
+        speechmix.Clip.from_file(folder / "clip.wav", words=words, alphabet="xsampa")

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import cue_contribution
@@ -354,6 +355,17 @@ def test_clip_figure_has_a_row_for_each_measure_and_stack(n_measures, n_stacks):
     assert all(ax.get_ylim()[0] == 0 for ax in curves)
     assert figure.get_figheight() < 17
     saved(figure)
+
+
+def test_the_legend_of_a_clip_figure_fits_into_it():
+    figure = clip_figure(sine_clip(), {("value_zeroing", "decoder"): decoder_maps(2)})
+    figure.draw_without_rendering()
+    legends = [part for part in figure.findobj(Text) if "outlined:" in part.get_text()]
+    assert legends
+    for legend in legends:
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
 
 
 def test_clip_figure_shows_the_peak_layer_and_the_curve_in_percent():

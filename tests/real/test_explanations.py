@@ -35,6 +35,12 @@ def test_words_come_from_their_own_sound(real_model, beckett):
     assert why.errors == ()
 
 
+def test_a_model_of_english_alone_needs_no_language(real_model, beckett):
+    clip = beckett.cut(0.0, 3.3).replace(text=None, words=None, language=None)
+    found = find_sources(real_model, clip, None, None, "auto", None)
+    assert [word.text for word in found.clip.words] == "Ever tried, ever failed.".split()
+
+
 def test_an_alternative_is_one_token_in_place_of_the_word(real_model, beckett):
     """Of several tokens of a word the first becomes another word's, and the others go; punctuation stays."""
     text = "Incredulity, try again."

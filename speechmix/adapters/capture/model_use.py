@@ -49,6 +49,8 @@ class MeasurableModel(ModelDescription):
                 "processor=, or pass prepared inputs"
             )
         check_fits(self, len(audio))
+        if self.family.grid is not None:
+            self.family.grid(self.config, len(audio))  # raises for sound shorter than a frame
         with phase("features"):
             features = self.feature_extractor(
                 audio, sampling_rate=self.sample_rate, return_tensors="pt"

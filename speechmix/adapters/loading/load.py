@@ -44,6 +44,7 @@ from .model_source import (
 )
 from .module_construction import build_random_module, check_config, convert_copy, wrap_module
 from .peft_adapters import adapter_base, load_adapter, merge_adapters
+from .processor_files import fitting_tokenizer
 
 INITS = ("trained", "random")
 
@@ -241,9 +242,9 @@ def _load_from_source(
             )
         tokenizer = load_processor_part("AutoTokenizer", path_or_id, options)
         text_config = getattr(config, "text_config", None) or config
-        if tokenizer is not None and 2 * len(tokenizer) < getattr(text_config, "vocab_size", 0):
-            tokenizer = (
-                None  # transformers makes an empty one up where a folder has no tokenizer files
+        if tokenizer is not None:
+            tokenizer = fitting_tokenizer(
+                tokenizer, getattr(text_config, "vocab_size", 0), path_or_id
             )
     return Model(
         module,

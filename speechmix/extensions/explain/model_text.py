@@ -71,6 +71,7 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     sources = [SourceUnit("sound", source, *times[source.index]) for source in audio_sources]
     sources += padding_sources(spans)
     if model.output_kind == "frames":
+        _require_recognizer(model)
         decision = make_open_decision(model, clip, prepared, {"encoder": audio_sources})
         logits = read_logits(decision)
         drafts, words = (
@@ -125,13 +126,18 @@ def write_about_text(
     )
 
 
-def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> GeneratedText:
-    """What a decoder is fed: what the model writes, or a given text."""
+def _require_recognizer(model: Model) -> None:
+    """Refuse a model that cannot write text about sound, as one without its tokenizer."""
     if not model.can_transcribe:
         raise InputError(
             f"{model.label} cannot transcribe a clip: expected a speech recogniser with its "
             f"processor{model.missing_processor}"
         )
+
+
+def _transcribe_ids(model: Model, clip: Clip, text: str | None) -> GeneratedText:
+    """What a decoder is fed: what the model writes, or a given text."""
+    _require_recognizer(model)
     if text is None:
         return generate_text(model, clip)
     spoken = Clip.from_array(

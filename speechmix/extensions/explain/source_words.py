@@ -139,7 +139,9 @@ def _place_words(
     if not normalize_transcript(transcript):
         raise AlignmentError(f"{model.label} writes no word.")
     aligner = _choose_aligner(model, aligner, method)
-    return align(clip.replace(text=transcript), model=aligner, method=method), ()
+    language = spoken_language(model, clip.language)  # a model may write one language alone
+    clip = clip.replace(text=transcript, language=language)
+    return align(clip, model=aligner, method=method), ()
 
 
 def _align_text(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:

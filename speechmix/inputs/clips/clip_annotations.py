@@ -12,7 +12,7 @@ from os import PathLike
 from ...errors import InputError
 from ..audio.byte_ranges import parse_location
 from ..audio.frame_grid import Seconds
-from ..words.phone_labels import convert_to_ipa
+from ..words.phone_labels import check_alphabet, convert_to_ipa
 from ..words.timed_words import Word
 from ..words.unit_tiers import PHONE, Tiers, check_tiers
 from ..words.word_checks import WordLike, check_words
@@ -39,6 +39,7 @@ def annotation_fields(
     InputError if a file cannot be used, or has no tier of the given name.
     """
     where = f"clip {clip.name!r}"
+    check_alphabet(alphabet, where)
     names = {unit: source for unit, source in (tiers or {}).items() if isinstance(source, str)}
     intervals = {
         unit: given_units(source, unit, alphabet=alphabet, where=f"{where}, tier {unit!r}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from ...errors import InputError
 
 _OPTIONS = ("split", "text", "audio")
+_UNKNOWN_OPTION = re.compile(r",(\w+=[^,]*)")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -52,11 +53,13 @@ class CorpusSource:
         source_fields = re.split(rf",(?=(?:{'|'.join(_OPTIONS)})=)", location)
         options = dict(option_text.split("=", 1) for option_text in source_fields[1:])
         location, config = source_fields[0], None
-        if "," in location and "=" in location and not _exists(location):
-            unknown_option = location.rpartition(",")[2]
-            raise InputError(
-                f"{source}: expected split=, text= or audio= behind a corpus, found {unknown_option!r}"
-            )
+        behind = [location] if not _exists(location) else []
+        for text in (*behind, *options.values()):
+            if unknown_option := _UNKNOWN_OPTION.search(text):
+                raise InputError(
+                    f"{source}: expected split=, text= or audio= behind a corpus, found "
+                    f"{unknown_option[1]!r}"
+                )
         if not _exists(location):
             start, colon, suffix = location.rpartition(":")
             if colon and suffix and (_exists(start) or _HUB_ID.fullmatch(start)):

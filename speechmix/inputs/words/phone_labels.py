@@ -31,6 +31,19 @@ from .unit_tiers import PHONE
 _EXAMPLES = {ARPABET: "'ih' is ɪ", X_SAMPA: "'I' is ɪ", PRAAT: r"'\ic' is ɪ"}
 
 
+def check_alphabet(alphabet: str | None, where: str) -> None:
+    """Refuse an alphabet of phones that is not known: a misspelt one would cost all phones.
+
+    Raises
+    ------
+    InputError
+    """
+    if alphabet is not None and alphabet not in ALPHABETS:
+        raise InputError(
+            f"{where}: alphabet must be one of {', '.join(ALPHABETS)}, found {alphabet!r}"
+        )
+
+
 def convert_to_ipa(
     phones: Sequence[Word], *, alphabet: str | None = None, where: str = "phones"
 ) -> tuple[Word, ...]:
@@ -58,10 +71,7 @@ def convert_to_ipa(
     >>> [phone.text for phone in convert_to_ipa(phones, alphabet="arpabet")]
     ['h', 'ə', 'l']
     """
-    if alphabet is not None and alphabet not in ALPHABETS:
-        raise InputError(
-            f"{where}: alphabet must be one of {', '.join(ALPHABETS)}, found {alphabet!r}"
-        )
+    check_alphabet(alphabet, where)
     labels = [phone.text for phone in phones if not is_non_unit(phone.text, PHONE)]
     if alphabet == IPA or any(phone.source_label for phone in phones):
         return tuple(phones)  # named so, or converted before

@@ -18,7 +18,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, unit_labels
 from .clip_curves import MeasureAndStack
-from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
+from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, wrap_text
 from .layer_choice import choose_layers, find_value_zeroing_peak
 from .sound_panels import word_roles
 
@@ -123,7 +123,8 @@ def draw_map_rows(
         row_axes[0].set_ylabel(
             f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
         )
-    subfigure.supxlabel(_legend_text(rows, clip), size=LABEL_SIZE)
+    width_inches = 0.9 * subfigure.bbox.width / subfigure.figure.dpi
+    subfigure.supxlabel(wrap_text(_legend_text(rows, clip), width_inches), size=LABEL_SIZE)
     map_cells.add_color_bar(
         subfigure, cells, axes, values=all_values, label=SHARE_LABEL, inches=len(rows) * height
     )
