@@ -108,11 +108,11 @@ def align_by_whisper(
         np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed])
     )
     uncovered = float((sound & ~covered).sum() / max(1, sound.sum()))
-    doubts = list_doubts(placed, overall, uncovered)
+    doubts = list_attention_doubts(placed, overall, uncovered)
     return Alignment(tuple(placed), "whisper", round(overall, 4), doubts)
 
 
-def list_doubts(words: Sequence[Word], score: float, uncovered: float) -> tuple[str, ...]:
+def list_attention_doubts(words: Sequence[Word], score: float, uncovered: float) -> tuple[str, ...]:
     """Sentences that say why the times cannot be trusted, by the score of the text and the share of the sound outside
     the words. The first concerns all clips."""
     doubts = [ATTENTION_NOT_CALIBRATED]
