@@ -405,4 +405,4 @@ def test_word_times_that_are_made_otherwise_now_are_made_again():
     assert later_changes("auto", "fr", has_model=False) == {}
     assert later_changes("auto", "fr", has_model=True) == {"doubts": 3}
     assert later_changes("synthesis", "en", has_model=False) == {"doubts": 3}
-    assert later_changes("whisper", None, has_model=True) == {"doubts": 3, "heads": 2}
+    assert later_changes("whisper", None, has_model=True) == {"doubts": 4, "heads": 2}

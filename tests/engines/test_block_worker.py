@@ -138,7 +138,8 @@ def test_a_folder_that_cannot_be_written_to_is_no_clips_fault(asked, log, monkey
     def full(*_, **__):
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(store, "mix", full)
+    for name in ("mix", "mix_one"):
+        monkeypatch.setattr(store, name, full)
     with pytest.raises(StorageError, match="full"):
         list(worker(asked).rows("block", clips()))
 

@@ -125,14 +125,19 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(after, kind
     folder = copied(run, tmp_path / "killed")
     child = os.fork()
     if child == 0:
-        lines: list[str] = []
 
-        def report(line):
-            lines.append(line)
-            if len(lines) == after:
+        def progress(stage, done, total):
+            if done == after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        compute_kinds(load_model(), CLIPS, folder, ["word_lengths"], progress=False, report=report)
+        compute_kinds(
+            load_model(),
+            CLIPS,
+            folder,
+            ["word_lengths"],
+            progress=progress,
+            report=lambda line: None,
+        )
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     compute_kinds(load_model(), CLIPS, folder, ["word_lengths"], **QUIET)

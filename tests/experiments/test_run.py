@@ -128,16 +128,17 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
 def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(
     models, tmp_path, monkeypatch
 ):
-    real = store.mix
+    real = {name: getattr(store, name) for name in ("mix", "mix_one")}
 
     def refusing(model, clips, **options):
         if "bb" in [one.name for one in (clips if isinstance(clips, list) else [clips])]:
             raise InputError("not this one")
-        return real(model, clips, **options)
+        return real["mix" if isinstance(clips, list) else "mix_one"](model, clips, **options)
 
     clips = [clip("a"), clip("bb"), clip("ccc")]
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
-    monkeypatch.setattr(store, "mix", refusing)
+    for name in real:
+        monkeypatch.setattr(store, name, refusing)
     alone = runs.score_clips(models[:1], clips, tmp_path / "alone", **quiet)
     monkeypatch.setattr(model_run, "clips_per_pass", lambda model: 2)
     together = runs.score_clips(models[:1], clips, tmp_path / "together", **quiet)
@@ -241,16 +242,17 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
 def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_and_then_skipped(
     error, models, tmp_path, monkeypatch
 ):
-    real, tries = store.mix, []
+    real, tries = {name: getattr(store, name) for name in ("mix", "mix_one")}, []
 
     def short_of_memory(model, clips, **options):
         names = [one.name for one in (clips if isinstance(clips, list) else [clips])]
         tries.append((names, options["batch_size"]))
         if "huge" in names or ("large" in names and options["batch_size"] == "auto"):
             raise error
-        return real(model, clips, **options)
+        return real["mix" if isinstance(clips, list) else "mix_one"](model, clips, **options)
 
-    monkeypatch.setattr(store, "mix", short_of_memory)
+    for name in real:
+        monkeypatch.setattr(store, name, short_of_memory)
     monkeypatch.setattr(model_run, "clips_per_pass", lambda model: 3)
     clips = [clip("huge"), clip("large"), clip("small")]
     run = runs.score_clips(
