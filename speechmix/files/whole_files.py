@@ -30,16 +30,35 @@ def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterat
     and what a killed process has left is overwritten.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"its folder {path.parent} cannot be made ({error.strerror})"
+        raise OSError(error.errno, what, str(path)) from error
     clear_dead_writers(path.parent.absolute())
     unfinished = unfinished_name(path, one_writer=one_writer)
     try:
-        yield unfinished
-        replace_recorded(unfinished, path)
+        with errors_name(path, unfinished):
+            yield unfinished
+            replace_recorded(unfinished, path)
     except BaseException:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def errors_name(path: Path, unfinished: Path) -> Iterator[None]:
+    """Have errors of the system name the path that was asked for, not that of the unfinished file."""
+    try:
+        yield
+    except OSError as error:
+        if str(unfinished) not in str(error):
+            raise
+        what = (error.strerror or str(error)).replace(str(unfinished), str(path))
+        if not path.parent.is_dir():
+            what = f"its folder {path.parent} does not exist"
+        raise OSError(error.errno, what, str(path)) from error  # of the kind that errno says
 
 
 @contextmanager
@@ -51,11 +70,13 @@ def whole_folder(path: str | PathLike[str]) -> Iterator[Path]:
     renames leaves none, never a mixture of old and new.
     """
     unfinished = unfinished_name(Path(path))
-    unfinished.mkdir(parents=True)
+    with errors_name(Path(path), unfinished):
+        unfinished.mkdir(parents=True)
     clear_dead_writers(unfinished.parent.absolute())
     try:
-        yield unfinished
-        move_into_place(unfinished, path)
+        with errors_name(Path(path), unfinished):
+            yield unfinished
+            move_into_place(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise

@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
 
 from speechmix.files.locks import hold_lock, remove_leftovers, write_advice
 from speechmix.files.unfinished_files import UNFINISHED, unfinished_name
@@ -88,3 +94,44 @@ def test_a_folder_that_cannot_be_written_is_not_said_to_be_full(tmp_path):
         "choose another folder"
     )
     assert "free some space" in write_advice(OSError(errno.ENOSPC, "No space left"))
+
+
+def write_in(whole, path, write):
+    with whole(path) as unfinished:
+        write(unfinished)
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_an_error_names_the_path_that_was_asked_for(tmp_path, whole):
+    path = tmp_path / "gone" / "why.html"
+
+    def write(unfinished):
+        shutil.rmtree(path.parent)
+        (unfinished / "a" if whole is whole_folder else unfinished).write_text("")
+
+    with pytest.raises(FileNotFoundError, match=r"its folder .*gone does not exist") as raised:
+        write_in(whole, path, write)
+    assert UNFINISHED not in str(raised.value)
+    assert raised.value.filename == str(path)
+
+
+def test_a_folder_in_the_place_of_the_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))) as raised:
+        write_text(tmp_path, "")
+    assert UNFINISHED not in str(raised.value)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder that cannot be written")
+@pytest.mark.parametrize(
+    "write", [lambda path: path.write_text(""), pd.DataFrame({"a": [1]}).to_parquet]
+)
+def test_a_folder_that_cannot_be_written(write):
+    with pytest.raises(OSError, match=r"/proc/why\.parquet") as raised:
+        write_in(whole_file, Path("/proc/why.parquet"), write)
+    assert UNFINISHED not in str(raised.value)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"its folder .*file.a cannot be made .*why\.html"):
+        write_text(tmp_path / "file" / "a" / "why.html", "")

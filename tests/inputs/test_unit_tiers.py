@@ -123,6 +123,24 @@ class TestFiles:
         assert tiers["halves"] == [("a", 0.1, 0.2), ("b", 0.2, 0.3)]
         assert tiers["parts"] == [("c", 0.2, 0.25), ("d", 0.25, 0.3)]
 
+    @pytest.mark.parametrize("previous", [{"p1": "p2", "p2": "p1"}, {"p1": "p1", "p2": "p1"}])
+    def test_parts_of_elan_that_follow_each_other_in_a_circle(self, tmp_path, previous):
+        path = tmp_path / "a.eaf"
+        parts = "".join(
+            f'<ANNOTATION><REF_ANNOTATION ANNOTATION_ID="{name}" ANNOTATION_REF="a1" PREVIOUS_ANNOTATION='
+            f'"{before}"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>'
+            for name, before in previous.items()
+        )
+        path.write_text(
+            """<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="0"/><TIME_SLOT
+            TIME_SLOT_ID="t2" TIME_VALUE="300"/></TIME_ORDER><TIER TIER_ID="words"><ANNOTATION>
+            <ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
+            <ANNOTATION_VALUE>a</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>"""
+            f'<TIER TIER_ID="parts" PARENT_REF="words">{parts}</TIER></ANNOTATION_DOCUMENT>'
+        )
+        with pytest.raises(InputError, match=r"tier 'parts': the annotations 'p1'.* each other"):
+            read_elan_tiers(path)
+
     ELAN = (
         '<ANNOTATION_DOCUMENT><HEADER TIME_UNITS="{unit}">{media}</HEADER><TIME_ORDER>'
         '<TIME_SLOT TIME_SLOT_ID="t1" {first}/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="25"/>'
@@ -338,6 +356,9 @@ class TestLabels:
             (r"\sh \zz", r"fit none of ipa, .*: '\\\\sh', '\\\\zz' are not IPA"),
             ("Aa p §", "fit none of .*: 'Aa', '§' are not IPA"),
             ("слово a", "fit none of .*: 'слово' are not IPA"),
+            ("qwerty a", "fit none of .*: 'qwerty' are not IPA"),
+            ("k aɪ1 t", "fit none of .*: 'aɪ1' are not IPA"),
+            ("the cat is", "fit none of .*: 'cat', 'is', 'the' are not IPA"),
         ],
     )
     def test_labels_that_fit_no_alphabet(self, labels, message):
@@ -353,6 +374,21 @@ class TestLabels:
             convert_to_ipa(phones_of("a T"), alphabet="arpabet")
         with pytest.raises(InputError, match=r"alphabet must be one of ipa, .*, found 'sampa'"):
             convert_to_ipa(phones_of("a T"), alphabet="sampa")
+
+    def test_x_sampa_is_of_one_phone(self):
+        pytest.importorskip("panphon")
+        for junk in ("qwerty", "fOks", "@@@@@@"):
+            with pytest.raises(InputError, match=f"expected labels in x-sampa, found '{junk}'"):
+                convert_to_ipa(phones_of(f"a {junk}"), alphabet="x-sampa")
+        kept = convert_to_ipa(phones_of("t_h tS ts_h aI @U aI@ O6 n= r` ts:"), alphabet="x-sampa")
+        assert " ".join(phone.text for phone in kept) == "tʰ t͡ʃ tsʰ aɪ əʊ aɪə ɔɐ n̩ ɽ tsː"
+
+    @pytest.mark.parametrize(
+        "labels", ["aʊə oj juː ɔːɹ əl aɪɚ onɡ", "ndʒ t͡ɕʰ kʷ ɡb pf̚ mb ʔ ǃ ttʃ", "ẽɪ̃ a˥˩ n̩ ʰ"]
+    )
+    def test_one_phone_of_several_letters(self, labels):
+        phones = phones_of(labels)
+        assert convert_to_ipa(phones) == tuple(phones)
 
     def test_the_alphabet_of_a_file(self, audio, tmp_path):
         labels = ["sh", "y", "xx", "iy"]
@@ -411,7 +447,10 @@ class TestNonUnits:
             ("spn", False, True),
             ("<unk>", False, True),
             ("{B_TRANS}", False, True),
-            ("(fr-fr)", False, True),
+            ("(fr-fr)", False, False),
+            ("(en)", False, False),
+            ("(uh)", False, True),
+            ("(the)", False, True),
             ("pau", False, True),
             ("(ə)", True, True),
             ("h", True, True),
@@ -420,6 +459,27 @@ class TestNonUnits:
     def test_which_labels_are_units(self, label, is_phone, is_word):
         assert is_non_unit(label, "phone") != is_phone
         assert is_non_unit(label, "word") != is_word
+
+    @pytest.mark.parametrize("ending", ["json", "tsv", "ctm", "TextGrid", "given"])
+    @pytest.mark.parametrize("text", [None, "Le (en) football est", "Le football est"])
+    def test_a_mark_of_another_language_is_no_word_of_the_text(self, audio, tmp_path, ending, text):
+        words = [["le", 0.1, 0.2], ["(en)", 0.2, 0.3], ["football", 0.3, 0.6], ["est", 0.7, 0.9]]
+        path = tmp_path / f"a.{ending}"
+        if ending == "json":
+            path.write_text(json.dumps({"words": words}))
+        elif ending == "tsv":
+            rows = ["\t".join(map(str, row)) for row in [["word", "start", "end"], *words]]
+            path.write_text("\n".join(rows))
+        elif ending == "ctm":
+            path.write_text("".join(f"a 1 {start} 0.1 {label}\n" for label, start, _ in words))
+        elif ending == "TextGrid":
+            write_tiers(path, {"words": [Word(*word) for word in words]}, 1.0)
+        with pytest.warns(UserWarning, match=r"because they are no words: '\(en\)'"):
+            clip = Clip.from_file(
+                audio, text=text, words=words if ending == "given" else path, cue="football"
+            )
+        assert [word.text for word in clip.words] == ["le", "football", "est"]
+        assert (clip.cue, clip.text) == (1, text and "Le football est")
 
     def test_which_words_look_like_phones(self):
         def look(text):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student
 
+from speechmix import Clip
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
 from speechmix.interfaces.cli import main
@@ -21,7 +22,7 @@ from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.pages.column_legend import explain_columns
 from speechmix.reporting.pages.result_sentences import format_twins, result_sentences
 from speechmix.reporting.pages.run_page import report
-from speechmix.reporting.pages.study_clips import choose_shown_clips
+from speechmix.reporting.pages.study_clips import choose_shown_clips, clip_cards
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import (
     clip_values,
@@ -231,6 +232,16 @@ def test_most_median_least_and_asked_for_clips_are_shown(run, table):
     assert "clip_0000" in names
     with pytest.raises(InputError, match="no clip 'nobody'"):
         choose_shown_clips(Study(run), ["nobody"])
+
+
+def test_a_clip_whose_sound_is_silent_says_so(tmp_path):
+    run = open_run(synthetic_run(tmp_path / "run", clips=2))
+    name = next(iter(choose_shown_clips(Study(run), [])))
+    clip = read_stored_clip(run, name, read_clip_maps(run, name))
+    first = Clip.from_array(clip.audio(16_000) * 1e-6, 16_000, name=name, words=clip.words)
+    headings = [card.heading for card in clip_cards(Study(run), clips=[first])]
+    assert re.fullmatch(rf"{name} \(highest .*, silent sound\)", headings[0])
+    assert "silent" not in headings[1]
 
 
 def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_path):

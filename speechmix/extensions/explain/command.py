@@ -220,5 +220,4 @@ def _save(explanation: Explanation, path: Path) -> Path:
 
     if path.suffix.lower() not in ENDINGS:
         path = path / f"{safe_name(explanation.item)}{_PAGE_SUFFIX}"
-    path.parent.mkdir(parents=True, exist_ok=True)
     return Path(explanation.save(path))

@@ -290,11 +290,11 @@ class ClipValue:
     ) -> tuple[tuple[Word, ...], Roles]:
         """Leave out what is no word or has no length; what was said of it stays in the text."""
         requests = word_requests(self._requests)
-        placed = place_in_sound(words, roles, requests, where=f"clip {self.name!r}")
+        placed = place_in_sound(words, roles, requests, text=self.text, where=f"clip {self.name!r}")
         self._requests.update(
             {role: request for role, request in placed.requests.items() if request is not None}
         )
-        self.__dict__["text"] = self.text or placed.text
+        self.__dict__["text"] = placed.text
         return placed.words, placed.roles
 
     def _check_recording(self) -> None:

@@ -1,11 +1,13 @@
 """Words of a clip without those that are none, and without those that have no length.
 
 In: checked words, and cue and target among them. Out: the words that remain, with cue and target among
-these. A word without a length stays in the text: it was said, but nobody knows where.
+these. A word without a length stays in the text: it was said, but nobody knows where. A label that is no
+word leaves the text too, which a decoder is fed.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ class PlacedWords(NamedTuple):
     """Words that lie in the sound.
 
     `roles` are indices of "cue" and "target" among them, and `requests` find the same words again.
-    `text` is all that is said if one of its words has no time, else None.
+    `text` is all that is said, where the words alone do not tell; else None.
     """
 
     words: tuple[Word, ...]
@@ -31,24 +33,28 @@ class PlacedWords(NamedTuple):
 
 
 def place_in_sound(
-    words: Sequence[Word], roles: Roles, requests: RoleRequests, *, where: str
+    words: Sequence[Word], roles: Roles, requests: RoleRequests, *, text: str | None, where: str
 ) -> PlacedWords:
-    """Leave out pauses and what has no length, with a warning.
+    """Leave out what is no word, also from the text, and what has no length, with a warning.
 
     InputError if the cue or the target is left out, or no word remains.
     """
     indices = unit_indices(words, WORD)
+    text = _without_labels(text, where=where) if text else None
     if len(indices) == len(words):
-        return PlacedWords(tuple(words), roles, requests, None)
+        return PlacedWords(tuple(words), roles, requests, text)
     for role, role_indices in (
         ("cue", cue_words(roles["cue"])),
         ("target", cue_words(roles["target"])),
     ):
         for index in role_indices:
             if index not in indices:
+                word = describe_word(words[index], index)
+                if is_non_unit(words[index].text, WORD):
+                    raise InputError(f"{where}: the {role} {word} is no word: name another {role}")
                 raise InputError(
-                    f"{where}: the {role} {describe_word(words[index], index)} has no length, so that no "
-                    "sound is its own: correct its times, or align the text"
+                    f"{where}: the {role} {word} has no length, so that no sound is its own: correct its "
+                    "times, or align the text"
                 )
     warn_left_out(words, indices, WORD, where=where)
     if not indices:
@@ -62,8 +68,23 @@ def place_in_sound(
         target=None if roles["target"] is None else indices.index(roles["target"]),
     )
     said = [word for word in words if not is_non_unit(word.text, WORD)]
-    text = join_words(said) if len(said) > len(kept) else None
+    if text is None and len(said) > len(kept):
+        text = join_words(said)
     return PlacedWords(kept, kept_roles, _requests_for(kept, kept_roles, requests, where), text)
+
+
+def _without_labels(text: str, *, where: str) -> str:
+    """A text without labels in brackets that are no words, with a warning."""
+    parts = text.split()
+    labels = {part for part in parts if not part.isalnum() and is_non_unit(part, WORD)}
+    if not labels:
+        return text
+    warnings.warn(
+        f"{where}: left out of the text, because they are no words: "
+        f"{', '.join(map(repr, sorted(labels)))}. Write a word that is said without brackets",
+        stacklevel=3,
+    )
+    return " ".join(part for part in parts if part not in labels)
 
 
 def _requests_for(

@@ -67,7 +67,7 @@ def read_elan_tiers(path: str | PathLike[str], *, recording: str | None = None) 
             times |= _aligned_times(tier, slots, str(path))
         for _ in range(_depth(document)):  # a parent may stand behind its children
             for tier in elements:
-                times |= _times_of_references(tier, times)
+                times |= _times_of_references(tier, times, str(path))
         names = number_repeated([tier.attrib["TIER_ID"] for tier in elements], fold=str)
         return {name: _intervals(tier, times) for name, tier in zip(names, elements, strict=True)}
     except (ET.ParseError, KeyError, ValueError) as error:
@@ -149,7 +149,7 @@ def _aligned_times(tier: ET.Element, slots: dict[str, Seconds], where: str) -> _
     return times
 
 
-def _times_of_references(tier: ET.Element, times: _Times) -> _Times:
+def _times_of_references(tier: ET.Element, times: _Times, where: str) -> _Times:
     """Times of the annotations that refer to others whose times are known."""
     children_by_parent: defaultdict[str, list[ET.Element]] = defaultdict(list)
     for annotation in tier.iter("REF_ANNOTATION"):
@@ -160,16 +160,22 @@ def _times_of_references(tier: ET.Element, times: _Times) -> _Times:
             continue
         start, end = times[parent]
         step = (end - start) / len(children)
-        for index, child in enumerate(_in_order(children)):
+        for index, child in enumerate(
+            _in_order(children, f"{where}, tier {tier.get('TIER_ID')!r}")
+        ):
             edges = start + index * step, start + (index + 1) * step
             child_times[child.attrib["ANNOTATION_ID"]] = edges
     return child_times
 
 
-def _in_order(children: Sequence[ET.Element]) -> list[ET.Element]:
+def _in_order(children: Sequence[ET.Element], where: str) -> list[ET.Element]:
     """Parts of one annotation, each behind the one that it names as previous; others where they are
-    in the file."""
+    in the file.
+
+    InputError for a circle.
+    """
     names = {child.attrib["ANNOTATION_ID"] for child in children}
+    _refuse_circle(children, where)
     by_previous = {child.get("PREVIOUS_ANNOTATION"): child for child in children}
     ordered: dict[str, ET.Element] = {}
     for first in children:
@@ -181,6 +187,27 @@ def _in_order(children: Sequence[ET.Element]) -> list[ET.Element]:
             child = by_previous.get(child.attrib["ANNOTATION_ID"])
     unordered = [child for child in children if child.attrib["ANNOTATION_ID"] not in ordered]
     return [*ordered.values(), *unordered]
+
+
+def _refuse_circle(children: Sequence[ET.Element], where: str) -> None:
+    previous = {
+        child.attrib["ANNOTATION_ID"]: child.get("PREVIOUS_ANNOTATION") for child in children
+    }
+    known_to_end: set[str | None] = set()
+    for first in previous:
+        circle: dict[str, None] = {}
+        name: str | None = first
+        while name in previous and name not in known_to_end and name not in circle:
+            circle[name] = None
+            name = previous[name]
+        if name in circle:
+            names = list(circle)[list(circle).index(name) :]
+            raise InputError(
+                f"{where}: the annotations {', '.join(map(repr, names[:8]))} follow each other in a circle "
+                "(PREVIOUS_ANNOTATION), expected a first one: delete them in ELAN and divide their parent "
+                "again"
+            )
+        known_to_end |= {*circle}
 
 
 def _depth(document: ET.Element) -> int:

@@ -19,7 +19,7 @@ from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
 from ...files.user_tables import read_table
 from ..words.multipart_words import GAP
-from ..words.non_units import WORD, is_non_unit
+from ..words.non_units import WORD, is_non_unit, warn_left_out
 from ..words.timed_words import Word
 from ..words.unit_tiers import TIER_UNITS
 from ..words.word_checks import check_words
@@ -246,6 +246,7 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
     """Lines of ``utterance channel start duration word [score]``; ``;;`` starts a comment."""
     utterances: dict[str, list[Word]] = {}
     channels: dict[str, dict[str, None]] = {}  # of each utterance, in order
+    left_out: list[Word] = []
     for line_number, line in enumerate(read_text(path).split("\n"), start=1):
         fields = line.split()
         if not fields or fields[0].startswith(";;"):
@@ -259,6 +260,7 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
         utterance_words = utterances.setdefault(name, [])
         channels.setdefault(name, {})[channel] = None
         if is_non_unit(text, WORD):
+            left_out.append(Word(text, 0.0, 0.0))
             continue
         score = fields[5] if len(fields) == 6 and fields[5] != "NA" else None
         word = make_word(text, start, duration, score, where=f"{path}, line {line_number}")
@@ -284,6 +286,7 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
             f"{path}: utterance {chosen!r} has {len(channels[chosen])} channels ({listing}), expected one: keep "
             "the lines of the channel that the recording has"
         )
+    warn_left_out(left_out, [], WORD, where=str(path))
     return utterances[chosen]
 
 

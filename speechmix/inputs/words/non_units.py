@@ -3,7 +3,8 @@
 In: the words, phones or syllables of a clip, read from a file, given or aligned. Out: those that are
 some, and a warning that says what is left out: pauses (``sil``, TIMIT's ``h#``), noise between phones
 (``spn``), marks of another language (``(en)``), and whatever ends where it starts, since no frame of
-the sound is its own. "spn" and "<unk>" among words are speech that an aligner could not name: words.
+the sound is its own. "spn" and "<unk>" among words are speech that an aligner could not name: words. So
+is what a transcriber puts in brackets ("(uh)"), unless it is the code of a language that espeak-ng has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ _PAUSES_BETWEEN_PHONES = frozenset(
 _NOISE = frozenset(  # of WebMAUS and Buckeye
     {"noise", "vocnoise", "iver", "laugh", "unknown", "cutoff", "error", "exclude"}
 )
-_LANGUAGE_MARK = re.compile(r"\([a-z]{2,3}(-[a-z0-9]+)*\)")
+_LANGUAGE_MARK = re.compile(r"\(([a-z]{2,3})(-[a-z0-9]+)*\)")
+_ESPEAK_LANGUAGES = frozenset(  # without those of three letters that are words: (the), (les), (und)
+    """af am an ar as az ba be bg bn bs ca cmn cs cy da de el en eo es et eu fa fi fr ga gd gn grc gu hak haw he
+    hi hr ht hu hy ia id io is it ja jbo ka kk kl kn ko kok ku ky la lb lfn lt ltg lv mi mk ml mr ms mt mto my
+    nb nci ne nl nog om or pa pap pl ps pt py qdb qu quc qya ro ru sd si sjn sk sl smj sq sr sv sw ta te th tk
+    tn tr tt ug uk ur uz vi yue""".split()
+)
 _MIN_SECONDS = 1e-4  # less than two samples of 16 kHz
 
 
@@ -49,14 +56,14 @@ def is_non_unit(label: str, unit: str) -> bool:
 
     Examples
     --------
-    >>> is_non_unit("spn", "phone"), is_non_unit("spn", "word"), is_non_unit("(en)", "phone")
+    >>> is_non_unit("spn", "phone"), is_non_unit("spn", "word"), is_non_unit("(en)", "word")
     (True, False, True)
     """
     label = label.strip().casefold()
+    mark = _LANGUAGE_MARK.fullmatch(label)
     if label in _PAUSES or unit == WORD:
-        return label in _PAUSES
-    is_language_mark = _LANGUAGE_MARK.fullmatch(label) is not None
-    return label in _PAUSES_BETWEEN_PHONES | _NOISE or is_language_mark or is_noise_label(label)
+        return label in _PAUSES or (mark is not None and mark[1] in _ESPEAK_LANGUAGES)
+    return label in _PAUSES_BETWEEN_PHONES | _NOISE or mark is not None or is_noise_label(label)
 
 
 def has_no_length(word: Word) -> bool:

@@ -2,7 +2,9 @@
 
 In: a label. Out: IPA, or "" where the alphabet has no such label. ARPABET is that of CMU's dictionary,
 with or without stress (``AH0``), and in small letters that of TIMIT and Buckeye (``ah``, closures
-``bcl``, nasal vowels ``ahn``). X-SAMPA is read by PanPhon's table (extra `phones`).
+``bcl``, nasal vowels ``ahn``). X-SAMPA is read by PanPhon's table (extra `phones`). A label of IPA, X-SAMPA
+or Praat is of one phone: most small letters are signs of each, so that signs alone do not tell a phone
+from a word.
 """
 
 from __future__ import annotations
@@ -46,7 +48,14 @@ _IPA_LETTERS = "a-zæçðøħŋœβθχⱱǀ-ǃⁿ\u0250-\u02ff\u0300-\u036f\u1d
 _IPA_SIGNS = ".:'’‖‿|↓↑↗↘¹²³⁴⁵⁰-"
 _IPA_LABEL = re.compile(
     f"[{_IPA_LETTERS}{re.escape(_IPA_SIGNS)}]*[{_IPA_LETTERS}]"
-    f"[{_IPA_LETTERS}{re.escape(_IPA_SIGNS)}]*[0-5]{{0,3}}"
+    f"[{_IPA_LETTERS}{re.escape(_IPA_SIGNS)}]*([1-5]{{2,3}})?"  # one digit would be stress: of ARPABET
+)
+_VOWELS = "aeiouyæœøɶɐɑɒɔɘəɚɛɜɝɞɤɨɪɩɯɷʉʊʏʌɿʅʮʯᴇᵻᵿ"
+_GLIDES = "jwɥɰ"
+# A consonant, long or an affricate, with a nasal before it; or up to three vowels with glides, and the r, l
+# or nasal that is one phone with them, as espeak-ng has it. Letters without their diacritics.
+_ONE_PHONE = re.compile(
+    f"[^{_VOWELS}]{{0,3}}|(?=.{{1,5}}$)[{_GLIDES}]?[{_VOWELS}{_GLIDES}]{{1,3}}([nŋ]ɡ|[lɫɭrɹɾɻʀʁmnɲŋ])?"
 )
 
 
@@ -65,14 +74,15 @@ def arpabet_to_ipa(label: str) -> str:
 
 
 def ipa_to_ipa(label: str) -> str:
-    """The label, if all of it may be IPA, with tones as digits behind it; else "".
+    """The label, if it may be one phone in IPA, with tones as digits behind it; else "".
 
     Examples
     --------
-    >>> ipa_to_ipa("tʃʰ"), ipa_to_ipa("ɑ̃"), ipa_to_ipa("a55"), ipa_to_ipa("AH0"), ipa_to_ipa("@")
+    >>> ipa_to_ipa("tʃʰ"), ipa_to_ipa("ɑ̃"), ipa_to_ipa("a55"), ipa_to_ipa("aɪ1"), ipa_to_ipa("cat")
     ('tʃʰ', 'ɑ̃', 'a55', '', '')
     """
-    return label if _IPA_LABEL.fullmatch(unicodedata.normalize("NFD", label)) else ""
+    is_ipa = _IPA_LABEL.fullmatch(unicodedata.normalize("NFD", label)) is not None
+    return label if is_ipa and _is_one_phone(label) else ""
 
 
 def praat_to_ipa(label: str) -> str:
@@ -81,7 +91,8 @@ def praat_to_ipa(label: str) -> str:
 
 
 def xsampa_to_ipa(label: str) -> str:
-    """IPA of an X-SAMPA label by PanPhon's table; "" if a sign in it is not in the table.
+    """IPA of an X-SAMPA label by PanPhon's table; "" if a sign in it is not in the table, or it is of
+    several phones.
 
     PanPhon's own function leaves such signs out in silence, and its table lacks some of X-SAMPA.
     """
@@ -95,7 +106,16 @@ def xsampa_to_ipa(label: str) -> str:
         # A backspace stands before one tone of the table.
         ipa += _OTHER_X_SAMPA[sign] if sign in _OTHER_X_SAMPA else table.xs2ipa[sign].strip("\b")
         rest = rest[len(sign) :]
-    return unicodedata.normalize("NFC", ipa)
+    return unicodedata.normalize("NFC", ipa) if _is_one_phone(ipa) else ""
+
+
+def _is_one_phone(ipa: str) -> bool:
+    letters = (
+        sign
+        for sign in unicodedata.normalize("NFD", ipa)
+        if unicodedata.category(sign) in ("Ll", "Lo")
+    )
+    return _ONE_PHONE.fullmatch("".join(letters)) is not None
 
 
 @lru_cache(maxsize=1)

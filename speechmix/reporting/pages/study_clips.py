@@ -43,6 +43,7 @@ _MORE_CLIPS_NOTE = (
     " The table lists the first {shown} of {count} clips, and the linked ones. All clips are in "
     "{clips} in the run's folder; their contributions are in cue_contribution.parquet."
 )
+_SILENT_RANGE = 2e-4  # from the lowest to the highest sample
 # Where the shares are, by kind of target row. Without a foil, a clip has no deciding position.
 _POSITIONS = {"deciding": ", at the deciding position", "target": ", at the target"}
 _SHOWN_COLUMNS = (
@@ -161,12 +162,13 @@ def clip_cards(
         )
         clip = find_audible_clip(study.run, name, maps, clips_by_name.get(name), audio)
         side = _clip_side(study, row)
+        remarks = [*[reason] * (len(reasons) > 1), *["silent sound"] * _is_silent(clip)]
         cards.append(
             clip_card(
                 name,
                 clip,
                 maps,
-                heading=name if len(reasons) == 1 else f"{name} ({reason})",
+                heading=f"{name} ({', '.join(remarks)})" if remarks else name,
                 summary=_clip_summary(study, side, row, read_provenance(maps)),
                 start=_initial_view(study, side),
                 seconds=float(row["seconds"]),
@@ -192,6 +194,11 @@ def find_audible_clip(
     except SpeechmixError:
         return None  # unreadable by now: shown without its sound
     return clip
+
+
+def _is_silent(clip: Clip | None) -> bool:
+    """Whether a sound is 80 dB below full scale throughout: what a model makes of it says nothing of speech."""
+    return clip is not None and bool(np.ptp(clip.audio(16_000)) < _SILENT_RANGE)
 
 
 def _clip_side(study: Study, row: Mapping[str, Any]) -> str | None:
