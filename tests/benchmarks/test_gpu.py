@@ -38,6 +38,7 @@ def results(tmp_path_factory):
     return json.loads((folder / "gpu.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long  # the whole dry run: 30 s of a processor
 def test_every_part_of_a_dry_run_is_done(results):
     assert {name: part["status"] for name, part in results["parts"].items()} == dict.fromkeys(
         gpu.BUDGETS, "done"
@@ -46,6 +47,7 @@ def test_every_part_of_a_dry_run_is_done(results):
     assert {"cuda", "torch", "transformers", "numpy", "speechmix", "python"} <= set(results)
 
 
+@pytest.mark.long  # the whole dry run: 30 s of a processor
 def test_a_dry_run_compares_the_cpu_with_itself(results):
     compared = results["parts"]["agreement"]["figures"]
     del compared["golden files"]
@@ -55,6 +57,7 @@ def test_a_dry_run_compares_the_cpu_with_itself(results):
         assert set(row["differences"].values()) == {0.0}
 
 
+@pytest.mark.long  # the whole dry run: 30 s of a processor
 @pytest.mark.parametrize("part", ["clips, medium", "clips, small"])
 def test_maps_of_clips_are_compared_with_their_forward_passes(results, part):
     figures = dict(results["parts"][part]["figures"])
