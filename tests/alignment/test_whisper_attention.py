@@ -77,7 +77,9 @@ class TestDoubts:
 
     @pytest.mark.parametrize("score", [0.28, 0.5, 0.79])
     def test_none_of_the_clips_own_by_scores_that_words_in_the_sound_have(self, score):
-        doubts = whisper_attention.list_attention_doubts([Word("les", 0.1, 0.2, score)], score, 0.25)
+        doubts = whisper_attention.list_attention_doubts(
+            [Word("les", 0.1, 0.2, score)], score, 0.25
+        )
         assert doubts == (ATTENTION_NOT_CALIBRATED,)
         assert without_calibration_note(" ".join(doubts)) == ""
 
