@@ -1,4 +1,4 @@
-# Needs only Python 3.11+ and make. `make demo` runs the study on synthetic French and sixteen clips of a real recogniser, `make test` the tests.
+# Needs only Python 3.11+ and make. `make demo` runs the study on synthetic French and forty clips of a real recogniser, `make test` the tests.
 PYTHON ?= python3
 # Else every process that a test starts would compile torch and transformers anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,7 +18,7 @@ env: .venv/.ready
 	touch $@
 
 demo: env
-	$(BIN)/python recipes/french_homophony.py --model bundled:tiny-french-whisper --measure value_zeroing --no-probes --figures 1 --out runs/demo
+	$(BIN)/python recipes/french_homophony.py --model bundled:tiny-french-whisper --measure value_zeroing --no-probes --figures 1 --twin-clips 24 --out runs/demo
 	-$(BIN)/python recipes/english_homophony.py --clips 40 --twins 1 --out runs/demo_english  # needs the extra `real`
 
 test: env

@@ -153,12 +153,12 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
 
     progress = ProgressLines()
     nouns = range(len(template["nouns"].split()))
-    tries = [pair for noun in nouns for pair in noun_pairs(template, noun)]
-    tries += word_pairs(template)
-    most = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in tries})
+    spoken_texts = [pair for noun in nouns for pair in noun_pairs(template, noun)]
+    spoken_texts += word_pairs(template)
+    max_clip_count = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in spoken_texts})
 
     def all_clips() -> Iterator[Clip]:
-        for spoken in tries:
+        for spoken in spoken_texts:
             if limit is not None and 2 * len(chosen) >= limit:
                 return
             if (spoken.name, spoken.frame["side"]) in chosen:
@@ -184,7 +184,7 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
             if len(pair) == 2:
                 chosen[clip.meta["noun"], clip.meta["side"]] = pair
                 chosen_pairs[clip.meta["template"]] += 1
-        progress("choose", 2 * len(chosen), min(limit or most, most))
+        progress("choose", 2 * len(chosen), min(limit or max_clip_count, max_clip_count))
     for frame, count in pairs.items():
         print(f"{frame}: {chosen_pairs[frame]} of {count} pairs with all cues and targets right")
     return [clip for pair in chosen.values() for clip in pair][:limit]
@@ -197,11 +197,11 @@ def score_study(
     progress: Progress = sys.stderr.isatty() or ProgressLines()
     load_on_cpu = partial(speechmix.load, MODEL, device="cpu")
     twins = [partial(load_on_cpu, init="random", seed=seed, check=False) for seed in range(seeds)]
-    quietly: JsonObject = {"report": lambda _: None, "progress": progress}
+    run_options: JsonObject = {"report": lambda _: None, "progress": progress}
     score_clips(
-        [load_on_cpu, *twins], clips, out, figures=FIGURES, twin_clips=twin_clips, **quietly
+        [load_on_cpu, *twins], clips, out, figures=FIGURES, twin_clips=twin_clips, **run_options
     )
-    run = compute_kinds([load_on_cpu], clips, out, ["ablation"], **quietly)
+    run = compute_kinds([load_on_cpu], clips, out, ["ablation"], **run_options)
     write_json(RunFolder(out).page_description_path, {"title": TITLE, "notes": notes})
     study = Study.open(run)
     print(f"page: {write_page(study, title=TITLE, notes=notes, clips=clips)}")

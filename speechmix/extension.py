@@ -9,7 +9,7 @@ from an extension. See docs/howto/new_extension.md.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -96,7 +96,7 @@ def extensions() -> tuple[Extension, ...]:
     SpeechmixError
         If two extensions add something of one name.
     """
-    found: dict[str, Extension] = {}
+    by_package: dict[str, Extension] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             extension = point.load()
@@ -108,14 +108,14 @@ def extensions() -> tuple[Extension, ...]:
         if not isinstance(extension, Extension):
             warnings.warn(f"{point.value} is no Extension, and is left out", stacklevel=2)
             continue
-        found[extension.package] = extension
-    _refuse_doubles(found.values())
-    return tuple(sorted(found.values(), key=lambda extension: extension.name))
+        by_package[extension.package] = extension
+    _refuse_duplicates(by_package.values())
+    return tuple(sorted(by_package.values(), key=lambda extension: extension.name))
 
 
-def _refuse_doubles(found: Any) -> None:
+def _refuse_duplicates(all_extensions: Iterable[Extension]) -> None:
     owners: dict[tuple[str, str], str] = {}
-    for extension in found:
+    for extension in all_extensions:
         for part in ("exports", "figures", "commands", "page_assets", "hooks"):
             for name in getattr(extension, part):
                 owner = owners.setdefault((part, name), extension.package)
@@ -142,7 +142,8 @@ def find_export(name: str, part: str = "exports") -> Any:
         if extensions()
         else "; no extension was found: this copy was installed before it had them, install it again"
     )
-    raise AttributeError(f"module 'speechmix' has no attribute {name!r}{advice}")
+    module_name = "speechmix" if part == "exports" else "speechmix.plots"
+    raise AttributeError(f"module {module_name!r} has no attribute {name!r}{advice}")
 
 
 def exported_names(part: str = "exports") -> list[str]:
@@ -159,7 +160,7 @@ def find_hook(name: str) -> Callable[..., Any] | None:
     return None
 
 
-def placed(part: str) -> Iterator[tuple[int, Any]]:
+def load_with_places(part: str) -> Iterator[tuple[int, Any]]:
     """Yield the kinds or sections of all extensions, each with its place."""
     for extension in extensions():
         for reference, place in getattr(extension, part).items():

@@ -55,8 +55,6 @@ def test_the_page_of_families_names_every_model_type():
 
 _LONG = {
     "gallery.md",
-    "howto/why_this_word.md",
-    "howto/find_hallucinations.md",
     "howto/many_clips.md",
     "howto/faithfulness.md",
     "howto/speech_ablation.md",

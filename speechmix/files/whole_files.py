@@ -38,7 +38,7 @@ def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterat
     clear_dead_writers(path.parent.absolute())
     unfinished = unfinished_name(path, one_writer=one_writer)
     try:
-        with errors_name(path, unfinished):
+        with path_in_errors(path, unfinished):
             yield unfinished
             replace_recorded(unfinished, path)
     except BaseException:
@@ -48,7 +48,7 @@ def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterat
 
 
 @contextmanager
-def errors_name(path: Path, unfinished: Path) -> Iterator[None]:
+def path_in_errors(path: Path, unfinished: Path) -> Iterator[None]:
     """Have errors of the system name the path that was asked for, not that of the unfinished file."""
     try:
         yield
@@ -70,11 +70,11 @@ def whole_folder(path: str | PathLike[str]) -> Iterator[Path]:
     renames leaves none, never a mixture of old and new.
     """
     unfinished = unfinished_name(Path(path))
-    with errors_name(Path(path), unfinished):
+    with path_in_errors(Path(path), unfinished):
         unfinished.mkdir(parents=True)
     clear_dead_writers(unfinished.parent.absolute())
     try:
-        with errors_name(Path(path), unfinished):
+        with path_in_errors(Path(path), unfinished):
             yield unfinished
             move_into_place(unfinished, path)
     except BaseException:

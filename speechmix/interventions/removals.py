@@ -5,10 +5,11 @@ In: an item's inputs and `Removal`s. Out: other inputs, and which rows of their 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -31,10 +32,10 @@ SOUND, TEXT_IDS, DECODER_IDS = SIDES = ("sound", "input_ids", "decoder_input_ids
 RowIndices = tuple[int, ...] | None
 
 
-@runtime_checkable
-class SoundRemover(Protocol):
-    """What removes parts of a clip's sound that are no words, such as cells of its spectrum."""
+class SoundRemover(ABC):
+    """Removes parts of a clip's sound that are no words, such as cells of its spectrum."""
 
+    @abstractmethod
     def remove(self, indices: Sequence[int], clip: Clip) -> Clip:
         """Return the clip without the parts of these indices."""
 

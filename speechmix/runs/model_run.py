@@ -148,7 +148,7 @@ class ModelRun:
                 if begins is not None:
                     begins(group)
                 for outcome in self._computed(results, group):
-                    self._say(results, outcome, report, summary)
+                    self._report_outcome(results, outcome, report, summary)
                     results.write_if_due()
                     yield outcome
         if (line := summary.line()) is not None:
@@ -186,7 +186,7 @@ class ModelRun:
                     outcome.is_new |= not known.issuperset(keys)
         return outcomes
 
-    def _say(
+    def _report_outcome(
         self, results: Results, outcome: ClipOutcome, report: Report, summary: PartSummary
     ) -> None:
         """Report why a clip failed, or add what was computed of it to the summary."""

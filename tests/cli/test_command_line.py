@@ -353,7 +353,7 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     from speechmix.runs.kinds import map_results as store
     from speechmix.runs.run_status import run_status
 
-    real = model_run.ModelRun._say
+    real = model_run.ModelRun._report_outcome
 
     def preempted(self, *arguments, **options):
         real(self, *arguments, **options)
@@ -369,13 +369,13 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     ]
     arguments += ["--figures", "0", "--device", "cpu", "--out", str(tmp_path / "run")]
     former = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(model_run.ModelRun, "_say", preempted)
+    monkeypatch.setattr(model_run.ModelRun, "_report_outcome", preempted)
     assert main(arguments) == 130
     assert "the same command continues from here" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is former
     assert run_status(tmp_path / "run").table["clips"].sum() == 1
-    monkeypatch.setattr(model_run.ModelRun, "_say", real)
-    monkeypatch.setattr(store, "mix", None)  # scoring again would raise
+    monkeypatch.setattr(model_run.ModelRun, "_report_outcome", real)
+    monkeypatch.setattr(store, "mix_items", None)  # scoring again would raise
     assert main(arguments) == 0
 
 

@@ -46,18 +46,18 @@ def asked(model, tmp_path):
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     """Names of the clips that any process begins."""
-    real, path = store.mix, tmp_path / "log"
+    real, path = store.mix_items, tmp_path / "log"
 
-    def noted(model, some, **options):
+    def noted(model, some, request, **options):
         with path.open("a") as file:
             file.writelines(f"{one.name}\n" for one in some)
         if any(one.meta.get("kills") for one in some):
             os.kill(os.getpid(), signal.SIGKILL)
         if any(one.meta.get("fails") for one in some):
             raise ZeroDivisionError("by nothing")
-        return real(model, some, **options)
+        return real(model, some, request, **options)
 
-    monkeypatch.setattr(store, "mix", noted)
+    monkeypatch.setattr(store, "mix_items", noted)
     path.touch()
     return path
 
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_clips_fault(asked, log, monkey
     def full(*_, **__):
         raise StorageError("the disk is full")
 
-    for name in ("mix", "mix_one"):
+    for name in ("mix_items", "mix_one"):
         monkeypatch.setattr(store, name, full)
     with pytest.raises(StorageError, match="full"):
         list(worker(asked).rows("block", clips()))

@@ -60,17 +60,17 @@ def save(folder):
 
 def load_noted(folder, log=None, deadly=(), **options):
     """Load a model in a process that notes the clips it begins, and is killed by some."""
-    real = store.mix
+    real = store.mix_items
 
-    def noted(model, some, **further):
+    def noted(model, some, request, **further):
         with log.open("a") as file:
             file.writelines(f"{clip.name}\n" for clip in some)
         if any(clip.name in deadly for clip in some):
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(model, some, **further)
+        return real(model, some, request, **further)
 
     if log is not None:
-        store.mix = noted
+        store.mix_items = noted
     return speechmix.load(folder, **options)
 
 

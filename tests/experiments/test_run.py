@@ -108,7 +108,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
     }
     whole = runs.score_clips(models, clips, tmp_path / "whole", **quiet).contributions
 
-    real, calls = store.mix, []
+    real, calls = store.mix_items, []
 
     def stopping(*args, **kwargs):
         calls.extend(one.name for one in args[1])
@@ -116,7 +116,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(store, "mix", stopping)
+    monkeypatch.setattr(store, "mix_items", stopping)
     with pytest.raises(KeyboardInterrupt):
         runs.score_clips(models, clips, tmp_path / "stopped", **quiet)
     assert not (tmp_path / "stopped" / "cue_contribution.parquet").exists()
@@ -128,12 +128,14 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
 def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(
     models, tmp_path, monkeypatch
 ):
-    real = {name: getattr(store, name) for name in ("mix", "mix_one")}
+    real = {name: getattr(store, name) for name in ("mix_items", "mix_one")}
 
-    def refusing(model, clips, **options):
+    def refusing(model, clips, *request, **options):
         if "bb" in [one.name for one in (clips if isinstance(clips, list) else [clips])]:
             raise InputError("not this one")
-        return real["mix" if isinstance(clips, list) else "mix_one"](model, clips, **options)
+        return real["mix_items" if isinstance(clips, list) else "mix_one"](
+            model, clips, *request, **options
+        )
 
     clips = [clip("a"), clip("bb"), clip("ccc")]
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
@@ -242,14 +244,16 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
 def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_and_then_skipped(
     error, models, tmp_path, monkeypatch
 ):
-    real, tries = {name: getattr(store, name) for name in ("mix", "mix_one")}, []
+    real, tries = {name: getattr(store, name) for name in ("mix_items", "mix_one")}, []
 
-    def short_of_memory(model, clips, **options):
+    def short_of_memory(model, clips, *request, **options):
         names = [one.name for one in (clips if isinstance(clips, list) else [clips])]
         tries.append((names, options["batch_size"]))
         if "huge" in names or ("large" in names and options["batch_size"] == "auto"):
             raise error
-        return real["mix" if isinstance(clips, list) else "mix_one"](model, clips, **options)
+        return real["mix_items" if isinstance(clips, list) else "mix_one"](
+            model, clips, *request, **options
+        )
 
     for name in real:
         monkeypatch.setattr(store, name, short_of_memory)
@@ -278,7 +282,7 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
     def broken(*args, **options):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(store, "mix", broken)
+    monkeypatch.setattr(store, "mix_items", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         runs.score_clips(
             models[:1], [clip("a")], tmp_path, figures=0, progress=False, report=lambda line: None
@@ -294,15 +298,15 @@ def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp
 
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
     run = runs.score_clips(models[0], [clip("a")], tmp_path, pooling="mean", **quiet)
-    real = store.mix
-    monkeypatch.setattr(store, "mix", dies)
+    real = store.mix_items
+    monkeypatch.setattr(store, "mix_items", dies)
     for _ in range(2):  # stopped, and stopped again
         with pytest.raises(KeyboardInterrupt):
             runs.score_clips(
                 models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet
             )
         assert read_run_description(RunFolder(run.out))["options"]["pooling"] == "mean"
-    monkeypatch.setattr(store, "mix", real)
+    monkeypatch.setattr(store, "mix_items", real)
     runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", **quiet)
     assert read_run_description(RunFolder(run.out))["options"]["pooling"] == "max"
 

@@ -123,13 +123,13 @@ def test_another_count_goes_on_with_what_is_there(models, whole, tmp_path, monke
     from speechmix.runs.kinds import map_results as store
 
     score_clips(models, clips(), tmp_path, shard="1/2", **QUIET)
-    real, heard = store.mix, []
+    real, heard = store.mix_items, []
 
-    def counting(model, some, **options):
+    def counting(model, some, request, **options):
         heard.extend(one.name for one in some)
-        return real(model, some, **options)
+        return real(model, some, request, **options)
 
-    monkeypatch.setattr(store, "mix", counting)
+    monkeypatch.setattr(store, "mix_items", counting)
     score_clips(models, clips(), tmp_path, **QUIET)
     assert set(heard) == {one.name for one in clips() if Shard(2, 2).holds(one.name) and one.words}
     assert_same(tables(tmp_path), tables(whole))

@@ -106,7 +106,7 @@ def folders(release, tmp_path_factory):
         ]
         own = shard_number(read_examples(f"{corpus}/examples")[0].name, SHARDS)
         in_shards(score, [index for index in (2, 3, 1) if index != own])
-        killed(store, "mix", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
+        killed(store, "mix_items", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
         in_shards(score, [own])
         assert main(["report", str(staged)]) == 0
     return whole, staged

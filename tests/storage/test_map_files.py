@@ -110,7 +110,7 @@ def test_other_readers_of_safetensors_open_a_shard(models, tmp_path):
 def test_the_second_run_changes_no_byte(models, whole, monkeypatch):
     options, out = whole
     before = snapshot(out)
-    monkeypatch.setattr(store, "mix", None)  # computing again would raise
+    monkeypatch.setattr(store, "mix_items", None)  # computing again would raise
     score_clips(models, clips(), out, **options)
     assert snapshot(out) == before
 
@@ -119,12 +119,12 @@ def test_one_more_clip_computes_that_clip_alone_and_gives_the_bytes_of_a_fresh_r
     models, whole, tmp_path, monkeypatch
 ):
     options, out = whole
-    real, heard = store.mix, []
+    real, heard = store.mix_items, []
     monkeypatch.setattr(
         store,
-        "mix",
-        lambda model, some, **asked: (
-            heard.extend(one.name for one in some) or real(model, some, **asked)
+        "mix_items",
+        lambda model, some, request, **options: (
+            heard.extend(one.name for one in some) or real(model, some, request, **options)
         ),
     )
     score_clips(models, clips(2), tmp_path, **options)
@@ -193,11 +193,11 @@ def _in_a_page_of_scores(path):
 
 def test_maps_of_words_come_and_go_without_a_pass(models, tmp_path, monkeypatch):
     score_clips(models, clips(), tmp_path, **QUIET)
-    before, real = snapshot(tmp_path), store.mix
-    monkeypatch.setattr(store, "mix", None)
+    before, real = snapshot(tmp_path), store.mix_items
+    monkeypatch.setattr(store, "mix_items", None)
     score_clips(models, clips(), tmp_path, **WORDS)
     assert len(files_of_maps(tmp_path)) == 2
-    monkeypatch.setattr(store, "mix", real)
+    monkeypatch.setattr(store, "mix_items", real)
     expected = tmp_path / "fresh"
     score_clips(models, clips(), expected, **WORDS)
     assert _bytes_of_maps(tmp_path) == _bytes_of_maps(expected)

@@ -22,13 +22,14 @@ from ...inputs.audio.frequency_bands import BandEdges, smooth_step, split_bands
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
 from ...interventions.audio_removal import FILL_SAMPLE_RATE, random_phase_noise, replace_sound
+from ...interventions.removals import SoundRemover
 
 SPECTRAL_FILLS = ("zeros", "noise", "mean")
 _FADE_SECONDS = 0.0025  # before and after the edge of a time
 
 
 @dataclass(frozen=True, eq=False)
-class SpectralCells:
+class SpectralCells(SoundRemover):
     """Cells of a clip's sound, and what replaces them.
 
     Parameters

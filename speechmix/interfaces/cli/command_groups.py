@@ -25,7 +25,9 @@ COMMAND_GROUPS: dict[str, dict[str, int]] = {
     },
     "evaluations of measures and models": {},
     "large runs and clusters": {"status": 20},
+    "further commands": {},
 }
+_LAST_PLACE = 1000  # of a command that no group lists
 
 
 def list_by_group(
@@ -45,11 +47,7 @@ def _format_groups(help_texts: Mapping[str, str]) -> Iterator[str]:
         for name, (_, title, place) in extension.commands.items():
             groups.setdefault(title, {})[name] = place
     listed = {command for places in groups.values() for command in places}
-    further = groups.pop("further commands", {})
-    groups["further commands"] = {
-        **further,
-        **{name: len(further) for name in help_texts if name not in listed},
-    }
+    groups["further commands"] |= {name: _LAST_PLACE for name in help_texts if name not in listed}
     for title, places in groups.items():
         members = sorted(places, key=lambda name: places[name])
         lines = [f"  {name:<13} {help_texts[name]}" for name in members if name in help_texts]

@@ -27,7 +27,7 @@ from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...files.names import is_same_file_name, safe_name
 from ...files.unfinished_files import clear_dead_writers, unfinished_name
-from ...files.whole_files import errors_name, whole_file
+from ...files.whole_files import path_in_errors, whole_file
 from .map_headers import map_header, parse_header, score_checksum
 from .mixing_map import MixingMap
 
@@ -57,7 +57,7 @@ class LayerWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         clear_dead_writers(self.path.parent.absolute())
         self._scores_path = unfinished_name(self.path)
-        with errors_name(self.path, self._scores_path):
+        with path_in_errors(self.path, self._scores_path):
             self._file = self._scores_path.open("wb")
 
     def append(self, scores: np.ndarray) -> None:

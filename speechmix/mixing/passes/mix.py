@@ -238,21 +238,39 @@ def mix(
     if segments is not None:
         clip = [segment_item(model, item, segments) for item in clip]
     group_size = clips_per_pass(model) if clips_at_once == "auto" else int(clips_at_once)
-    return _mix_items(model, clip, compute_group, group_size=group_size, out=out, progress=progress)
+    results = mix_items(
+        model,
+        clip,
+        request,
+        batch_size=batch_size,
+        group_size=group_size,
+        out=out,
+        progress=progress,
+    )
+    return _warn_of_errors(results)
 
 
-def _mix_items(
+def mix_items(
     model: Model,
     items: Iterable[Clip | Sentence | str],
-    compute_group: Callable[..., list[Maps]],
+    request: MixRequest,
     *,
+    batch_size: int | str,
     group_size: int,
-    out: str | PathLike[str] | None,
-    progress: bool,
-) -> list[Maps | None]:
-    """Maps of many items, read ahead; `compute_group` answers those that share a pass. None for one that cannot be used."""
+    out: str | PathLike[str] | None = None,
+    progress: bool = False,
+) -> list[tuple[Clip | Sentence | str, Maps | SpeechmixError]]:
+    """Each of several items with its maps, or with the error why it cannot be used. Items are read
+    ahead, and at most `group_size` share a pass."""
     if progress or out is not None:
         items = list(items)
+    compute_group = partial(
+        compute_maps,
+        model,
+        request=request,
+        precision=Precision.of(model, request),
+        batch_size=batch_size,
+    )
     folders = map_folders(out, items if isinstance(items, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
@@ -262,20 +280,26 @@ def _mix_items(
         model.unchanged(),
         closing(prefetch_inputs(model, items, count=group_size)) as prefetched_items,
     ):
-        found = [
-            (item, maps)
-            for batch in split_into_groups(prefetched_items, group_size)
-            for item, maps in zip(
-                batch, _maps_or_errors(compute_group, batch, folders), strict=True
+        return [
+            (item, result)
+            for group in split_into_groups(prefetched_items, group_size)
+            for item, result in zip(
+                group, _maps_or_errors(compute_group, group, folders), strict=True
             )
         ]
-    errors = [(item, maps) for item, maps in found if isinstance(maps, SpeechmixError)]
-    if errors and len(errors) == len(found):
+
+
+def _warn_of_errors(
+    results: Sequence[tuple[Clip | Sentence | str, Maps | SpeechmixError]],
+) -> list[Maps | None]:
+    """Return None in the place of each error, with a warning; raise the first if there are no maps."""
+    errors = [(item, result) for item, result in results if isinstance(result, SpeechmixError)]
+    if errors and len(errors) == len(results):
         raise errors[0][1]
     for item, error in errors:
         name = item.name if isinstance(item, Clip) else f"{item!s:.40}"
         warnings.warn(f"no maps of {name}, which is None in the list: {error}", stacklevel=3)
-    return [None if isinstance(maps, SpeechmixError) else maps for _, maps in found]
+    return [None if isinstance(result, SpeechmixError) else result for _, result in results]
 
 
 def _maps_or_errors(
@@ -287,10 +311,12 @@ def _maps_or_errors(
     except (InputError, AlignmentError) as error:
         if len(items) == 1:
             return [error]
-        found = [each for item in items for each in _maps_or_errors(compute_group, [item], folders)]
-        if not any(isinstance(each, SpeechmixError) for each in found):
+        results = [
+            result for item in items for result in _maps_or_errors(compute_group, [item], folders)
+        ]
+        if not any(isinstance(result, SpeechmixError) for result in results):
             raise  # they do not go together
-        return found
+        return results
 
 
 def mix_one(model: Model, item: Item, **options: Any) -> Maps:

@@ -17,7 +17,7 @@ import pandas as pd
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import InputError
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...extension import find_hook, placed
+from ...extension import find_hook, load_with_places
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
@@ -186,7 +186,9 @@ def write_page(
 
 def _all_sections() -> list[PageParts]:
     """Sections of the core and of extensions in the order of the page, then further ones."""
-    by_place = sorted([*_CORE_SECTIONS.items(), *placed("sections")], key=lambda pair: pair[0])
+    by_place = sorted(
+        [*_CORE_SECTIONS.items(), *load_with_places("sections")], key=lambda pair: pair[0]
+    )
     return [*(section for _, section in by_place), *SECTIONS]
 
 

@@ -87,8 +87,6 @@ __all__ += exported_names("figures")
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = find_export(name, "figures")
     globals()[name] = value
     return value

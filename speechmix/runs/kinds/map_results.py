@@ -21,7 +21,7 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ...mixing.passes.mix import mix, mix_one
+from ...mixing.passes.mix import mix_items, mix_one
 from ...mixing.passes.request import MixRequest
 from ..out_of_memory import OutOfMemory, memory_errors_named
 from ..results.map_files import MAPS, is_stored_in_shards, list_map_rows, tensor_name
@@ -267,20 +267,12 @@ def _compute_batch(
     """Maps of clips in one forward pass; if it fails one by one, where memory ran out in smaller batches."""
     try:
         with memory_errors_named():
-            found = _mix_batch(model, clips, mix_request, batch_size)
-    except SpeechmixError:  # all of them, or they do not go together
-        found = [None] * len(clips)
-    return [
-        _mix_or_error(model, clip, mix_request, batch_size) if maps is None else maps
-        for clip, maps in zip(clips, found, strict=True)
-    ]
-
-
-def _mix_batch(
-    model: Model, clips: list[Clip], mix_request: MixRequest, batch_size: int | str
-) -> Sequence[Maps | None]:
-    maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **mix_request.options)
-    return [maps] if isinstance(maps, Maps) else [*maps]
+            results = mix_items(
+                model, clips, mix_request, batch_size=batch_size, group_size=len(clips)
+            )
+        return [result for _, result in results]
+    except SpeechmixError:  # out of memory, or they do not go together
+        return [_mix_or_error(model, clip, mix_request, batch_size) for clip in clips]
 
 
 def _mix_or_error(

@@ -7,7 +7,7 @@ the process that starts them is enough; its functions must be in a module that w
 from __future__ import annotations
 
 from ...errors import InputError
-from ...extension import placed
+from ...extension import load_with_places
 from .ablation import ABLATION_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .knock_out import KNOCK_OUT_KIND
@@ -26,7 +26,10 @@ _CORE_KINDS: dict[int, ResultKind] = {
     90: KNOCK_OUT_KIND,
 }
 _PACKAGE_KINDS = [
-    kind for _, kind in sorted([*_CORE_KINDS.items(), *placed("kinds")], key=lambda pair: pair[0])
+    kind
+    for _, kind in sorted(
+        [*_CORE_KINDS.items(), *load_with_places("kinds")], key=lambda pair: pair[0]
+    )
 ]
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
 _RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}

@@ -152,6 +152,8 @@ class ResultKind:
         behind those that name clip and model.
     uses_pairs : bool
         Whether an item needs the other clip of its pair, which may be in another shard.
+    choose_options : callable
+        Clips of a run and a number (`score_clips(explain=20)`) -> options of the kind.
     needs_words : bool
         Whether a job of this kind alone leaves out clips that have neither words nor text.
 
