@@ -99,7 +99,7 @@ def computed(monkeypatch):
         real = instead or getattr(module, name)
 
         def call(*args, **kwargs):
-            for what in names_of(kwargs):
+            for what in names_of(args):
                 counts[what] = counts.get(what, 0) + 1
             return real(*args, **kwargs)
 
@@ -107,11 +107,11 @@ def computed(monkeypatch):
 
     from speechmix.reporting.plots import clip_overview
 
-    counted(word_times, "align", lambda options: ["words"])
-    counted(store, "mix", lambda options: options["measures"])
-    counted(ablation, "ablate_with_control", lambda options: ["ablation"])
-    counted(transcripts, "transcribe", lambda options: ["transcript"])
-    counted(clip_overview, "clip_figure", lambda options: ["figure"], lambda *_, **__: Figure())
+    counted(word_times, "align", lambda _: ["words"])
+    counted(store, "mix_items", lambda args: args[2].measures)
+    counted(ablation, "ablate_with_control", lambda _: ["ablation"])
+    counted(transcripts, "transcribe", lambda _: ["transcript"])
+    counted(clip_overview, "clip_figure", lambda _: ["figure"], lambda *_, **__: Figure())
     return counts
 
 
