@@ -35,6 +35,18 @@ def test_words_come_from_their_own_sound(real_model, beckett):
     assert why.errors == ()
 
 
+def test_capitals_are_no_other_text(real_model, beckett):
+    words = speechmix.align(beckett).words
+    capitals = beckett.replace(
+        text=SAID.upper(), words=[(w.text.upper(), w.start, w.end) for w in words]
+    )
+    maps = speechmix.mix(real_model, capitals, measures="attention", stacks="decoder")
+    assert "unheard_text" not in maps["attention", "decoder"].provenance
+    other = beckett.replace(text="turn off the lights in the office please", words=None)
+    with pytest.warns(UserWarning, match="finds other tokens likelier"):
+        speechmix.mix(real_model, other, measures="attention", stacks="decoder", units="frame")
+
+
 def test_a_model_of_english_alone_needs_no_language(real_model, beckett):
     clip = beckett.cut(0.0, 3.3).replace(text=None, words=None, language=None)
     found = find_sources(real_model, clip, None, None, "auto", None)

@@ -103,9 +103,6 @@ class Grounding:
         """Return one line about the whole recording: words, doubtful words, loops."""
         count = len(self.doubtful(threshold))
         loops = f"; {len(self.loops)} repetition loop{'s' * (len(self.loops) > 1)}"
-        if untraced_count := sum(loop.untraced_count for loop in self.loops):
-            owners = "their" if len(self.loops) > 1 else "its"
-            loops += f" (heads were looked for without {untraced_count} of {owners} words)"
         return (
             f"{self.name}: {len(self.words)} word{'s' * (len(self.words) != 1)} in {self.seconds:.1f} s by {self.model}; "
             f"{count} not in the sound (threshold {threshold:g} nat{'s' * (threshold != 1)})"

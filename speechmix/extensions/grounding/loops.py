@@ -75,9 +75,10 @@ class Loop:
         text = f"Loop of {count}, {self.repeats} times{when}: “{group}”. Its repeats need no sound."
         if self.heads:
             heads = ", ".join(f"layer {layer} head {head}" for layer, head, _ in self.heads)
-            text += f" Decoder {heads} (from 0) carry it."
+            text += f" Heads of the decoder that carry it (counted from 0): {heads}."
             if self.untraced_count:
-                text += f" They were found without its last {self.untraced_count} words."
+                traced_count = self.stop - self.first - self.untraced_count
+                text += f" Only its first {traced_count} words were used to find them."
         if self.without_heads:
             other = textwrap.shorten(self.without_heads, _MOST_CHARACTERS, placeholder=" ...")
             text += f" Without them the model writes “{other}”."

@@ -24,6 +24,8 @@ from ..clips.manifests import clip_from_row, read_clips
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
 from .corpus_source import CorpusSource
 
+_MANIFEST_SUFFIXES = (".tsv", ".csv", ".jsonl")
+
 
 def read_corpus(
     source: str | PathLike[str],
@@ -128,8 +130,12 @@ def read_clips_or_corpus(
     on_error: Callable[[int, str, InputError], None],
 ) -> list[Clip]:
     """Clips of a manifest (`speechmix.read_clips`, with its `tier` and `alphabet`) or of any other corpus
-    (`read_corpus_clips`)."""
-    if CorpusSource.parse(source).path.suffix.lower() in (".tsv", ".csv", ".jsonl"):
+    (`read_corpus_clips`). A folder with one `manifest.tsv`, `.csv` or `.jsonl` is that manifest's."""
+    path = CorpusSource.parse(source).path
+    manifests = [p for p in path.glob("manifest.*") if p.suffix.lower() in _MANIFEST_SUFFIXES]
+    if path.is_dir() and len(manifests) == 1:
+        source = manifests[0]
+    if CorpusSource.parse(source).path.suffix.lower() in _MANIFEST_SUFFIXES:
         return read_clips(
             source, tier=tier, alphabet=alphabet, allow_outside=allow_outside, on_error=on_error
         )

@@ -21,7 +21,8 @@ from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, character_error_
 from .item_view import View
 
 # Nats a token by which other tokens may be likelier than the text's. The bundled Whisper, on its own clips: at most
-# 0.3, with another clip's text 2.1 and more; Whisper tiny.en on recorded commands: at most 0.6, and 3.0 and more.
+# 0.3, with another clip's text 2.1 and more; Whisper tiny.en on recorded commands: at most 0.6, and 3.0 and more. Capitals
+# that the model would not write cost as much, so the likeliest tokens have to be other words, too.
 _MAX_LOST_NATS = 1.5
 
 
@@ -55,8 +56,10 @@ def describe_unheard_text(
         or not {"decoder", "cross"} & set(stacks)
     ):
         return None
-    nats = _lost_nats(view, head, states[row])
-    if nats is None or nats <= _MAX_LOST_NATS:
+    nats, likeliest_text = _compare_tokens(model, view, head, states[row])
+    if nats <= _MAX_LOST_NATS:
+        return None
+    if character_error_rate(text, likeliest_text, clip.language) <= MAX_ERROR_RATE:
         return None
     return (
         f"finds other tokens likelier than those of the text {text[:60]!r} (by {nats:.1f} nats a token, expected "
@@ -70,15 +73,22 @@ def _read_letters(model: Model, head: torch.nn.Linear, states: Tensor) -> str:
     return text
 
 
-def _lost_nats(view: View, head: torch.nn.Linear, states: Tensor) -> float | None:
-    """Mean difference of log-probability between the likeliest token and the text's, behind those before it."""
+def _compare_tokens(
+    model: Model, view: View, head: torch.nn.Linear, states: Tensor
+) -> tuple[float, str]:
+    """Mean difference of log-probability between the likeliest token and the text's, each behind the
+    text's tokens before it, and the text of the likeliest tokens; 0 where no text was given."""
     tokens = view.prepared.tokens
     if tokens is None or view.prepared.generated_text is not None:
-        return None
+        return 0.0, ""
     kinds = tokens.kinds[: len(tokens.ids)]
     indices = [index for index, kind in enumerate(kinds) if kind == "token"]
     if not indices:
-        return None
+        return 0.0, ""
     logits = head(states[[index - 1 for index in indices]]).float()
     ids = torch.tensor([tokens.ids[index] for index in indices], device=logits.device)
-    return float((logits.amax(dim=-1) - logits.gather(1, ids[:, None])[:, 0]).mean())
+    nats = (logits.amax(dim=-1) - logits.gather(1, ids[:, None])[:, 0]).mean()
+    likeliest_text = model.tokenizer.decode(
+        logits.argmax(dim=-1).tolist(), skip_special_tokens=True
+    )
+    return float(nats), likeliest_text.strip()
