@@ -35,12 +35,12 @@ class CapturedAttention:
         """Return attention weights [heads, rows, S]; of all heads, or those of (layer, head)."""
         by_layer = []
         for layer, (query, key) in enumerate(zip(self.queries, self.keys, strict=True)):
-            chosen = [
+            head_indices = [
                 head for head in range(self._head_count) if heads is None or (layer, head) in heads
             ]
             size = query.shape[-1] // self._head_count
-            queries = query[list(rows)].view(len(rows), -1, size)[:, chosen].transpose(0, 1)
-            keys = key.view(len(key), -1, size)[:, chosen].transpose(0, 1)
+            queries = query[list(rows)].view(len(rows), -1, size)[:, head_indices].transpose(0, 1)
+            keys = key.view(len(key), -1, size)[:, head_indices].transpose(0, 1)
             scores = queries.float() @ keys.float().transpose(1, 2) / size**0.5
             by_layer.append(scores.softmax(dim=-1).cpu().numpy())
         return np.concatenate(by_layer)

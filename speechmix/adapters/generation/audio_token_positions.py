@@ -33,13 +33,13 @@ def find_audio_range(model: Model, ids: Sequence[int]) -> range:
             f"{model.name}: no audio token ({audio_token_id}) is among the {len(ids)} tokens fed to its "
             "decoder: the prompt must hold one for each position of the sound, as the model's processor makes them"
         )
-    found = range(positions[0], positions[-1] + 1)
-    if len(found) != len(positions):
+    audio_range = range(positions[0], positions[-1] + 1)
+    if len(audio_range) != len(positions):
         raise InputError(
             f"{model.name}: the {len(positions)} audio tokens should stand side by side, as one clip has them; "
-            f"they lie between {found.start} and {found.stop} with others among them"
+            f"they lie between {audio_range.start} and {audio_range.stop} with others among them"
         )
-    return found
+    return audio_range
 
 
 def locate_audio_tokens(
@@ -50,11 +50,11 @@ def locate_audio_tokens(
 
     No sound, or more than one, is an InputError.
     """
-    found = find_audio_range(model, ids)
+    audio_range = find_audio_range(model, ids)
     frames, positions = model.projector_step
-    if len(found) % positions:
+    if len(audio_range) % positions:
         raise InputError(
             f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(found)}"
+            f"found {len(audio_range)}"
         )
-    return AudioTokens(found.start, found.stop, frames, positions, answer_position)
+    return AudioTokens(audio_range.start, audio_range.stop, frames, positions, answer_position)

@@ -35,7 +35,7 @@ def find_prompt_words(model: Model, ids: Sequence[int]) -> list[tuple[str, tuple
     start = letters.rfind("".join(words))
     if not words or start < 0:
         return []
-    found, taken = [], set[int]()
+    word_positions, taken = [], set[int]()
     for word in words:
         positions = dict.fromkeys(
             position
@@ -44,5 +44,5 @@ def find_prompt_words(model: Model, ids: Sequence[int]) -> list[tuple[str, tuple
         )
         taken |= set(positions)
         start += len(word)
-        found.append((word, tuple(positions)))
-    return found
+        word_positions.append((word, tuple(positions)))
+    return word_positions

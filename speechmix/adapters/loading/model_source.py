@@ -218,18 +218,18 @@ def _package_folder(name: str) -> str:
         for file in files
         if file.name in ("model.bin", "model.safetensors")
     }
-    chosen = [
+    model_paths = [
         path for folder, path in folders.items() if not subfolder or folder.endswith(subfolder)
     ]
-    if len(chosen) != 1:
+    if len(model_paths) != 1:
         listed = ", ".join(f"{_PACKAGE_PREFIX}{package}/{folder}" for folder in sorted(folders))
         raise ModelError(
-            f"the package {package!r} holds {len(chosen)} models called {subfolder!r}: "
+            f"the package {package!r} holds {len(model_paths)} models called {subfolder!r}: "
             f"{listed or 'no folder with model.bin or model.safetensors'}"
             if subfolder or not folders
-            else f"the package {package!r} holds {len(chosen)} models: name one of {listed}"
+            else f"the package {package!r} holds {len(model_paths)} models: name one of {listed}"
         )
-    return str(chosen[0])
+    return str(model_paths[0])
 
 
 def _is_path_like(text: str) -> bool:
