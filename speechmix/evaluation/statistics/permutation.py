@@ -29,8 +29,10 @@ def permutation_p(values: np.ndarray) -> np.ndarray:
     is_known = np.isfinite(values).all(axis=0)
     if len(values) < 3 or not is_known.any():
         return p
-    known = values[:, is_known]
-    z = (known - known.mean(axis=0)) / np.maximum(known.std(axis=0), _MIN_SPREAD)
+    known_values = values[:, is_known]
+    z = (known_values - known_values.mean(axis=0)) / np.maximum(
+        known_values.std(axis=0), _MIN_SPREAD
+    )
     reached = z[1:].max(axis=1, keepdims=True) >= z[:1] - 1e-9
     p[is_known] = (1 + reached.sum(axis=0)) / len(values)
     return p

@@ -76,10 +76,10 @@ def groups_for_difference(
     """
 
     def is_enough(groups: int) -> bool:
-        found = detectable_difference(
+        smallest_difference = detectable_difference(
             group_sd, twin_sd, groups=groups, twins=twins, rows=rows, power=power
         )
-        return found <= abs(difference)
+        return smallest_difference <= abs(difference)
 
     if twins < FEWEST_TWINS or not is_enough(_MOST_GROUPS):
         return None
