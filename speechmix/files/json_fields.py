@@ -34,8 +34,8 @@ def check_fields(
         raise InputError(f"{where}: expected an object, found {type(content).__name__}")
     missing, unknown = types.keys() - content.keys(), content.keys() - types.keys()
     if missing or (unknown and not allow_others):
-        found = ", ".join(content)[:200] or "none"
-        raise InputError(f"{where}: expected the fields {', '.join(types)}, found {found}")
+        field_names = ", ".join(content)[:200] or "none"
+        raise InputError(f"{where}: expected the fields {', '.join(types)}, found {field_names}")
     for name, expected in types.items():
         check_value(content[name], expected, f"{where}, {name}")
 

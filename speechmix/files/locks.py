@@ -123,10 +123,10 @@ def remove_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
     For writers of whole files that need no lock, such as the page of a run that is still being
     scored.
     """
-    with ExitStack() as held:
+    with ExitStack() as exit_stack:
         if Path(folder).is_dir():
             with suppress(StorageError):
-                held.enter_context(hold_lock(folder))
+                exit_stack.enter_context(hold_lock(folder))
                 clear_leftovers(folder, below=False)
         yield
 

@@ -210,8 +210,8 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
         )
     with open_bytes(path) as raw:
         if file.format in _CONTAINER_FORMATS:
-            if (found := sound_bytes(raw)) is not None:
-                return float(_check_sound_bytes(path, file, found) / file.samplerate)
+            if (byte_counts := sound_bytes(raw)) is not None:
+                return float(_check_sound_bytes(path, file, byte_counts) / file.samplerate)
         elif file.format == "OGG" and not is_ogg_complete(raw):
             raise _truncation_error(path, None, promised_seconds)
         elif file.format in ("MP3", "MPEG"):
@@ -229,33 +229,33 @@ def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds
     return float(promised_seconds)
 
 
-def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundBytes) -> int:
+def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, byte_counts: SoundBytes) -> int:
     """Compare what a header promises with what is there, and with what libsndfile would read; returns the
     frames of sound."""
     width = _SAMPLE_BYTES.get(file.subtype)
     if width is None:  # compressed: as long as libsndfile says, for all that the header promises
-        read_bytes = min(found.promised, found.present)
+        read_bytes = min(byte_counts.promised, byte_counts.present)
         bytes_per_second = read_bytes * file.samplerate / max(1, file.frames)
     else:
         bytes_per_second = float(width * file.channels * file.samplerate)
         read_bytes = file.frames * width * file.channels
         if file.format in _WAV_FORMATS:  # where samples of 24 bits may lie in 32
-            read_bytes = max(read_bytes, min(found.promised, found.present))
-    tolerance = max(_DECODER_TOLERANCE * bytes_per_second, 0.01 * found.promised)
-    if found.promised > found.present + tolerance:
+            read_bytes = max(read_bytes, min(byte_counts.promised, byte_counts.present))
+    tolerance = max(_DECODER_TOLERANCE * bytes_per_second, 0.01 * byte_counts.promised)
+    if byte_counts.promised > byte_counts.present + tolerance:
         raise _truncation_error(
             path,
-            found.promised / bytes_per_second if bytes_per_second else np.inf,
-            found.present / bytes_per_second if bytes_per_second else 0.0,
+            byte_counts.promised / bytes_per_second if bytes_per_second else np.inf,
+            byte_counts.present / bytes_per_second if bytes_per_second else 0.0,
         )
     frame_bytes = (width or 1) * file.channels
-    is_missed = found.present - read_bytes >= frame_bytes
-    promised = min(found.promised, read_bytes) if is_missed else found.promised
+    is_missed = byte_counts.present - read_bytes >= frame_bytes
+    promised = min(byte_counts.promised, read_bytes) if is_missed else byte_counts.promised
     what = f"{path}: its header " + (
         f"promises {promised / bytes_per_second:.3f} s, but it holds "
-        f"{found.present / bytes_per_second:.3f} s"
+        f"{byte_counts.present / bytes_per_second:.3f} s"
         if promised and bytes_per_second
-        else f"says that it holds no sound, but {found.present:,} bytes of sound follow"
+        else f"says that it holds no sound, but {byte_counts.present:,} bytes of sound follow"
     )
     if is_missed:
         remedy = "`sox --ignore-length IN out.wav`"
@@ -268,11 +268,11 @@ def _check_sound_bytes(path: str | PathLike[str], file: SoundFile, found: SoundB
             f"{remedy}"
         )
     # A few samples too few, or W64, of which libsndfile reads all for all that its header says.
-    if abs(found.promised - found.present) >= frame_bytes:
+    if abs(byte_counts.promised - byte_counts.present) >= frame_bytes:
         warnings.warn(f"{what}: all of it is read", stacklevel=2)
     frames = int(file.frames)
     if width is not None and file.format in _UNBOUNDED_FORMATS:
-        frames = min(frames, found.present // frame_bytes)
+        frames = min(frames, byte_counts.present // frame_bytes)
     return frames
 
 

@@ -67,9 +67,9 @@ def place_in_sound(
         cue=(cue if len(cue) > 1 else cue[0]) if cue else None,
         target=None if roles["target"] is None else indices.index(roles["target"]),
     )
-    said = [word for word in words if not is_non_unit(word.text, WORD)]
-    if text is None and len(said) > len(kept):
-        text = join_words(said)
+    spoken_words = [word for word in words if not is_non_unit(word.text, WORD)]
+    if text is None and len(spoken_words) > len(kept):
+        text = join_words(spoken_words)
     return PlacedWords(kept, kept_roles, _requests_for(kept, kept_roles, requests, where), text)
 
 

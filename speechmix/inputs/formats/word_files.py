@@ -272,22 +272,22 @@ def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
         raise InputError(
             f"{path}: expected lines of `utterance channel start duration word [score]`, found none"
         )
-    chosen = next((name for name in (utterance, path.stem) if name in utterances), None)
-    if chosen is None and len(utterances) > 1:
+    utterance_name = next((name for name in (utterance, path.stem) if name in utterances), None)
+    if utterance_name is None and len(utterances) > 1:
         listing = ", ".join(list(utterances)[:10])
         raise InputError(
             f"{path}: holds {len(utterances)} utterances ({listing}), none called "
             f"{utterance or path.stem!r}: name one with utterance="
         )
-    chosen = next(iter(utterances)) if chosen is None else chosen
-    if len(channels[chosen]) > 1:
-        listing = ", ".join(channels[chosen])
+    utterance_name = next(iter(utterances)) if utterance_name is None else utterance_name
+    if len(channels[utterance_name]) > 1:
+        listing = ", ".join(channels[utterance_name])
         raise InputError(
-            f"{path}: utterance {chosen!r} has {len(channels[chosen])} channels ({listing}), expected one: keep "
-            "the lines of the channel that the recording has"
+            f"{path}: utterance {utterance_name!r} has {len(channels[utterance_name])} channels ({listing}), expected one: "
+            "keep the lines of the channel that the recording has"
         )
     warn_left_out(left_out, [], WORD, where=str(path))
-    return utterances[chosen]
+    return utterances[utterance_name]
 
 
 def _has_units(tiers: JsonObject) -> bool:

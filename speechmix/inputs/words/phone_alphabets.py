@@ -99,8 +99,8 @@ def xsampa_to_ipa(label: str) -> str:
     table, ipa, rest = xsampa_table(), "", label
     while rest:
         match = table.xs_regex.match(rest)
-        known = [match[0]] if match else []
-        sign = max([*known, *filter(rest.startswith, _OTHER_X_SAMPA)], key=len, default="")
+        table_signs = [match[0]] if match else []
+        sign = max([*table_signs, *filter(rest.startswith, _OTHER_X_SAMPA)], key=len, default="")
         if not sign:
             return ""
         # A backspace stands before one tone of the table.

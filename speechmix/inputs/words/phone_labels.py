@@ -77,15 +77,17 @@ def convert_to_ipa(
         return tuple(phones)  # named so, or converted before
     if alphabet == X_SAMPA and xsampa_table() is None:
         raise MissingExtraError("panphon", "phones", "phone labels in X-SAMPA")
-    found = alphabet or _find_alphabet(labels, where)
-    if found is None:
+    source_alphabet = alphabet or _find_alphabet(labels, where)
+    if source_alphabet is None:
         return tuple(phones)
-    convert = CONVERTERS[found]
+    convert = CONVERTERS[source_alphabet]
     if unknown := sorted({label for label in labels if not convert(label)}):
-        raise InputError(f"{where}: expected labels in {found}, found {_list_labels(unknown)}")
-    if alphabet is None and found != IPA:
+        raise InputError(
+            f"{where}: expected labels in {source_alphabet}, found {_list_labels(unknown)}"
+        )
+    if alphabet is None and source_alphabet != IPA:
         warnings.warn(
-            f"phones are taken as {found} and converted to IPA ({_EXAMPLES[found]}); if that is wrong, "
+            f"phones are taken as {source_alphabet} and converted to IPA ({_EXAMPLES[source_alphabet]}); if that is wrong, "
             "name their alphabet with alphabet= (--alphabet on the command line)",
             stacklevel=2,
         )
