@@ -71,8 +71,8 @@ def _format_option(option: str, action: argparse.Action, value: object, path: st
     is_nested = any(isinstance(item, (dict, list)) for item in items)
     if is_flag != isinstance(value, bool) or is_nested:
         expected = "true or false" if is_flag else "a text, a number or a list of them"
-        found = "a table or a list of lists" if is_nested else repr(value)[:80]
-        raise InputError(f"--config {path}: {option[2:]} takes {expected}, found {found}")
+        value_text = "a table or a list of lists" if is_nested else repr(value)[:80]
+        raise InputError(f"--config {path}: {option[2:]} takes {expected}, found {value_text}")
     if is_flag:
         if value:
             yield option

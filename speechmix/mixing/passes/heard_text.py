@@ -45,10 +45,10 @@ def describe_unheard_text(
     if not isinstance(head, torch.nn.Linear):
         return None
     if type(model.module).__name__.endswith("ForCTC"):
-        written = _read_letters(model, head, states[row])
-        if character_error_rate(text, written, clip.language) <= MAX_ERROR_RATE:
+        transcript = _read_letters(model, head, states[row])
+        if character_error_rate(text, transcript, clip.language) <= MAX_ERROR_RATE:
             return None
-        what = f"writes {written[:60]!r}" if written else "writes nothing"
+        what = f"writes {transcript[:60]!r}" if transcript else "writes nothing"
         return f"{what} of a sound whose text is {text[:60]!r}"
     if (
         model.capabilities.decoding != "cross-attention"

@@ -31,11 +31,13 @@ def choose_spaced(
     >>> choose_spaced([0, 1, 2, 3, 4], 2), choose_spaced([0, 1, 2, 3, 4], 2, preferred=[1])
     ([0, 2, 4], [1, 3])
     """
-    chosen: list[int] = []
+    spaced_indices: list[int] = []
     for index in [*preferred, *(i for i in range(len(positions)) if i not in preferred)]:
-        if all(abs(positions[index] - positions[other]) >= min_gap - 1e-9 for other in chosen):
-            chosen.append(index)
-    return sorted(chosen)
+        if all(
+            abs(positions[index] - positions[other]) >= min_gap - 1e-9 for other in spaced_indices
+        ):
+            spaced_indices.append(index)
+    return sorted(spaced_indices)
 
 
 def _unit_label(span: Span, max_letters: int = 22) -> str:
