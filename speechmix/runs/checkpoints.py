@@ -80,21 +80,21 @@ def list_checkpoints(
     """
     listed = [sources] if isinstance(sources, str | PathLike) else list(sources)
     patterns = [revisions] if isinstance(revisions, str) else list(revisions or ())
-    found = [
+    checkpoints = [
         checkpoint for source in map(str, listed) for checkpoint in _list_source(source, patterns)
     ]
-    trainings = list(dict.fromkeys(checkpoint.training for checkpoint in found))
-    found.sort(key=lambda checkpoint: (trainings.index(checkpoint.training), checkpoint.step))
-    for one, other in itertools.pairwise(found):
+    trainings = list(dict.fromkeys(checkpoint.training for checkpoint in checkpoints))
+    checkpoints.sort(key=lambda checkpoint: (trainings.index(checkpoint.training), checkpoint.step))
+    for one, other in itertools.pairwise(checkpoints):
         if one.label == other.label:
             places = " and ".join(c.revision or c.source for c in (one, other))
             raise InputError(
                 f"two checkpoints are called {one.label}: {places}. Give each training a folder with "
                 "a name of its own, and each step once"
             )
-    if not found:
+    if not checkpoints:
         raise InputError("expected checkpoints of a training, found none")
-    return found
+    return checkpoints
 
 
 def read_step(name: str) -> int:
@@ -161,12 +161,12 @@ def _match_revisions(source: str, patterns: Sequence[str]) -> list[str]:
     """Return the branches and tags that match; a name without a wildcard is taken as it is."""
     names = [pattern for pattern in patterns if not _WILDCARDS.search(pattern)]
     if len(names) < len(patterns):
-        known = _list_revisions(source)
-        matching = [name for name in known if any(fnmatchcase(name, p) for p in patterns)]
+        revision_names = _list_revisions(source)
+        matching = [name for name in revision_names if any(fnmatchcase(name, p) for p in patterns)]
         if not matching:
             raise InputError(
                 f"{source}: no branch or tag matches {', '.join(patterns)}; there are "
-                f"{', '.join(known[:8]) or 'none'}"
+                f"{', '.join(revision_names[:8]) or 'none'}"
             )
         names += matching
     return list(dict.fromkeys(names))

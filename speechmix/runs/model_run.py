@@ -176,14 +176,14 @@ class ModelRun:
             ]
             former = [{key for key in kind.keys(item) if key in results} for item in items]
             stored = kind.store(results, items)
-            for outcome, known, keys in zip(pending, former, stored, strict=True):
+            for outcome, existing_keys, keys in zip(pending, former, stored, strict=True):
                 if isinstance(keys, StorageError):  # no clip's fault
                     raise keys
                 if isinstance(keys, SpeechmixError):
                     outcome.error = keys
                 else:
                     outcome.keys += keys
-                    outcome.is_new |= not known.issuperset(keys)
+                    outcome.is_new |= not existing_keys.issuperset(keys)
         return outcomes
 
     def _report_outcome(

@@ -110,7 +110,7 @@ class RayExecutor(BlockExecutor):
         )
         dataset: Dataset = ray.data.from_arrow(blocks).map_batches(
             RayWorker,
-            fn_constructor_kwargs={"asked": ray.cloudpickle.dumps(clip_pass)},
+            fn_constructor_kwargs={"pickled_pass": ray.cloudpickle.dumps(clip_pass)},
             batch_size=None,
             batch_format="pyarrow",
             compute=pool,
@@ -167,13 +167,15 @@ class RayWorker:
     A lasting failure is a row: an actor that raises is started again for ever.
     """
 
-    def __init__(self, asked: bytes):
+    def __init__(self, pickled_pass: bytes):
         import ray
 
         self._failure: Exception | None = None
         try:
             self._worker = BlockWorker(
-                pickle.loads(asked), ray.get_runtime_context().get_node_id(), count_alive_nodes
+                pickle.loads(pickled_pass),
+                ray.get_runtime_context().get_node_id(),
+                count_alive_nodes,
             )
         except Exception as error:  # also one that nobody foresaw, in a function that loads a model
             self._failure = error

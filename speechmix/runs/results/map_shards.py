@@ -156,7 +156,7 @@ def read_tensor(path: Path, tensor_name: str, digests: Sequence[str]) -> np.ndar
     entry = entries[tensor_name]
     shape, begin = tuple(entry["shape"]), start + entry["data_offsets"][0]
     dtype = np.dtype(
-        next(known for known, code in _CODES.items() if code == entry["dtype"])
+        next(dtype_name for dtype_name, code in _CODES.items() if code == entry["dtype"])
     ).newbyteorder("<")
     scores = (
         np.memmap(path, dtype, "r", offset=begin, shape=shape)

@@ -105,12 +105,12 @@ def _share_to_word_after_target(
     next_word = next(
         (word for word in range(target + 1, len(words)) if word not in clip.cue_words), None
     )
-    held = {source.word for source in mixing_map.sources}
+    source_words = {source.word for source in mixing_map.sources}
     if (
         next_word is None
         or clip.unit_roles
         or mixing_map.stack == "decoder"
-        or next_word not in held
+        or next_word not in source_words
     ):
         return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
     shares = cue_contribution(mixing_map, cue=next_word, target=target, rows=rows)
